@@ -1,0 +1,18 @@
+// The extension module loader._core: one function of each bindings file, nothing else.
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+namespace loader {
+void bind_sampler(py::module_& m);
+void bind_features(py::module_& m);
+void bind_aggregate(py::module_& m);
+}  // namespace loader
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "C++ core of the loader: samplers, feature gathering, neighbourhood aggregation.";
+  m.attr("with_cuda") = false;
+  loader::bind_sampler(m);
+  loader::bind_features(m);
+  loader::bind_aggregate(m);
+}

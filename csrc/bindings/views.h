@@ -1,0 +1,55 @@
+// Checked views: what crosses from Python into the core is a pointer whose type, length, layout and device
+// were looked at. Tensors are read through their Python attributes, so no torch header is needed.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace loader {
+
+namespace py = pybind11;
+
+template <typename T>
+constexpr const char* dtype_name() {
+  if constexpr (std::is_same_v<T, float>) return "torch.float32";
+  if constexpr (std::is_same_v<T, int32_t>) return "torch.int32";
+  if constexpr (std::is_same_v<T, int64_t>) return "torch.int64";
+  if constexpr (std::is_same_v<T, uint8_t>) return "torch.uint8";
+}
+
+inline std::string dtype_of(py::handle tensor) { return py::str(tensor.attr("dtype")); }
+
+// Throws ValueError unless `tensor` is contiguous and lies on a device of type `device` ("cpu" or "cuda").
+inline void check_layout(py::handle tensor, const char* name, const char* device) {
+  const auto type = tensor.attr("device").attr("type").cast<std::string>();
+  if (type != device)
+    throw py::value_error(std::string(name) + " lies on " + type + "; it must lie on " + device);
+  if (!tensor.attr("is_contiguous")().cast<bool>())
+    throw py::value_error(std::string(name) + " is not contiguous; call .contiguous() first");
+}
+
+template <typename T>
+struct View {
+  T* data;
+  int64_t size;
+};
+
+// A flat view of `tensor`; `size` < 0 accepts any number of elements.
+template <typename T>
+View<T> view(py::handle tensor, const char* name, int64_t size = -1, const char* device = "cpu") {
+  check_layout(tensor, name, device);
+  const auto dtype = dtype_of(tensor);
+  if (dtype != dtype_name<std::remove_const_t<T>>())
+    throw py::type_error(std::string(name) + " has dtype " + dtype + "; it must be " +
+                         dtype_name<std::remove_const_t<T>>());
+  const auto numel = tensor.attr("numel")().cast<int64_t>();
+  if (size >= 0 && numel != size)
+    throw py::value_error(std::string(name) + " has " + std::to_string(numel) + " elements; it must have " +
+                          std::to_string(size));
+  return {reinterpret_cast<T*>(tensor.attr("data_ptr")().cast<uintptr_t>()), numel};
+}
+
+}  // namespace loader

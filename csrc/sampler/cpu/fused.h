@@ -1,0 +1,76 @@
+// The fused sampler: one call for all hops. Workers share a queue of (vertex, hops) tasks; a vertex that is
+// found becomes a task at once, with no barrier between hops. Source of the idea: PGSampler, brought to the
+// CPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arena.h"
+#include "parallel.h"
+#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/task_queue.h"
+#include "sampler/sampler.h"
+
+namespace loader {
+
+template <typename P, typename N>
+class FusedSampler {
+ public:
+  explicit FusedSampler(int num_threads) : pool_(num_threads), workers_(pool_.size()) {}
+
+  // Samples and keeps the picks; returns the sizes of the arrays that `write` fills.
+  SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
+  // Writes the canonical blocks of the last `sample`.
+  void write(const SampleOut<P, N>& out);
+
+ private:
+  // The picks of one vertex at one hop; they stand one after the other in Worker::picked.
+  struct Row {
+    N v;
+    uint32_t count;
+    uint8_t hop;
+  };
+
+  struct Worker {
+    Arena<Row> rows;
+    Arena<N> picked;
+    Arena<P> edges;  // positions of the picks: of all if edge ids are wanted, else of the last few
+    std::vector<Arena<N>> levels;      // [hops + 1]: this worker's share of the new vertices of each hop
+    std::vector<int64_t> edge_counts;  // [hops]
+    typename TaskQueue<N>::Chunk in, out;
+    PickBatch<P> picks;
+    size_t first_row = 0;  // rows from here on wait for their picks
+  };
+
+  void resize(int64_t num_nodes);
+  void mark_seeds();
+  void work(Worker& worker);
+  void sample_group(Worker& worker, const Task<N>* tasks, size_t count);
+  void add_row(Worker& worker, N v, int hop);
+  void fetch(Worker& worker);
+  void discover(Worker& worker, N u, int hop);
+  void mark(N v);
+  void scan(int index);
+  SampleSizes sizes() const;
+
+  ThreadPool pool_;
+  std::vector<Worker> workers_;
+  TaskQueue<N> queue_;
+  size_t chunk_size_ = 0;
+
+  // Of the call under way.
+  Csc<P, N> graph_{};
+  SampleOptions options_{};
+  std::vector<N> seeds_;
+
+  // Per vertex. `seen_`: it is in some frontier. `level_`: the least hop below the last at which it was
+  // found. `local_`: its local id. `dirty_`: one flag for each kPage vertices, so that a scan skips what was
+  // not touched.
+  int64_t capacity_ = 0;
+  std::vector<uint8_t> seen_, level_, dirty_;
+  std::unique_ptr<N[]> local_;
+};
+
+}  // namespace loader

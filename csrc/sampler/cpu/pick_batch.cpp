@@ -1,0 +1,44 @@
+#include "sampler/cpu/pick_batch.h"
+
+// One clone of a function for each vector unit, chosen when the library is loaded. Not under a sanitizer: the
+// choice runs before the sanitizer's runtime is up.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define LOADER_WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), flatten))
+#else
+#define LOADER_WIDE
+#endif
+
+namespace loader {
+
+LOADER_WIDE void philox_lanes(int64_t lanes, const uint64_t* v, const uint32_t* hop, const uint32_t* index,
+                              uint64_t key, uint32_t* words) {
+  constexpr int kLanes = 16;
+  for (int64_t base = 0; base < lanes; base += kLanes) {
+    const int count = lanes - base < kLanes ? static_cast<int>(lanes - base) : kLanes;
+    uint32_t c0[kLanes] = {}, c1[kLanes] = {}, c2[kLanes] = {}, c3[kLanes] = {};
+    for (int i = 0; i < count; ++i) {
+      c0[i] = static_cast<uint32_t>(v[base + i]);
+      c1[i] = static_cast<uint32_t>(v[base + i] >> 32);
+      c2[i] = hop[base + i];
+      c3[i] = index[base + i];
+    }
+    PhiloxKey k(key);
+    for (int round = 0; round < kPhiloxRounds; ++round, k.bump())
+      for (int i = 0; i < kLanes; ++i) philox_round(c0[i], c1[i], c2[i], c3[i], k);
+    for (int i = 0; i < count; ++i) {
+      uint32_t* const out = words + 4 * (base + i);
+      out[0] = c0[i];
+      out[1] = c1[i];
+      out[2] = c2[i];
+      out[3] = c3[i];
+    }
+  }
+}
+
+LOADER_WIDE void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, uint32_t fanout,
+                                bool replace, uint32_t* out) {
+  positions_from_words(draws, words, degree, fanout, replace, out);
+}
+
+}  // namespace loader

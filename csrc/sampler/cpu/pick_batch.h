@@ -1,0 +1,95 @@
+// Picks of many rows at once: the Philox blocks of all rows fill the lanes of the vector unit.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sampler/pick.h"
+
+namespace loader {
+
+// Runs one Philox block in each of `lanes` lanes; the counters are (v, hop, index), the words of lane i go to
+// words[4 * i ..].
+void philox_lanes(int64_t lanes, const uint64_t* v, const uint32_t* hop, const uint32_t* index, uint64_t key,
+                  uint32_t* words);
+
+// positions_from_words, compiled for the widest vector unit of this machine.
+void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, uint32_t fanout, bool replace,
+                    uint32_t* out);
+
+template <typename P>
+class PickBatch {
+ public:
+  // A row picked whole.
+  void add_all(P begin, int64_t count) {
+    rows_.push_back({{}, begin, count, 0});
+    pending_ += count;
+  }
+
+  // A row of `fanout` picks among the `degree` entries from `begin` on.
+  void add(const Draws& draws, P begin, uint32_t degree, uint32_t fanout) {
+    rows_.push_back({draws, begin, fanout, degree});
+    for (uint32_t block = 0; block < (fanout + 3) / 4; ++block) {
+      vertex_.push_back(draws.vertex);
+      hop_.push_back(draws.hop);
+      index_.push_back(block);
+    }
+    pending_ += fanout;
+  }
+
+  // Picks of all rows added and not drawn.
+  int64_t pending() const { return pending_; }
+
+  // Writes the picked positions of all rows, row after row, to `edges` [pending()] and forgets the rows.
+  void draw(bool replace, P* edges) {
+    if (!vertex_.empty()) {
+      words_.resize(4 * vertex_.size());
+      philox_lanes(static_cast<int64_t>(vertex_.size()), vertex_.data(), hop_.data(), index_.data(), key(),
+                   words_.data());
+    }
+    const uint32_t* words = words_.data();
+    uint32_t positions[kMaxFanout];
+    for (const Row& row : rows_) {
+      if (row.degree == 0) {
+        for (int64_t i = 0; i < row.count; ++i) edges[i] = static_cast<P>(row.begin + i);
+      } else {
+        const auto fanout = static_cast<uint32_t>(row.count);
+        positions_wide(row.draws, words, row.degree, fanout, replace, positions);
+        for (uint32_t i = 0; i < fanout; ++i) edges[i] = static_cast<P>(row.begin + positions[i]);
+        words += (fanout + 3) / 4 * 4;
+      }
+      edges += row.count;
+    }
+    clear();
+  }
+
+  void clear() {
+    rows_.clear();
+    vertex_.clear();
+    hop_.clear();
+    index_.clear();
+    pending_ = 0;
+  }
+
+ private:
+  struct Row {
+    Draws draws;
+    P begin;
+    int64_t count;
+    uint32_t degree;  // 0: picked whole
+  };
+
+  // All rows of one call have one key.
+  uint64_t key() const {
+    for (const Row& row : rows_)
+      if (row.degree) return row.draws.key;
+    return 0;
+  }
+
+  std::vector<Row> rows_;
+  std::vector<uint64_t> vertex_;
+  std::vector<uint32_t> hop_, index_, words_;
+  int64_t pending_ = 0;
+};
+
+}  // namespace loader

@@ -1,0 +1,69 @@
+// What every sampler takes and gives: P is the type of edge-valued arrays (indptr, edge ids), N of vertices.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sampler/pick.h"
+
+namespace loader {
+
+template <typename P, typename N>
+struct Csc {
+  const P* indptr;  // [num_nodes + 1]
+  const N* indices;
+  int64_t num_nodes;
+};
+
+struct SampleOptions {
+  std::vector<int64_t> fanouts;  // hop order
+  bool replace;
+  bool edge_ids;
+  uint64_t key;  // batch_key(seed, epoch, batch)
+
+  int hops() const { return static_cast<int>(fanouts.size()); }
+};
+
+struct SampleSizes {
+  std::vector<int64_t> frontiers;  // [hops + 1]: vertices within h hops
+  std::vector<int64_t> edges;      // [hops], hop order
+};
+
+// Outputs of the sizes that SampleSizes announced, hop order; edge_ids is null when not asked for.
+template <typename P, typename N>
+struct BlockOut {
+  P* indptr;
+  N* indices;
+  P* edge_ids;
+};
+
+template <typename P, typename N>
+struct SampleOut {
+  N* nodes;
+  std::vector<BlockOut<P, N>> blocks;
+};
+
+template <typename N>
+void check_seed(N seed, int64_t num_nodes) {
+  if (seed < 0 || seed >= num_nodes)
+    throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) + "; valid ids are 0 to " +
+                                std::to_string(num_nodes - 1));
+}
+
+template <typename N>
+[[noreturn]] void throw_duplicate_seed(N seed) {
+  throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) +
+                              " more than once; seeds must be distinct (torch.unique)");
+}
+
+template <typename P>
+void check_edge_count(int64_t edges) {
+  if (edges > int64_t{std::numeric_limits<P>::max()})
+    throw std::overflow_error("a block of " + std::to_string(edges) +
+                              " edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts");
+}
+
+}  // namespace loader

@@ -1,0 +1,46 @@
+"""A pipeline-oriented data loader for end-to-end GNN training."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loader.datamodule import GraphDataModule
+    from loader.graph import Graph
+    from loader.minibatch import Block, MiniBatch
+    from loader.node_loader import NodeLoader
+    from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
+
+__version__ = "0.1.0"
+
+# Names are fetched on first use, so that reading a graph does not wait for Lightning to be imported.
+_HOMES = {
+    "Block": "loader.minibatch",
+    "DGLSampler": "loader.samplers",
+    "FullSampler": "loader.samplers",
+    "FusedSampler": "loader.samplers",
+    "Graph": "loader.graph",
+    "GraphDataModule": "loader.datamodule",
+    "HopwiseSampler": "loader.samplers",
+    "MiniBatch": "loader.minibatch",
+    "NodeLoader": "loader.node_loader",
+    "Sampler": "loader.samplers",
+}
+
+__all__ = [
+    "Block",
+    "DGLSampler",
+    "FullSampler",
+    "FusedSampler",
+    "Graph",
+    "GraphDataModule",
+    "HopwiseSampler",
+    "MiniBatch",
+    "NodeLoader",
+    "Sampler",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'loader' has no attribute {name!r}")

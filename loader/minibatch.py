@@ -1,0 +1,148 @@
+"""What a sampler returns: the blocks of one mini-batch, and the vertices they are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
+
+    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
+    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
+    graph's neighbour list.
+
+    Attributes:
+        indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
+        indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
+        num_src, num_dst: numbers of vertices.
+        edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    num_src: int
+    num_dst: int
+    edge_ids: Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """The sampled neighbourhood of a batch of seeds, ready for a model.
+
+    Each frontier is a prefix of the next one, so one array names the vertices of every hop:
+    `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
+
+    Attributes:
+        nodes: `[num_input]` global ids: the input nodes, beginning with the output nodes.
+        frontier_sizes: `L + 1` sizes, from the seeds outward.
+        blocks: `L` blocks in the order a model applies them: `blocks[0]` reads the input nodes, `blocks[-1]`
+            writes the output nodes. Hop `h` (counted from the seeds, from 1) is `blocks[L - h]`.
+        epoch, index: which epoch and which mini-batch of it this is.
+        x: `[num_input, F]` features of the input nodes, once gathered.
+        y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered.
+    """
+
+    nodes: Tensor
+    frontier_sizes: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    epoch: int = 0
+    index: int = 0
+    x: Tensor | None = None
+    y: Tensor | None = None
+
+    @property
+    def input_nodes(self) -> Tensor:
+        """`[num_input]` global ids of the vertices whose features the model reads."""
+        return self.nodes
+
+    @property
+    def output_nodes(self) -> Tensor:
+        """`[batch_size]` global ids of the seeds, in the order they were given."""
+        return self.nodes[: self.frontier_sizes[0]]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of seeds."""
+        return self.frontier_sizes[0]
+
+    @property
+    def num_edges(self) -> int:
+        """Sampled edges of all hops together."""
+        return sum(block.num_edges for block in self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of the mini-batch."""
+        return sum(t.numel() * t.element_size() for t in self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order: nodes, then each block's indptr, indices, edge ids, then x and y."""
+        found: list[Tensor | None] = [self.nodes]
+        for block in self.blocks:
+            found += [block.indptr, block.indices, block.edge_ids]
+        found += [self.x, self.y]
+        return [t for t in found if t is not None]
+
+    def digest(self) -> str:
+        """SHA-256 over shapes, types and bytes of all tensors: equal for equal mini-batches, on any device."""
+        sha = hashlib.sha256(repr((self.frontier_sizes, self.epoch, self.index)).encode())
+        for t in self.tensors():
+            sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
+            sha.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return sha.hexdigest()
+
+    def replace(self, **changes: Any) -> MiniBatch:
+        """A copy with some attributes exchanged; tensors are shared."""
+        return dataclasses.replace(self, **changes)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
+        """The mini-batch on `device`; `non_blocking` copies from pinned memory run asynchronously."""
+        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> MiniBatch:
+        """The mini-batch in page-locked host memory."""
+        return self._map(lambda t: t.pin_memory())
+
+    def record_stream(self, stream: Any) -> None:
+        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses every tensor of the batch."""
+        for t in self.tensors():
+            t.record_stream(stream)
+
+    def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
+        """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
+        from loader.interop import to_dgl
+
+        return to_dgl(self)
+
+    def to_pyg(self) -> Any:
+        """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it."""
+        from loader.interop import to_pyg
+
+        return to_pyg(self)
+
+    def _map(self, f: Any) -> MiniBatch:
+        def opt(t: Tensor | None) -> Tensor | None:
+            return None if t is None else f(t)
+
+        blocks = tuple(
+            Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids)) for b in self.blocks
+        )
+        return self.replace(nodes=f(self.nodes), blocks=blocks, x=opt(self.x), y=opt(self.y))
+
+    def __repr__(self) -> str:
+        return (
+            f"MiniBatch(epoch={self.epoch}, index={self.index}, frontier_sizes={self.frontier_sizes}, "
+            f"num_edges={self.num_edges}, device='{self.nodes.device}')"
+        )

@@ -96,7 +96,7 @@ class MiniBatch:
         return [t for t in found if t is not None]
 
     def digest(self) -> str:
-        """SHA-256 over shapes, types and bytes of all tensors: equal for equal mini-batches, on any device."""
+        """SHA-256 of shapes, types and bytes of all tensors: equal for equal mini-batches on any device."""
         sha = hashlib.sha256(repr((self.frontier_sizes, self.epoch, self.index)).encode())
         for t in self.tensors():
             sha.update(repr((tuple(t.shape), str(t.dtype))).encode())

@@ -48,8 +48,8 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
 class Sampler(ABC):
     """Samples the L-hop neighbourhood of seeds, hop by hop outward.
 
-    What is sampled depends on nothing but `(graph, seed, epoch, batch, hop, vertex)`: calling `sample` again
-    with the same arguments gives the same mini-batch, whatever was sampled before and on however many threads.
+    What is sampled depends on nothing but `(graph, seed, epoch, batch, hop, vertex)`: the same
+    arguments give the same mini-batch again, whatever was sampled before and on however many threads.
 
     Args:
         fanouts: see `resolve_fanouts`.

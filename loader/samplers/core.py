@@ -22,7 +22,7 @@ def available_cpus() -> int:
 
 
 class CoreSampler(Sampler):
-    """Base of the samplers in C++: allocates what they write. Safe to call from several threads, one at a time.
+    """Base of the samplers in C++: allocates what they write. Calls from several threads take turns.
 
     Args:
         num_threads: threads of one call, by default as many as there are processors.
@@ -95,7 +95,7 @@ class HopwiseSampler(CoreSampler):
 
 
 class FusedSampler(CoreSampler):
-    """One call for all hops: persistent workers share a queue of (vertex, hop) tasks, with no barrier between hops.
+    """One call for all hops: workers share a queue of (vertex, hop) tasks, with no barrier between hops.
 
     Bit-identical to `HopwiseSampler` for any number of threads. The idea is PGSampler's; the workspace takes
     6 bytes a vertex (10 with int64 vertices).

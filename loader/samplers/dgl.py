@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.optional import import_dgl
 from loader.minibatch import Block, MiniBatch
+from loader.optional import import_dgl
 from loader.samplers.base import Sampler, as_seeds
 
 
 class DGLSampler(Sampler):
     """`dgl.dataloading.NeighborSampler` on the CPU.
 
-    Mini-batches hold the same vertices and edges as DGL's blocks. Their order is DGL's: new vertices of a hop come
-    in order of arrival, not in ascending id. The threads are DGL's own (`OMP_NUM_THREADS`, or
+    Mini-batches hold the same vertices and edges as DGL's blocks. Their order is DGL's: new vertices of a
+    hop come in order of arrival, not in ascending id. The threads are DGL's own (`OMP_NUM_THREADS`, or
     `torch.set_num_threads` before the first call).
 
-    DGL keeps one random state a thread; it is seeded anew before each mini-batch from (seed, epoch, batch), so
-    that runs repeat as long as the number of threads stays the same.
+    DGL keeps one random state a thread; it is seeded anew before each mini-batch from (seed, epoch, batch),
+    so that runs repeat as long as the number of threads stays the same.
 
     Args:
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`; fanouts are in hop order here, too.
@@ -89,8 +89,8 @@ class DGLSampler(Sampler):
         if graph.device.type != "cpu":
             raise ValueError(f"DGLSampler samples on the CPU but the graph lies on {graph.device}")
         if self._graph is None or self._graph[0] is not graph:
-            # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each vertex keeps
-            # the same few neighbours.
+            # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each vertex
+            # keeps the same few neighbours.
             csc = (graph.indptr.long(), graph.indices.long(), torch.empty(0, dtype=torch.int64))
             g = self._dgl.graph(("csc", csc), num_nodes=graph.num_nodes)
             self._graph = (graph, g)

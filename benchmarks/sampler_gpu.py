@@ -1,0 +1,104 @@
+"""Whole sampling on the GPU: seeds on the GPU -> canonical blocks and input nodes on the GPU.
+
+    python benchmarks/sampler_gpu.py --csc indptr.npy indices.npy --seeds perm.npy --out results.json
+
+Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
+turns at every mini-batch. `host` is the time until `sample` returns to Python. The i-th mini-batch of size b is
+`perm[i * b : (i + 1) * b]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from loader.graph import Graph
+from loader.samplers.cuda import SCHEDULES, CudaSampler
+
+CASES = [
+    ([10, 10], 1024),
+    ([10, 10], 10240),
+    ([15, 10, 5], 1024),
+    ([10, 10, 10], 1024),
+    ([10, 10, 10], 2048),
+    ([10, 10, 10], 10240),
+    ([15, 15, 15], 4096),
+    ([20, 20, 20], 2048),
+    ([20, 20, 20], 10240),
+]
+
+
+def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int, blocks: int) -> dict:
+    samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
+    times: dict[str, list[float]] = {name: [] for name in samplers}
+    hosts: dict[str, list[float]] = {name: [] for name in samplers}
+    kernels: dict[str, list[float]] = {name: [] for name in samplers}
+    batches = max(1, perm.numel() // size)
+    edges, nodes = [], []
+    for i in range(rounds + 5):
+        seeds = perm[(i % batches) * size : (i % batches + 1) * size]
+        for name, sampler in samplers.items():
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            begin.record()
+            batch = sampler.sample(graph, seeds, batch=i)
+            end.record()
+            host = time.perf_counter() - start
+            torch.cuda.synchronize()
+            if i >= 5:
+                times[name].append(1e3 * (time.perf_counter() - start))
+                hosts[name].append(1e3 * host)
+                kernels[name].append(begin.elapsed_time(end))
+                edges.append(batch.num_edges)
+                nodes.append(batch.nodes.numel())
+    row: dict = {"fanouts": fanouts, "batch": size, "edges": int(np.median(edges)), "nodes": int(np.median(nodes))}
+    for name, sampler in samplers.items():
+        row[name] = {
+            "ms": float(np.median(times[name])),
+            "host_ms": float(np.median(hosts[name])),
+            "event_ms": float(np.median(kernels[name])),
+            "launches": sampler.launches,
+        }
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--csc", nargs=2, type=Path, required=True, metavar=("INDPTR", "INDICES"))
+    parser.add_argument("--seeds", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--blocks-per-sm", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    graph = Graph(*(torch.from_numpy(np.load(p)).cuda() for p in args.csc), validate=False)
+    perm = torch.from_numpy(np.load(args.seeds)).to("cuda", graph.indices.dtype)
+    print(graph, torch.cuda.get_device_name())
+    rows = []
+    for fanouts, size in CASES:
+        row = measure(graph, perm, fanouts, size, args.rounds, args.blocks_per_sm)
+        rows.append(row)
+        cells = "  ".join(
+            f"{name} {row[name]['ms']:.3f} ms (host {row[name]['host_ms']:.3f})" for name in sorted(SCHEDULES)
+        )
+        print(f"{fanouts!s:14} {size:6} {row['edges']:9} edges {row['nodes']:8} nodes  {cells}", flush=True)
+    if args.out:
+        result = {
+            "hardware": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "date": datetime.now(timezone.utc).date().isoformat(),
+            "graph": repr(graph),
+            "blocks_per_sm": args.blocks_per_sm,
+            "rows": rows,
+        }
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

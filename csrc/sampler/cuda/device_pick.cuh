@@ -1,0 +1,118 @@
+// The picks of pick.h in registers: one thread picks a whole row, with no branch that depends on the draws.
+#pragma once
+
+#include <utility>
+
+#include "sampler/pick.h"
+
+namespace loader {
+
+constexpr uint32_t kNoPick = 0xFFFFFFFFu;
+
+// The comparators of Batcher's odd-even merge sort of K values.
+template <int K>
+struct SortingNetwork {
+  int low[K * K + 1] = {}, high[K * K + 1] = {}, size = 0;
+  constexpr SortingNetwork() {
+    for (int p = 1; p < K; p *= 2)
+      for (int q = p; q >= 1; q /= 2)
+        for (int j = q % p; j + q < K; j += 2 * q)
+          for (int i = 0; i < q && i + j + q < K; ++i)
+            if ((i + j) / (2 * p) == (i + j + q) / (2 * p)) {
+              low[size] = i + j;
+              high[size++] = i + j + q;
+            }
+  }
+};
+
+template <int Low, int High, int K>
+__device__ __forceinline__ void compare_exchange(uint32_t (&t)[K]) {
+  const uint32_t a = t[Low], b = t[High];
+  t[Low] = min(a, b);
+  t[High] = max(a, b);
+}
+
+// Sorts registers: every index is a constant of the program, so nothing goes to local memory.
+template <int K, size_t... I>
+__device__ __forceinline__ void sort_registers(uint32_t (&t)[K], std::index_sequence<I...>) {
+  constexpr SortingNetwork<K> network{};
+  (compare_exchange<network.low[I], network.high[I]>(t), ...);
+}
+
+template <int K>
+__device__ __forceinline__ void sort_registers(uint32_t (&t)[K]) {
+  sort_registers<K>(t, std::make_index_sequence<SortingNetwork<K>{}.size>{});
+}
+
+// The picked positions of a row, ascending, kNoPick beyond the last; returns their number. `fanout` <= K.
+template <int K>
+__device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t degree, uint32_t fanout,
+                                                   bool replace, uint32_t (&t)[K]) {
+  if (degree == 0 || (!replace && degree <= fanout)) {
+#pragma unroll
+    for (int i = 0; i < K; ++i) t[i] = i < static_cast<int>(degree) ? i : kNoPick;
+    return degree;
+  }
+#pragma unroll
+  for (int i = 0; i < K; i += 4) {
+    if (i >= static_cast<int>(fanout)) {
+#pragma unroll
+      for (int w = i; w < i + 4 && w < K; ++w) t[w] = kNoPick;
+      continue;
+    }
+    const Words words = draws.block(i / 4);
+#pragma unroll
+    for (int w = i; w < i + 4 && w < K; ++w) {
+      const uint32_t last = replace ? degree - 1 : degree - fanout + w;
+      t[w] = w < static_cast<int>(fanout) ? draws.bounded(words.w[w - i], last + 1, w) : kNoPick;
+    }
+  }
+  if (!replace) {  // Floyd: a position that was taken gives way to the last one
+#pragma unroll
+    for (int i = 1; i < K; ++i) {
+      bool taken = false;
+#pragma unroll
+      for (int j = 0; j < i; ++j) taken |= t[j] == t[i];
+      if (taken && i < static_cast<int>(fanout)) t[i] = degree - fanout + i;
+    }
+  }
+  sort_registers<K>(t);
+  return fanout;
+}
+
+// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, kMaxFanout entries).
+__device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32_t fanout, bool replace,
+                                     uint32_t* out) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t word = 0;
+  for (uint32_t i = 0; i < fanout; ++i) {
+    if (i % 32 == 0) word = draws.block((i + lane) / 4).w[lane % 4];
+    const uint32_t last = replace ? degree - 1 : degree - fanout + i;
+    uint32_t t = draws.bounded(__shfl_sync(0xFFFFFFFFu, word, i % 32), last + 1, i);
+    uint32_t place = i;
+    for (uint32_t low = 0; low < place;) {
+      const uint32_t mid = (low + place) / 2;
+      if (out[mid] > t)
+        place = mid;
+      else
+        low = mid + 1;
+    }
+    if (!replace && place > 0 && out[place - 1] == t) {
+      t = last;
+      place = i;
+    }
+    // Shift out[place..i) up by one, from the end, 32 entries at a time.
+    for (uint32_t end = i; end > place; end -= min(end - place, 32u)) {
+      const bool moves = lane < end - place;
+      const uint32_t moved = moves ? out[end - 1 - lane] : 0;
+      __syncwarp();
+      if (moves) out[end - lane] = moved;
+      __syncwarp();
+    }
+    if (lane == 0) out[place] = t;
+    __syncwarp();
+  }
+  return fanout;
+}
+
+}  // namespace loader

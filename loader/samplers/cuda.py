@@ -1,0 +1,234 @@
+"""The GPU sampler: all hops of a mini-batch in one launch, bit-identical to the CPU's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.minibatch import Block, MiniBatch
+from loader.samplers.base import Sampler, as_seeds
+
+SCHEDULES = {"cooperative": 0, "hopwise": 1}
+_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
+_HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
+
+
+def require_cuda(wanted_by: str) -> None:
+    """Raises RuntimeError, with the way out, unless build and machine both have CUDA."""
+    if not _core.with_cuda:
+        raise RuntimeError(
+            f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
+            "pip install -e . -C cmake.define.LOADER_CUDA=ON"
+        )
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
+
+
+class CudaSampler(Sampler):
+    """Samples on the GPU where the graph lies, on the current stream. Calls from several threads take turns.
+
+    The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads
+    without a copy. Seeds are taken to the graph's device. There is one wait of the host a mini-batch, for the sizes.
+
+    Outputs are allocated by a guess that learns from earlier mini-batches, and bounded from above by the fanouts; a
+    mini-batch that does not fit is sampled again with more room. Nothing is ever cut off.
+
+    Args:
+        schedule: `"cooperative"`: one launch, grid barriers between hops; `"hopwise"`: launches hop by hop, the
+            baseline; `"auto"`: the one measured fastest, `cooperative`.
+        blocks_per_sm: thread blocks on each multiprocessor; fewer leave room for training kernels. 0: as many as fit.
+        device: the GPU for a graph in pinned memory; by default the current one.
+        fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
+
+    Raises:
+        RuntimeError: the build or the machine has no CUDA.
+    """
+
+    def __init__(
+        self,
+        fanouts: int | Sequence[int],
+        num_hops: int | None = None,
+        *,
+        replace: bool = False,
+        edge_ids: bool = False,
+        seed: int = 0,
+        schedule: str = "auto",
+        blocks_per_sm: int = 0,
+        device: str | torch.device | None = None,
+    ) -> None:
+        super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
+        require_cuda("a GPU sampler")
+        if schedule != "auto" and schedule not in SCHEDULES:
+            raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
+        if not 0 <= blocks_per_sm <= 32:
+            raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in 0 to 32")
+        self.schedule = "cooperative" if schedule == "auto" else schedule
+        self.blocks_per_sm = int(blocks_per_sm)
+        index = torch.cuda.current_device()
+        device = torch.device("cuda", index) if device is None else torch.device(device)
+        self.device = torch.device("cuda", index if device.index is None else device.index)
+        self.launches = 0  # kernels of the last mini-batch
+        self._workspace: _Workspace | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
+        key = _core.batch_key(self.seed, epoch, batch)
+        with self._lock, torch.cuda.device(self.device):
+            if self._closed:
+                raise RuntimeError("this CudaSampler was closed; make a new one")
+            if self._workspace is None or self._workspace.graph is not graph:
+                self._workspace = _Workspace(graph, self.device)
+            space = self._workspace
+            if seeds.device != self.device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
+                seeds = as_seeds(graph, seeds).to(self.device, non_blocking=True)
+            return self._sample(space, seeds, key, epoch, batch)
+
+    def _sample(self, space: _Workspace, seeds: Tensor, key: int, epoch: int, batch: int) -> MiniBatch:
+        graph, device = space.graph, self.device
+        node_dtype, edge_dtype = graph.indices.dtype, graph.indptr.dtype
+        stream = torch.cuda.current_stream(device)
+        space.wait_for_last_use(stream)
+        while True:
+            frontier_cap, edge_cap = space.capacities(self.fanouts, self.replace, seeds.numel())
+            nodes = torch.empty(frontier_cap[-1], dtype=node_dtype, device=device)
+            indptr = [torch.empty(n + 1, dtype=edge_dtype, device=device) for n in frontier_cap[:-1]]
+            indices = [torch.empty(n, dtype=node_dtype, device=device) for n in edge_cap]
+            edge_ids = [torch.empty(n, dtype=edge_dtype, device=device) for n in edge_cap] if self.edge_ids else []
+            row_begin = torch.empty(frontier_cap[-2], dtype=edge_dtype, device=device)
+            row_degree = torch.empty(frontier_cap[-2], dtype=torch.int32, device=device)
+            status, detail, done, frontiers, edges, self.launches = space.engine.sample(
+                seeds.data_ptr(),
+                seeds.numel(),
+                self.fanouts,
+                self.replace,
+                key,
+                nodes.data_ptr(),
+                [t.data_ptr() for t in indptr],
+                [t.data_ptr() for t in indices],
+                [t.data_ptr() for t in edge_ids],
+                frontier_cap,
+                edge_cap,
+                row_begin.data_ptr(),
+                row_degree.data_ptr(),
+                SCHEDULES[self.schedule],
+                self.blocks_per_sm,
+                stream.cuda_stream,
+            )
+            space.mark_use(stream)
+            if status == _SEED_RANGE:
+                raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {graph.num_nodes - 1}")
+            if status == _SEED_DUPLICATE:
+                raise ValueError(f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique)")
+            space.learn(self.fanouts, frontiers[: done + 1], edges[: min(done + 1, len(edges))])
+            if status == _OK:
+                break
+        edge_ids = [t[:n] for t, n in zip(edge_ids, edges, strict=True)] if self.edge_ids else []
+        if self.edge_ids and graph.edge_ids is not None:
+            edge_ids = [space.edge_ids(device)[ids] for ids in edge_ids]
+        blocks = tuple(
+            Block(
+                indptr[h][: frontiers[h] + 1],
+                indices[h][: edges[h]],
+                num_src=frontiers[h + 1],
+                num_dst=frontiers[h],
+                edge_ids=edge_ids[h] if self.edge_ids else None,
+            )
+            for h in reversed(range(self.num_hops))
+        )
+        return MiniBatch(nodes[: frontiers[-1]], tuple(frontiers), blocks, epoch=epoch, index=batch)
+
+    def close(self) -> None:
+        with self._lock:
+            self._workspace = None
+            self._closed = True
+
+    def __repr__(self) -> str:
+        return f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', device='{self.device}')"
+
+
+class _Workspace:
+    """What belongs to one graph on one device: bitmaps, local ids, and the sizes of mini-batches so far."""
+
+    def __init__(self, graph: Graph, device: torch.device) -> None:
+        for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+            if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
+                raise ValueError(
+                    f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
+                    f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
+                )
+        self.graph = graph
+        n = graph.num_nodes
+        words = (n + 31) // 32
+        edge_type, node_type = (str(t.dtype).removeprefix("torch.int") for t in (graph.indptr, graph.indices))
+        self._tensors = [
+            torch.zeros(max(words, 1), dtype=torch.int32, device=device),
+            torch.zeros(max(words, 1), dtype=torch.int32, device=device),
+            torch.empty(max(n, 1), dtype=graph.indices.dtype, device=device),
+            torch.empty(_core.cuda_workspace_totals, dtype=torch.int64, device=device),
+            torch.zeros(_core.cuda_header_bytes, dtype=torch.uint8, device=device),
+            torch.zeros(_core.cuda_header_bytes, dtype=torch.uint8, pin_memory=True),
+        ]
+        engine = getattr(_core, f"CudaSampler_i{edge_type}_i{node_type}")
+        self.engine = engine(
+            graph.indptr.data_ptr(), graph.indices.data_ptr(), n, *(t.data_ptr() for t in self._tensors)
+        )
+        torch.cuda.current_stream(device).synchronize()  # the zeros are there before any other stream samples
+        self._sizes: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
+        self._edge_ids: Tensor | None = None
+        self._event: torch.cuda.Event | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def capacities(self, fanouts: tuple[int, ...], replace: bool, num_seeds: int) -> tuple[list[int], list[int]]:
+        """Room for the frontiers and the edges of each hop, in elements."""
+        n, e = self.graph.num_nodes, self.graph.num_edges
+        seen_frontiers, seen_edges = self._sizes.get(fanouts, ([], []))
+        frontiers, edges = [num_seeds], []
+        for h, k in enumerate(fanouts):
+            # A first guess for "all neighbours" is twice the mean degree; a wrong one is mended by a repetition.
+            most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
+            if k != -1 and not replace:
+                most_edges = min(most_edges, e)
+            if h < len(seen_edges):
+                learned = int(_HEADROOM * seen_edges[h]) + 1024
+                most_edges = learned if k == -1 else min(most_edges, learned)
+            edges.append(most_edges)
+            most_nodes = min(n, frontiers[-1] + most_edges)
+            if h + 1 < len(seen_frontiers):
+                most_nodes = min(most_nodes, int(_HEADROOM * seen_frontiers[h + 1]) + 1024)
+            frontiers.append(max(frontiers[-1], most_nodes))  # one array holds them all: it must not shrink
+        return frontiers, edges
+
+    def learn(self, fanouts: tuple[int, ...], frontiers: list[int], edges: list[int]) -> None:
+        """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
+        old_frontiers, old_edges = self._sizes.get(fanouts, ([], []))
+
+        def larger(old: list[int], new: list[int]) -> list[int]:
+            size = max(len(old), len(new))
+            padded = [x + [0] * (size - len(x)) for x in (old, new)]
+            return [max(pair) for pair in zip(*padded, strict=True)]
+
+        self._sizes[fanouts] = (larger(old_frontiers, frontiers), larger(old_edges, edges))
+
+    def edge_ids(self, device: torch.device) -> Tensor:
+        """The graph's edge ids on the device."""
+        if self._edge_ids is None:
+            assert self.graph.edge_ids is not None
+            self._edge_ids = self.graph.edge_ids.to(device)
+        return self._edge_ids
+
+    def wait_for_last_use(self, stream: torch.cuda.Stream) -> None:
+        """The workspace is one: a mini-batch on another stream waits for the last one."""
+        if self._event is not None and self._stream != stream:
+            stream.wait_event(self._event)
+
+    def mark_use(self, stream: torch.cuda.Stream) -> None:
+        if self._event is None:
+            self._event = torch.cuda.Event()
+        self._event.record(stream)
+        self._stream = stream

@@ -1,0 +1,121 @@
+// loader._core.Gatherer: checked tensors in, rows out. loader._core.BufferPool: memory for the rows.
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "bindings/views.h"
+#include "features/buffer_pool.h"
+#include "features/gather.h"
+
+namespace loader {
+namespace {
+
+// What a gather needs to know of a tensor of any element type: its bytes, seen as rows.
+struct Rows {
+  uint8_t* data;
+  int64_t num_rows;
+  int64_t row_bytes;
+};
+
+Rows rows_of(py::handle tensor, const char* name) {
+  check_layout(tensor, name, "cpu");
+  const auto shape = tensor.attr("shape").cast<py::tuple>();
+  if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
+  auto bytes = tensor.attr("element_size")().cast<int64_t>();
+  for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
+  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
+          bytes};
+}
+
+class Gatherer {
+ public:
+  explicit Gatherer(int num_threads) : pool_(checked(num_threads)) {}
+
+  int num_threads() const { return pool_.size(); }
+
+  void gather(py::handle table, py::handle nodes, py::handle out) {
+    const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
+    if (dtype_of(table) != dtype_of(out))
+      throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
+    if (from.row_bytes != to.row_bytes)
+      throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
+                            std::to_string(from.row_bytes));
+    const RowTable rows{from.data, from.num_rows, from.row_bytes};
+    if (dtype_of(nodes) == dtype_name<int32_t>())
+      run(rows, view<const int32_t>(nodes, "nodes", to.num_rows), to.data);
+    else
+      run(rows, view<const int64_t>(nodes, "nodes", to.num_rows), to.data);
+  }
+
+ private:
+  static int checked(int num_threads) {
+    if (num_threads < 1)
+      throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
+    return num_threads;
+  }
+
+  template <typename Id>
+  void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
+    // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
+    py::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    gather_rows(pool_, table, nodes.data, nodes.size, out);
+  }
+
+  std::mutex mutex_;  // the pool runs one gather at a time
+  ThreadPool pool_;
+};
+
+// `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool
+// with the last reference, so a tensor made by torch.frombuffer holds it exactly as long as it lives.
+class PooledBuffer {
+ public:
+  PooledBuffer(std::shared_ptr<BufferPool> pool, int64_t nbytes)
+      : pool_(std::move(pool)), buffer_(pool_->take(nbytes)), nbytes_(nbytes) {}
+  ~PooledBuffer() { pool_->give_back(buffer_); }
+  PooledBuffer(const PooledBuffer&) = delete;
+  PooledBuffer& operator=(const PooledBuffer&) = delete;
+
+  py::buffer_info info() const {
+    return py::buffer_info(buffer_.data, static_cast<py::ssize_t>(nbytes_), /*readonly=*/false);
+  }
+
+ private:
+  const std::shared_ptr<BufferPool> pool_;
+  const Buffer buffer_;
+  const int64_t nbytes_;
+};
+
+std::shared_ptr<BufferPool> make_pool(int keep) {
+  if (keep < 0) throw py::value_error("keep is " + std::to_string(keep) + "; it must be at least 0");
+  return std::make_shared<BufferPool>(keep);
+}
+
+std::unique_ptr<PooledBuffer> take(const std::shared_ptr<BufferPool>& pool, int64_t nbytes) {
+  if (nbytes < 1) throw py::value_error("nbytes is " + std::to_string(nbytes) + "; it must be at least 1");
+  return std::make_unique<PooledBuffer>(pool, nbytes);
+}
+
+}  // namespace
+
+void bind_features(py::module_& m) {
+  py::class_<Gatherer>(m, "Gatherer", "Copies rows of host tensors by id, on threads of its own.")
+      .def(py::init<int>(), py::arg("num_threads"))
+      .def_property_readonly("num_threads", &Gatherer::num_threads)
+      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("nodes"), py::arg("out"),
+           "out[i] = table[nodes[i]]; nodes int32 or int64, table and out contiguous, of one dtype, on the "
+           "CPU.");
+  py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
+                           "Writable bytes that return to their BufferPool with the last reference.")
+      .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });
+  py::class_<BufferPool, std::shared_ptr<BufferPool>>(m, "BufferPool", "Host memory that is used again.")
+      .def(py::init(&make_pool), py::arg("keep"))
+      .def("take", &take, py::arg("nbytes"), "A PooledBuffer of `nbytes` bytes, contents undefined.")
+      .def("clear", &BufferPool::clear, "Frees the idle buffers now and all others when they come back.")
+      .def_property_readonly("idle_bytes", &BufferPool::idle_bytes);
+}
+
+}  // namespace loader

@@ -1,0 +1,299 @@
+"""The loader: seeds in order, sampled, with features and labels, a few mini-batches ahead of the consumer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.features import FeatureStore, HostFeatures
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.pipeline import Pipeline, PipelineIterator, PipelineStats, Stage
+from loader.samplers.base import Sampler
+from loader.seeds import SeedBatches
+
+_STATE_VERSION = 1
+
+
+class NodeLoader:
+    """Iterates over mini-batches: seeds -> sample -> gather features and labels.
+
+    Each `for batch in loader` is an epoch. Epochs are numbered from 0; an epoch counts as begun with its first
+    mini-batch, and the next `for` goes on to the next epoch whether the last one was finished or abandoned.
+    `set_epoch` chooses the number instead. What an epoch holds is a pure function of the arguments and its
+    number: not of `prefetch`, of threads, or of what ran before.
+
+    With `prefetch=n`, sampling and gathering run in a background thread each, which hold at most `n` mini-batches
+    (under way, or waiting for the next stage) a stage: at most `2 n` mini-batches exist beside the consumer's.
+    With `prefetch=0` all happens in the consumer's thread. One iterator is alive at a time: a new one ends the
+    threads of the one before it. Closed, abandoned or interrupted, an iterator frees its threads after the call
+    that they are in.
+
+    `state_dict()` counts the mini-batches that the consumer was given, not those made ahead, and
+    `load_state_dict()` goes on with exactly the next one.
+
+    Args:
+        graph: where to sample.
+        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None for
+            mini-batches without `x`.
+        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the output nodes, or None for mini-batches
+            without `y`.
+        seeds: `[num_seeds]`, integer, distinct vertices.
+        sampler: samples the neighbourhood of each mini-batch's seeds.
+        batch_size: seeds of a mini-batch, at least 1.
+        shuffle: take the seeds in a new order each epoch, see `SeedBatches`.
+        drop_last: leave out a last mini-batch smaller than the others.
+        seed: of the order of the seeds; the sampler has a seed of its own.
+        prefetch: mini-batches to hold ready a stage; 0 for no threads.
+        rank, world_size: which share of the seeds this process takes, see `SeedBatches`. Mini-batch `i` of rank
+            `r` has index `i * world_size + r`, so ranks draw independently.
+
+    Attributes:
+        stats: a `PipelineStats`: seconds of the stages `sample` and `gather`, and of the consumer's waiting.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        features: FeatureStore | Tensor | None,
+        labels: Tensor | None,
+        seeds: Tensor,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        prefetch: int = 2,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self._batches = SeedBatches(
+            seeds,
+            batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+        )
+        if prefetch < 0:
+            raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+        if not isinstance(sampler, Sampler):
+            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+        _check_seeds(seeds, graph.num_nodes)
+        store = HostFeatures(features) if isinstance(features, Tensor) else features
+        if store is not None and store.num_nodes != graph.num_nodes:
+            raise ValueError(f"features has {store.num_nodes} rows, the graph {graph.num_nodes} vertices")
+        if labels is not None:
+            if not isinstance(labels, Tensor):
+                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")
+            if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
+                raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
+        self.graph = graph
+        self.features = store
+        self.labels = labels
+        self.neighbor_sampler = sampler
+        self.prefetch = int(prefetch)
+        self.stats = PipelineStats(["sample", "gather"])
+        self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
+        self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
+        self._running: weakref.ref[_Epoch] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        return self._batches.batch_size
+
+    @property
+    def seeds(self) -> Tensor:
+        return self._batches.seeds
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last mini-batch belonged to or, before any, the one to come."""
+        return (self._at or self._next)[0]
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """Where Lightning looks for `set_epoch`: at `loader.batch_sampler.sampler`, as in torch's loaders."""
+        return SimpleNamespace(sampler=self)
+
+    def __len__(self) -> int:
+        """Mini-batches of an epoch."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
+        return _Epoch(self)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next to be iterated over, from its first mini-batch.
+
+        After `load_state_dict` of a state in that very epoch it changes nothing: the rest of the epoch follows.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch is {epoch}; it must be at least 0")
+        if self._next[0] != epoch:
+            self._next = (int(epoch), 0)
+        self._at = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the consumer stands, and what it needs to find again; plain numbers and strings.
+
+        `epoch` and `batches_yielded` say how many mini-batches of which epoch were given out. Until the consumer
+        has asked for more than the last mini-batch, its epoch is not over.
+        """
+        epoch, yielded = self._at or self._next
+        return {
+            "version": _STATE_VERSION,
+            "epoch": epoch,
+            "batches_yielded": yielded,
+            "config": self._config(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken: the next iterator gives the rest of that epoch.
+
+        Any iterator that runs is closed.
+
+        Raises:
+            ValueError: the state is not one of a `NodeLoader`, or of one with other arguments (`prefetch` and
+                `rank` may differ); the message names the first difference.
+        """
+        if not isinstance(state, dict) or not {"version", "epoch", "batches_yielded", "config"} <= state.keys():
+            raise ValueError("this is not the state of a NodeLoader; give what its state_dict() returned")
+        if state["version"] != _STATE_VERSION:
+            raise ValueError(
+                f"the state has version {state['version']}, this NodeLoader reads {_STATE_VERSION}; "
+                "continue with the release that wrote it"
+            )
+        own = self._config()
+        for key in sorted(own.keys() | state["config"].keys()):
+            theirs = state["config"].get(key)
+            if theirs != own.get(key):
+                raise ValueError(
+                    f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
+                    "restore it, or start a new run from the weights alone"
+                )
+        epoch, yielded = int(state["epoch"]), int(state["batches_yielded"])
+        if epoch < 0 or not 0 <= yielded <= len(self):
+            raise ValueError(f"the state stands at mini-batch {yielded} of epoch {epoch}; this loader has {len(self)}")
+        self.close()
+        self._next = (epoch, yielded)
+        self._at = None
+
+    def close(self) -> None:
+        """Ends the iterator that runs and its threads; the loader can be iterated over again."""
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.close()
+        self._running = None
+
+    def __repr__(self) -> str:
+        b = self._batches
+        return (
+            f"NodeLoader(num_seeds={b.seeds.numel()}, batch_size={b.batch_size}, batches={len(self)}, "
+            f"sampler={self.neighbor_sampler!r}, prefetch={self.prefetch})"
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """All that decides what the mini-batches are."""
+        sampler, batches = self.neighbor_sampler, self._batches
+        return {
+            "batch_size": batches.batch_size,
+            "drop_last": batches.drop_last,
+            "num_edges": self.graph.num_edges,
+            "num_nodes": self.graph.num_nodes,
+            "num_seeds": batches.seeds.numel(),
+            "sampler.edge_ids": sampler.edge_ids,
+            "sampler.fanouts": list(sampler.fanouts),
+            "sampler.replace": sampler.replace,
+            "sampler.seed": sampler.seed,
+            "sampler.type": type(sampler).__name__,
+            "seed": batches.seed,
+            "seeds": batches.fingerprint(),
+            "shuffle": batches.shuffle,
+            "world_size": batches.world_size,
+        }
+
+    def _begin(self, iterator: _Epoch) -> PipelineIterator:
+        """Called by an iterator at its first `next()`."""
+        self.close()
+        self._running = weakref.ref(iterator)
+        epoch, first = self._next
+        self._next = (epoch + 1, 0)
+        self._at = (epoch, first)
+        stages = [Stage("sample", self._sample), Stage("gather", self._gather)]
+        return Pipeline(stages, self.prefetch, self.stats).run(self._tasks(epoch, first))
+
+    def _gave(self, iterator: _Epoch, ended: bool) -> None:
+        """An iterator gave out one more mini-batch, or said that there is none."""
+        if self._at is not None and self._running is not None and self._running() is iterator:
+            self._at = None if ended else (self._at[0], self._at[1] + 1)
+
+    def _tasks(self, epoch: int, first: int) -> Iterator[tuple[Tensor, int, int]]:
+        order = self._batches.order(epoch)
+        world, rank = self._batches.world_size, self._batches.rank
+        for step in range(first, len(self)):
+            yield self._batches.batch(order, step), epoch, step * world + rank
+
+    def _sample(self, task: tuple[Tensor, int, int]) -> MiniBatch:
+        seeds, epoch, index = task
+        return self.neighbor_sampler.sample(self.graph, seeds, epoch=epoch, batch=index)
+
+    def _gather(self, batch: MiniBatch) -> MiniBatch:
+        x = self.features.gather(batch.input_nodes) if self.features is not None else None
+        y = self.labels.index_select(0, batch.output_nodes) if self.labels is not None else None
+        return batch.replace(x=x, y=y)
+
+
+class _Epoch(Iterator[MiniBatch]):
+    """The iterator of one epoch. The loader knows it only weakly, so dropping it ends it."""
+
+    def __init__(self, loader: NodeLoader) -> None:
+        self._loader = loader
+        self._items: PipelineIterator | None = None
+        self._over = False  # by its end or by an error; not by another iterator
+
+    def __next__(self) -> MiniBatch:
+        if self._over:
+            raise StopIteration
+        if self._items is None:
+            self._items = self._loader._begin(self)
+        elif self._items.closed:
+            raise RuntimeError("this iterator was closed, by close() or by a newer iterator of the same NodeLoader")
+        try:
+            batch = next(self._items)
+        except BaseException as error:
+            self._over = True
+            if isinstance(error, StopIteration):
+                self._loader._gave(self, ended=True)
+            raise
+        self._loader._gave(self, ended=False)
+        return batch
+
+    def close(self) -> None:
+        """Ends the iterator and its threads."""
+        if self._items is not None:
+            self._items.close()
+
+
+def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
+    low, high = (int(x) for x in torch.aminmax(seeds))
+    if low < 0 or high >= num_nodes:
+        bad = low if low < 0 else high
+        raise ValueError(f"seeds holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen[seeds.long()] = True
+    if int(seen.sum()) != seeds.numel():
+        values, counts = torch.unique(seeds, return_counts=True)
+        twice = int(values[counts > 1][0])
+        raise ValueError(f"seeds holds vertex {twice} more than once; remove duplicates with seeds.unique()")

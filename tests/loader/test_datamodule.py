@@ -1,0 +1,352 @@
+"""The DataModule under Lightning: splits, hooks, and resuming with exactly the mini-batches that were left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+
+import loader
+from loader.datamodule import GraphDataModule
+from loader.datasets import NodeDataset
+from loader.features import HostFeatures
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.samplers import FullSampler, FusedSampler
+
+NUM_TRAIN, BATCH_SIZE = 100, 15
+NUM_BATCHES = 7  # the last one is smaller
+
+
+def make_dataset(num_val: int = 40, num_test: int = 60) -> NodeDataset:
+    g = torch.Generator().manual_seed(0)
+    n = 200
+    graph = Graph.from_edges(torch.randint(n, (1500,), generator=g), torch.randint(n, (1500,), generator=g), n)
+    splits = {
+        "train": torch.arange(NUM_TRAIN),
+        "val": torch.arange(100, 100 + num_val),
+        "test": torch.arange(140, 140 + num_test),
+    }
+    return NodeDataset("toy", graph, torch.randn(n, 8, generator=g), torch.arange(n) % 4, splits, num_classes=4)
+
+
+def make_datamodule(**changes: Any) -> GraphDataModule:
+    arguments: dict[str, Any] = {
+        "dataset": make_dataset(),
+        "sampler": FusedSampler([4, 3], num_threads=2),
+        "features": partial(HostFeatures, num_threads=1),
+        "batch_size": BATCH_SIZE,
+        **changes,
+    }
+    return GraphDataModule(**arguments)
+
+
+class Recorder(LightningModule):
+    """Trains a little, and writes down what it is given; a line is on the disk before the step goes on."""
+
+    def __init__(self, log: Path, on_step: Callable[[int], None] = lambda step: None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+        self.log_path, self.on_step = log, on_step
+
+    def note(self, kind: str, batch: MiniBatch) -> None:
+        with self.log_path.open("a") as file:
+            file.write(f"{kind} {batch.epoch} {batch.index} {batch.digest()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def loss(self, batch: MiniBatch) -> Tensor:
+        return torch.nn.functional.cross_entropy(self.layer(batch.x[: batch.batch_size]), batch.y)
+
+    def training_step(self, batch: MiniBatch) -> Tensor:
+        self.note("train", batch)
+        self.on_step(self.global_step)
+        return self.loss(batch)
+
+    def validation_step(self, batch: MiniBatch) -> None:
+        self.note("val", batch)
+
+    def test_step(self, batch: MiniBatch) -> None:
+        self.note("test", batch)
+
+    def predict_step(self, batch: MiniBatch) -> Tensor:
+        return batch.output_nodes
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def make_trainer(root: Path, every: int | None = None, **changes: Any) -> Trainer:
+    callbacks = []
+    if every is not None:
+        callbacks.append(ModelCheckpoint(root, "{step}", every_n_train_steps=every, save_top_k=-1))
+    arguments: dict[str, Any] = {
+        "accelerator": "cpu",
+        "max_epochs": 4,
+        "logger": False,
+        "callbacks": callbacks,
+        "enable_checkpointing": every is not None,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": root,
+        **changes,
+    }
+    return Trainer(**arguments)
+
+
+def lines(log: Path, kind: str = "train") -> list[str]:
+    return [line for line in log.read_text().splitlines() if line.startswith(kind)]
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_at(step: int) -> Callable[[int], None]:
+    def on_step(now: int) -> None:
+        if now == step:
+            raise Crash
+
+    return on_step
+
+
+def no_threads() -> bool:
+    deadline = time.monotonic() + 30
+    while any(t.name.startswith("loader-") for t in threading.enumerate()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+# Called by the subprocesses of the test below: {root} {log} {step to die at, or -1} {checkpoint or ""}.
+def main(root: str, log: str, die_at: str, checkpoint: str) -> None:
+    def on_step(step: int) -> None:
+        if step == int(die_at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    seed_everything(0, verbose=False)
+    trainer = make_trainer(Path(root), every=4)
+    trainer.fit(Recorder(Path(log), on_step), datamodule=make_datamodule(), ckpt_path=checkpoint or None)
+
+
+def run_main(*arguments: object) -> int:
+    paths = [Path(loader.__file__).parent.parent, Path(__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, "-c", "import sys, test_datamodule as t; t.main(*sys.argv[1:])", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        timeout=200,
+        check=False,
+    ).returncode
+
+
+def test_killed_in_mid_epoch_and_resumed(tmp_path: Path) -> None:
+    """Three processes: one that is left alone, one that kill -9 ends in its second epoch, one that resumes it."""
+    alone, killed, resumed = (tmp_path / name for name in ("alone.log", "killed.log", "resumed.log"))
+    assert run_main(tmp_path / "a", alone, -1, "") == 0
+    assert run_main(tmp_path / "b", killed, 10, "") == -signal.SIGKILL
+    assert run_main(tmp_path / "b", resumed, -1, tmp_path / "b" / "step=8.ckpt") == 0
+
+    expected = lines(alone)
+    assert len(expected) == len(set(expected)) == 4 * NUM_BATCHES
+    assert lines(killed) == expected[:11]
+    assert lines(resumed) == expected[8:]  # one mini-batch into the second epoch
+    # Past are the sanity check (2 mini-batches) and the validation of epoch 0 (3 mini-batches).
+    assert lines(resumed, "val") == lines(alone, "val")[2 + 3 :]
+
+
+# A run that is resumed finds the checkpoints of the one before; Lightning warns of that.
+resumes = pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+
+
+@resumes
+@pytest.mark.parametrize(
+    ("every", "step", "prefetch", "options"),
+    [
+        (3, 3, 0, {}),  # in the first epoch
+        (4, 20, 3, {}),  # in the third
+        (6, 6, 3, {}),  # before the last mini-batch of an epoch
+        (7, 7, 3, {}),  # after the last one
+        (7, 14, 0, {"limit_val_batches": 0}),
+        (1, 8, 3, {}),  # after the first one
+        (5, 10, 3, {"limit_train_batches": 5}),  # where a shortened epoch ends
+        (3, 6, 0, {"limit_train_batches": 5}),
+        (3, 9, 3, {"max_epochs": -1, "max_steps": 20}),
+        (4, 8, 3, {"val_check_interval": 3}),
+    ],
+)
+def test_resuming_gives_exactly_the_rest(
+    tmp_path: Path, every: int, step: int, prefetch: int, options: dict[str, Any]
+) -> None:
+    make = partial(make_datamodule, prefetch=prefetch)
+    alone, crashed, resumed = (tmp_path / name for name in ("alone.log", "crashed.log", "resumed.log"))
+    make_trainer(tmp_path, **options).fit(Recorder(alone), datamodule=make())
+    expected = lines(alone)
+
+    with pytest.raises(Crash):
+        make_trainer(tmp_path, every, **options).fit(Recorder(crashed, crash_at(step + 2)), datamodule=make())
+    assert lines(crashed) == expected[: step + 3]
+    assert no_threads()  # although the run ended with an exception
+
+    checkpoint = tmp_path / f"step={step}.ckpt"
+    trainer = make_trainer(tmp_path, every, **options)
+    trainer.fit(Recorder(resumed), datamodule=make(), ckpt_path=checkpoint)
+    assert lines(resumed) == expected[step:]
+    assert trainer.global_step == len(expected)
+
+
+def test_the_checkpoint_counts_what_was_trained_on(tmp_path: Path) -> None:
+    make_trainer(tmp_path, every=3, max_epochs=2).fit(
+        Recorder(tmp_path / "log"), datamodule=make_datamodule(prefetch=4)
+    )
+    for step in range(3, 2 * NUM_BATCHES, 3):
+        saved = torch.load(tmp_path / f"step={step}.ckpt", weights_only=True)
+        (state,) = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+        assert (state["epoch"], state["batches_yielded"]) == divmod(step, NUM_BATCHES)
+
+
+@resumes
+def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:
+    make_trainer(tmp_path, every=3, max_epochs=1).fit(Recorder(tmp_path / "log"), datamodule=make_datamodule())
+    with pytest.raises(ValueError, match=r"cannot resume: batch_size was 15 .* is 16 now"):
+        make_trainer(tmp_path, every=3).fit(
+            Recorder(tmp_path / "log"),
+            datamodule=make_datamodule(batch_size=16),
+            ckpt_path=tmp_path / "step=3.ckpt",
+        )
+
+
+def test_a_second_fit_repeats_the_first(tmp_path: Path) -> None:
+    datamodule = make_datamodule()
+    logs = [tmp_path / "first", tmp_path / "second"]
+    for log in logs:
+        make_trainer(tmp_path, max_epochs=2).fit(Recorder(log), datamodule=datamodule)
+    assert lines(logs[0]) == lines(logs[1])
+    assert lines(logs[0], "val") == lines(logs[1], "val")
+
+
+def test_all_stages(tmp_path: Path) -> None:
+    datamodule = make_datamodule(eval_sampler=FullSampler(2, num_threads=1), eval_batch_size=32, drop_last=True)
+    trainer, model, log = make_trainer(tmp_path, max_epochs=1), Recorder(tmp_path / "log"), tmp_path / "log"
+    trainer.fit(model, datamodule=datamodule)
+    assert no_threads()
+    assert len(lines(log)) == NUM_BATCHES - 1
+    assert len(lines(log, "val")) == 2 * 2  # the sanity check sees the same two mini-batches
+    trainer.test(model, datamodule=datamodule, verbose=False)
+    tested = lines(log, "test")
+    trainer.test(model, datamodule=datamodule, verbose=False)
+    assert len(tested) == 2
+    assert lines(log, "test") == tested * 2  # equal weights, equal numbers
+    predicted = torch.cat(trainer.predict(model, datamodule=datamodule))
+    assert predicted.tolist() == list(range(200))
+    assert set(datamodule.loaders) == {"train", "val", "test", "predict"}
+    assert datamodule.loaders["train"].stats.items == NUM_BATCHES - 1
+    assert datamodule.loaders["train"] is datamodule.train_dataloader()
+    assert datamodule.loaders["val"].neighbor_sampler is datamodule.eval_sampler is not datamodule.sampler
+    assert no_threads()
+    datamodule.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        datamodule.features.gather(torch.tensor([0]))
+
+
+def test_overfitting_takes_the_same_mini_batches_each_epoch(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    make_trainer(tmp_path, overfit_batches=2, max_epochs=2, limit_val_batches=0).fit(
+        Recorder(log), datamodule=make_datamodule(sampler=FullSampler(2, num_threads=1))
+    )
+    datamodule = make_datamodule()
+    datamodule.setup()
+    assert len(lines(log)) == 4
+    assert [line.split()[1:3] for line in lines(log)] == [["0", "0"], ["0", "1"], ["1", "0"], ["1", "1"]]
+
+
+def test_the_dataset_is_loaded_once_a_process() -> None:
+    class Source:
+        loads = 0
+
+        def load(self) -> NodeDataset:
+            self.loads += 1
+            return make_dataset()
+
+    source = Source()
+    datamodule = make_datamodule(dataset=source)
+    with pytest.raises(RuntimeError, match="call setup"):
+        _ = datamodule.num_features
+    assert source.loads == 0
+    datamodule.prepare_data()
+    for stage in ("fit", "test", None):
+        datamodule.setup(stage)
+    assert source.loads == 1
+    assert (datamodule.num_features, datamodule.num_classes, datamodule.multilabel) == (8, 4, False)
+    assert datamodule.data.name == "toy"
+    assert datamodule.eval_sampler is datamodule.sampler
+    assert datamodule.val_dataloader().batch_size == BATCH_SIZE
+
+
+def test_splits_without_vertices(tmp_path: Path) -> None:
+    datamodule = make_datamodule(dataset=make_dataset(num_val=0))
+    with pytest.warns(UserWarning, match="Total length of `list` across ranks is zero"):  # Lightning says it
+        make_trainer(tmp_path, max_epochs=1).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
+    assert len(lines(tmp_path / "log")) == NUM_BATCHES
+    datamodule = make_datamodule(dataset=make_dataset(num_test=0))
+    datamodule.setup()
+    with pytest.raises(ValueError, match="dataset toy has no vertices in its test split"):
+        datamodule.test_dataloader()
+
+
+def test_moving_to_a_device_moves_nothing_twice() -> None:
+    datamodule = make_datamodule()
+    datamodule.setup()
+    batch = next(iter(datamodule.train_dataloader()))
+    assert datamodule.transfer_batch_to_device(batch, torch.device("cpu"), 0) is batch
+    assert datamodule.move_seconds == 0
+    moved = datamodule.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    assert {t.device.type for t in moved.tensors()} == {"meta"}
+    assert datamodule.move_seconds > 0
+    partly = batch.replace(x=batch.x.to("meta"))
+    assert datamodule.transfer_batch_to_device(partly, torch.device("meta"), 0).x is partly.x
+    assert datamodule.transfer_batch_to_device([torch.zeros(1)], torch.device("meta"), 0)[0].is_meta
+
+
+def test_ranks_share_the_splits() -> None:
+    class TwoRanks:
+        world_size, global_rank, overfit_batches = 2, 1, 0
+
+    datamodule = make_datamodule()
+    datamodule.trainer = TwoRanks()
+    datamodule.setup()
+    train = datamodule.train_dataloader()
+    assert len(train) == 4
+    assert [b.index for b in train] == [1, 3, 5, 7]
+    assert len(datamodule.test_dataloader()) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size is 0"),
+        ({"eval_batch_size": -1}, ValueError, "eval_batch_size is -1"),
+        ({"prefetch": -1}, ValueError, "prefetch is -1"),
+        ({"sampler": None}, TypeError, "sampler is a NoneType"),
+        ({"eval_sampler": "full"}, TypeError, "eval_sampler is a str"),
+        ({"dataset": 3}, TypeError, "dataset is a int"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_loaded(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_datamodule(**change)

@@ -1,0 +1,355 @@
+"""Epochs, order, state and errors of the loader."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loader.features import HostFeatures
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.node_loader import NodeLoader
+from loader.samplers import HopwiseSampler, Sampler
+
+NUM_NODES = 200
+SEEDS = torch.arange(10, 110)
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph(NUM_NODES, 1500)
+
+
+@pytest.fixture
+def make(graph: Graph) -> Callable[..., NodeLoader]:
+    def make(**changes: Any) -> NodeLoader:
+        arguments: dict[str, Any] = {
+            "graph": graph,
+            "features": torch.randn(NUM_NODES, 6, generator=torch.Generator().manual_seed(1)),
+            "labels": torch.arange(NUM_NODES) % 7,
+            "seeds": SEEDS,
+            "sampler": HopwiseSampler([3, 2], num_threads=1),
+            "batch_size": 16,
+            "shuffle": True,
+            **changes,
+        }
+        return NodeLoader(**arguments)
+
+    return make
+
+
+def digests(batches: Any) -> list[str]:
+    return [batch.digest() for batch in batches]
+
+
+def no_threads() -> bool:
+    deadline = time.monotonic() + 30
+    while any(t.name.startswith("loader-") for t in threading.enumerate()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def test_mini_batches_are_complete(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    batches = list(loader)
+    assert len(batches) == len(loader) == 7
+    assert [b.batch_size for b in batches] == [16] * 6 + [4]
+    assert [(b.epoch, b.index) for b in batches] == [(0, i) for i in range(7)]
+    assert sorted(torch.cat([b.output_nodes for b in batches]).tolist()) == SEEDS.tolist()
+    for batch in batches:
+        assert torch.equal(batch.x, loader.features.tensor[batch.input_nodes.long()])
+        assert torch.equal(batch.y, batch.output_nodes % 7)
+        assert batch.num_edges > 0
+    assert [b.batch_size for b in make(drop_last=True)] == [16] * 6
+
+
+def test_what_a_mini_batch_holds_is_the_samplers_answer(make: Callable[..., NodeLoader], graph: Graph) -> None:
+    sampler = HopwiseSampler([3, 2], num_threads=1)
+    loader = make(features=None, labels=None, shuffle=False)
+    for epoch in range(2):
+        for i, batch in enumerate(loader):
+            expected = sampler.sample(graph, SEEDS[16 * i : 16 * (i + 1)], epoch=epoch, batch=i)
+            assert batch.digest() == expected.digest()
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7])
+def test_prefetch_changes_nothing(make: Callable[..., NodeLoader], prefetch: int) -> None:
+    inline, ahead = make(prefetch=0), make(prefetch=prefetch)
+    for _ in range(3):
+        assert digests(inline) == digests(ahead)
+    assert no_threads()
+
+
+def test_epochs_differ_and_are_numbered(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    assert loader.epoch == 0
+    epochs = [digests(loader) for _ in range(3)]
+    assert len({d for epoch in epochs for d in epoch}) == 21
+    loader.set_epoch(1)
+    assert loader.epoch == 1
+    assert digests(loader) == epochs[1]
+    assert digests(loader) == epochs[2]
+    with pytest.raises(ValueError, match="epoch is -1"):
+        loader.set_epoch(-1)
+
+
+def test_abandoning_an_epoch_goes_on_to_the_next(make: Callable[..., NodeLoader]) -> None:
+    reference = make(prefetch=0)
+    epochs = [digests(reference) for _ in range(3)]
+    loader = make()
+    assert digests(itertools.islice(loader, 3)) == epochs[0][:3]
+    assert digests(loader) == epochs[1]
+    assert digests(itertools.islice(loader, 7)) == epochs[2]  # its end was never asked for
+    assert next(iter(loader)).epoch == 3
+
+
+def test_an_iterator_not_begun_costs_nothing(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    running = iter(loader)
+    next(running)
+    state = loader.state_dict()
+    iter(loader)
+    assert loader.state_dict() == state
+    assert next(running).index == 1
+
+
+def test_a_new_iterator_closes_the_one_before(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    first, second = iter(loader), iter(loader)
+    next(first)
+    assert next(second).epoch == 1
+    with pytest.raises(RuntimeError, match="newer iterator"):
+        next(first)
+    assert next(second).index == 1
+    assert loader.state_dict()["batches_yielded"] == 2
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("taken", [0, 1, 6])
+def test_resume_gives_exactly_the_rest(make: Callable[..., NodeLoader], taken: int, prefetch: int) -> None:
+    reference = make()
+    epochs = [digests(reference) for _ in range(3)]
+
+    loader = make(prefetch=prefetch)
+    list(loader)
+    iterator = iter(loader)
+    for _ in range(taken):
+        next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))  # plain values only
+    assert (state["epoch"], state["batches_yielded"]) == (1, taken)
+
+    resumed = make(prefetch=2 - prefetch // 3)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    resumed.set_epoch(1)  # what Lightning says at this point
+    assert len(resumed) == 7
+    assert digests(resumed) == epochs[1][taken:]
+    assert digests(resumed) == epochs[2]
+
+
+def test_state_between_epochs(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(7):
+        next(iterator)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches_yielded"]) == (0, 7)
+    assert next(iterator, None) is None
+    over = loader.state_dict()
+    assert (over["epoch"], over["batches_yielded"]) == (1, 0)
+
+    loader.load_state_dict(state)
+    assert list(loader) == []  # the rest of epoch 0
+    assert next(iter(loader)).epoch == 1
+    loader.load_state_dict(state)
+    loader.set_epoch(1)
+    assert next(iter(loader)).epoch == 1
+
+
+def test_loading_a_state_closes_the_running_iterator(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    iterator = iter(loader)
+    first = next(iterator)
+    state = loader.state_dict()
+    second = next(iterator)
+    loader.load_state_dict(state)
+    assert no_threads()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(iterator)
+    assert loader.state_dict() == state
+    assert next(iter(loader)).digest() == second.digest() != first.digest()
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("batch_size", {"batch_size": 17}),
+        ("seed", {"seed": 1}),
+        ("shuffle", {"shuffle": False}),
+        ("drop_last", {"drop_last": True}),
+        ("num_seeds", {"seeds": SEEDS[1:]}),
+        ("seeds", {"seeds": SEEDS + 1}),
+        ("world_size", {"world_size": 2}),
+        ("sampler.fanouts", {"sampler": HopwiseSampler([3, 3], num_threads=1)}),
+        ("sampler.seed", {"sampler": HopwiseSampler([3, 2], seed=1, num_threads=1)}),
+        ("sampler.replace", {"sampler": HopwiseSampler([3, 2], replace=True, num_threads=1)}),
+        ("sampler.edge_ids", {"sampler": HopwiseSampler([3, 2], edge_ids=True, num_threads=1)}),
+    ],
+)
+def test_a_state_of_another_configuration_is_refused(
+    make: Callable[..., NodeLoader], key: str, change: dict[str, Any]
+) -> None:
+    state = make().state_dict()
+    with pytest.raises(ValueError, match=rf"cannot resume: {key} was .* now; restore it"):
+        make(**change).load_state_dict(state)
+
+
+def test_a_state_of_another_graph_is_refused(
+    make: Callable[..., NodeLoader], random_graph: Callable[..., Graph]
+) -> None:
+    state = make().state_dict()
+    with pytest.raises(ValueError, match="num_edges was 1500"):
+        make(graph=random_graph(NUM_NODES, 1501)).load_state_dict(state)
+
+
+def test_what_is_no_state_is_refused(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    state = loader.state_dict()
+    for wrong in ({}, {"epoch": 0}, None):
+        with pytest.raises(ValueError, match="not the state of a NodeLoader"):
+            loader.load_state_dict(wrong)
+    with pytest.raises(ValueError, match="version 99"):
+        loader.load_state_dict({**state, "version": 99})
+    for wrong in ({"batches_yielded": 8}, {"batches_yielded": -1}, {"epoch": -1}):
+        with pytest.raises(ValueError, match="the state stands at"):
+            loader.load_state_dict({**state, **wrong})
+
+
+def test_ranks_get_equal_counts_and_draw_independently(make: Callable[..., NodeLoader]) -> None:
+    ranks = [list(make(rank=r, world_size=3)) for r in range(3)]
+    assert [len(rank) for rank in ranks] == [3, 3, 3]
+    assert [[b.batch_size for b in rank] for rank in ranks] == [[16, 16, 2]] * 3
+    assert [[b.index for b in rank] for rank in ranks] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    outputs = torch.cat([b.output_nodes for rank in ranks for b in rank])
+    assert set(outputs.tolist()) == set(SEEDS.tolist())
+    assert outputs.numel() == 102
+
+
+class Boom(Exception):
+    pass
+
+
+class FailingSampler(Sampler):
+    """Fails at its third mini-batch."""
+
+    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
+        if batch == 2:
+            raise Boom("sample")
+        return MiniBatch(seeds, (seeds.numel(),), (), epoch=epoch, index=batch)
+
+
+class FailingStore(HostFeatures):
+    """Fails at its third gather."""
+
+    calls = 0
+
+    def gather(self, nodes: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 3:
+            raise Boom("gather")
+        return super().gather(nodes)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("stage", ["sample", "gather"])
+def test_an_error_of_a_stage_surfaces(make: Callable[..., NodeLoader], stage: str, prefetch: int) -> None:
+    broken: dict[str, Any] = {
+        "sample": {"sampler": FailingSampler([1])},
+        "gather": {"features": FailingStore(torch.randn(NUM_NODES, 6), 1)},
+    }[stage]
+    loader = make(prefetch=prefetch, **broken)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    with pytest.raises(Boom, match=stage) as caught:
+        next(iterator)
+    assert stage in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert loader.state_dict()["batches_yielded"] == 2
+    assert next(iterator, None) is None
+    assert no_threads()
+
+
+def test_closed_or_abandoned_loaders_free_their_threads(make: Callable[..., NodeLoader]) -> None:
+    loader = make(batch_size=1)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    assert no_threads()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(iterator)
+    assert next(iter(loader)).epoch == 1  # the loader itself goes on
+
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    assert no_threads()
+
+    iterator = iter(loader)
+    next(iterator)
+    gc.disable()  # nothing is in a cycle
+    try:
+        del loader, iterator
+        assert no_threads()
+    finally:
+        gc.enable()
+
+
+def test_stats(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    for _ in range(2):
+        list(loader)
+    times = loader.stats.as_dict()
+    assert times["items"] == 14
+    assert min(times["sample"], times["gather"], times["waiting"]) > 0
+
+
+def test_features_and_labels_are_optional(make: Callable[..., NodeLoader]) -> None:
+    batch = next(iter(make(features=None, labels=None)))
+    assert batch.x is None
+    assert batch.y is None
+    batch = next(iter(make(labels=torch.zeros(NUM_NODES, 5))))
+    assert batch.y.shape == (16, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size is 0"),
+        ({"prefetch": -1}, ValueError, "prefetch is -1"),
+        ({"seeds": SEEDS[:0]}, ValueError, "seeds is empty"),
+        ({"seeds": torch.tensor([0, NUM_NODES])}, ValueError, "seeds holds vertex 200; valid ids are 0 to 199"),
+        ({"seeds": torch.tensor([0, -5])}, ValueError, "seeds holds vertex -5"),
+        ({"seeds": torch.tensor([4, 9, 1, 9])}, ValueError, "seeds holds vertex 9 more than once"),
+        ({"features": torch.zeros(NUM_NODES - 1, 3)}, ValueError, "features has 199 rows, the graph 200"),
+        ({"labels": torch.zeros(NUM_NODES + 1)}, ValueError, r"labels has shape \[201\], the graph 200"),
+        ({"labels": [0] * NUM_NODES}, TypeError, "labels is a list"),
+        ({"sampler": "fused"}, TypeError, "sampler is a str"),
+    ],
+)
+def test_bad_arguments(
+    make: Callable[..., NodeLoader], change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(**change)

@@ -1,0 +1,294 @@
+"""Order, bound, errors and shutdown of the pipeline."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import loader
+from loader.pipeline import Pipeline, PipelineStats, Stage
+
+DEPTHS = [0, 1, 3]
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("loader-")]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Iterator[None]:
+    yield
+    wait_until(lambda: not loader_threads())
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def increment(x: int) -> int:
+    return x + 1
+
+
+STAGES = [Stage("double", double), Stage("increment", increment)]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_stages_are_applied_in_order(depth: int) -> None:
+    assert list(Pipeline(STAGES, depth).run(range(50))) == [2 * i + 1 for i in range(50)]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_empty_source(depth: int) -> None:
+    assert list(Pipeline(STAGES, depth).run([])) == []
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_random_delays_change_nothing(depth: int) -> None:
+    rng = random.Random(0)
+    delays = [rng.random() * 0.002 for _ in range(120)]
+
+    def late(x: int) -> int:
+        time.sleep(delays[x % len(delays)])
+        return x
+
+    stages = [Stage("a", late), Stage("b", lambda x: late(x) + 7), Stage("c", late)]
+    seen = []
+    for x in Pipeline(stages, depth).run(range(60)):
+        time.sleep(delays[-x % len(delays)])
+        seen.append(x)
+    assert seen == list(range(7, 67))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_no_more_items_than_max_items(depth: int) -> None:
+    drawn = 0
+
+    def source() -> Iterator[int]:
+        nonlocal drawn
+        for i in itertools.count():
+            drawn += 1
+            yield i
+
+    pipeline = Pipeline(STAGES, depth)
+    assert pipeline.max_items == 2 * depth
+    items = pipeline.run(source())
+    for taken in range(1, 4):
+        next(items)
+        wait_until(lambda taken=taken: drawn >= taken + pipeline.max_items)  # it does run ahead
+        time.sleep(0.02)
+        assert drawn == taken + pipeline.max_items  # and no further
+    items.close()
+
+
+def test_depth_0_starts_no_threads_and_draws_only_what_is_asked_for() -> None:
+    drawn: list[int] = []
+    items = Pipeline(STAGES, 0).run(drawn.append(i) or i for i in range(10))
+    assert next(items) == 1
+    assert not loader_threads()
+    assert len(drawn) == 1
+
+
+def test_no_thread_starts_before_the_first_item_is_asked_for() -> None:
+    items = Pipeline(STAGES, 2).run(range(10))
+    assert not loader_threads()
+    next(items)
+    assert {t.name for t in loader_threads()} <= {"loader-double", "loader-increment"}
+
+
+def fails_at_3(x: int) -> int:
+    if x == 3:
+        raise LookupError("three")
+    return x
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("place", [0, 1, 2, "source"])
+def test_an_error_surfaces_in_order_with_its_traceback(depth: int, place: int | str) -> None:
+    stages = [Stage(f"stage{i}", fails_at_3 if i == place else lambda x: x) for i in range(3)]
+    source = (fails_at_3(i) for i in range(10)) if place == "source" else iter(range(10))
+    items = Pipeline(stages, depth).run(source)
+    assert [next(items) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(LookupError, match="three") as caught:
+        next(items)
+    assert "fails_at_3" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert not loader_threads()
+    assert list(items) == []
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_stop_iteration_in_a_stage_is_an_error_not_an_end(depth: int) -> None:
+    items = Pipeline([Stage("pull", lambda x: next(iter([])))], depth).run(range(3))
+    with pytest.raises(RuntimeError, match="stage 'pull' raised StopIteration"):
+        next(items)
+
+
+def test_an_error_keeps_nothing_alive() -> None:
+    class Item:
+        pass
+
+    def fail(item: Item) -> Item:
+        raise LookupError
+
+    alive: list[weakref.ref[Item]] = []
+
+    def source() -> Iterator[Item]:
+        item = Item()
+        alive.append(weakref.ref(item))
+        yield item
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(LookupError):
+            next(Pipeline([Stage("a", fail), Stage("b", fail)], 2).run(source()))
+        wait_until(lambda: alive[0]() is None)  # by reference counts alone: there is no cycle
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_close_in_the_middle(depth: int) -> None:
+    items = Pipeline(STAGES, depth).run(itertools.count())
+    next(items)
+    items.close()
+    items.close()
+    assert items.closed
+    assert not loader_threads()
+    assert list(items) == []
+
+
+def test_an_abandoned_iterator_frees_its_threads_and_items() -> None:
+    class Item:
+        pass
+
+    alive: list[weakref.ref[Item]] = []
+
+    def make(_: int) -> Item:
+        item = Item()
+        alive.append(weakref.ref(item))
+        return item
+
+    items = Pipeline([Stage("make", make), Stage("pass", lambda item: item)], 2).run(itertools.count())
+    next(items)
+    wait_until(lambda: len(alive) == 5)
+    threads = loader_threads()
+    assert len(threads) == 2
+    del items
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    del thread, threads
+    wait_until(lambda: all(ref() is None for ref in alive))
+
+
+def test_an_iterator_in_a_reference_cycle_is_collected() -> None:
+    class Owner:
+        pass
+
+    owner = Owner()
+    owner.items = Pipeline(STAGES, 2).run(itertools.count())
+    owner.itself = owner
+    next(owner.items)
+    assert loader_threads()
+    del owner
+    gc.collect()
+    wait_until(lambda: not loader_threads())
+
+
+def test_many_abandoned_iterators_leave_nothing() -> None:
+    pipeline = Pipeline(STAGES, 2)
+    for _ in range(200):
+        assert next(pipeline.run(itertools.count())) == 1
+    wait_until(lambda: not loader_threads())
+
+
+def test_interrupt_of_the_waiting_consumer() -> None:
+    begun = threading.Event()
+
+    def slow(x: int) -> int:
+        begun.set()
+        time.sleep(0.3)
+        return x
+
+    def interrupt() -> None:
+        begun.wait()
+        _thread.interrupt_main()
+
+    items = Pipeline([Stage("slow", slow)], 2).run(itertools.count())
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    thread.join()
+    assert items.closed
+    assert not loader_threads()
+
+
+def test_the_interpreter_exits_with_an_open_iterator() -> None:
+    script = """
+import itertools, time
+from loader.pipeline import Pipeline, Stage
+items = Pipeline([Stage("a", lambda x: time.sleep(0.01) or x), Stage("b", lambda x: x)], 2).run(itertools.count())
+print(next(items))
+"""
+    paths = [str(Path(loader.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_stats_tell_stages_and_waiting_apart(depth: int) -> None:
+    def nap(x: int) -> int:
+        time.sleep(0.002)
+        return x
+
+    stats = PipelineStats(["nap", "pass"])
+    pipeline = Pipeline([Stage("nap", nap), Stage("pass", lambda x: x)], depth, stats)
+    assert len(list(pipeline.run(range(5)))) == 5
+    assert stats.items == 5
+    assert stats.busy["nap"] >= 5 * 0.002 > stats.busy["pass"]
+    if depth == 0:
+        assert stats.waiting >= stats.busy["nap"] + stats.busy["pass"]
+    assert stats.as_dict() == {**stats.busy, "waiting": stats.waiting, "items": 5}
+    stats.reset()
+    assert stats.as_dict() == {"nap": 0.0, "pass": 0.0, "waiting": 0.0, "items": 0}
+
+
+@pytest.mark.parametrize(
+    ("stages", "depth", "message"),
+    [
+        ([], 1, "at least one stage"),
+        ([STAGES[0], STAGES[0]], 1, "distinct names"),
+        (STAGES, -1, "depth is -1"),
+    ],
+)
+def test_bad_arguments(stages: list[Stage], depth: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pipeline(stages, depth)

@@ -49,39 +49,51 @@ class Engine {
     args_.host_header = reinterpret_cast<SampleHeader*>(host_header);
   }
 
-  // Outputs by address, hop order; capacities in elements. Returns (status, detail, hops done, frontiers,
-  // edges, kernels launched).
-  py::tuple sample(uintptr_t seeds, int64_t num_seeds, const std::vector<int64_t>& fanouts, bool replace,
-                   uint64_t key, uintptr_t nodes, const std::vector<uintptr_t>& indptr,
-                   const std::vector<uintptr_t>& indices, const std::vector<uintptr_t>& edge_ids,
-                   const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
-                   uintptr_t row_begin, uintptr_t row_degree, int schedule, int blocks_per_sm,
-                   uintptr_t stream_address) {
+  // What the following mini-batches are. Outputs lie in two buffers: vertices (`nodes` at 0, each hop's `indices`) and
+  // edges (each hop's `indptr`, then its edge ids where those are wanted), at the given offsets, in elements, hop order.
+  void plan(const std::vector<int64_t>& fanouts, bool replace, const std::vector<int64_t>& frontier_capacity,
+            const std::vector<int64_t>& edge_capacity, const std::vector<int64_t>& indices_at,
+            const std::vector<int64_t>& indptr_at, const std::vector<int64_t>& edge_ids_at, uintptr_t row_begin,
+            uintptr_t row_degree) {
     const size_t hops = fanouts.size();
-    if (hops < 1 || hops > kMaxHops || indptr.size() != hops || indices.size() != hops ||
-        (!edge_ids.empty() && edge_ids.size() != hops) || frontier_capacity.size() != hops + 1 ||
-        edge_capacity.size() != hops)
-      throw py::value_error("one array and one capacity is needed for each of 1 to " +
-                            std::to_string(kMaxHops) + " hops");
-    for (size_t h = 0; h < hops; ++h)
+    if (hops < 1 || hops > kMaxHops || frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops ||
+        indices_at.size() != hops || indptr_at.size() != hops ||
+        (!edge_ids_at.empty() && edge_ids_at.size() != hops))
+      throw py::value_error("one offset and one capacity is needed for each of 1 to " + std::to_string(kMaxHops) +
+                            " hops");
+    for (size_t h = 0; h < hops; ++h) {
       if (frontier_capacity[h] > frontier_capacity[h + 1])
         throw py::value_error("frontier_capacity must not decrease: one array holds all frontiers");
-    args_.seeds = reinterpret_cast<const N*>(seeds);
-    args_.num_seeds = num_seeds;
+      if (indices_at[h] * sizeof(N) % 16 != 0) throw py::value_error("indices must be aligned to 16 bytes");
+    }
     args_.hops = static_cast<int>(hops);
     args_.replace = replace;
-    args_.key = key;
-    args_.nodes = reinterpret_cast<N*>(nodes);
     args_.row_begin = reinterpret_cast<P*>(row_begin);
     args_.row_degree = reinterpret_cast<uint32_t*>(row_degree);
     for (size_t h = 0; h < hops; ++h) {
       args_.fanouts[h] = static_cast<int>(fanouts[h]);
-      args_.indptr[h] = reinterpret_cast<P*>(indptr[h]);
-      args_.indices[h] = reinterpret_cast<N*>(indices[h]);
-      args_.edge_ids[h] = edge_ids.empty() ? nullptr : reinterpret_cast<P*>(edge_ids[h]);
       args_.edge_capacity[h] = edge_capacity[h];
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
+    indices_at_ = indices_at;
+    indptr_at_ = indptr_at;
+    edge_ids_at_ = edge_ids_at;
+  }
+
+  // Samples by the last `plan`. Returns (status, detail, hops done, frontiers, edges, kernels launched).
+  py::tuple sample(uintptr_t seeds, int64_t num_seeds, uint64_t key, uintptr_t vertices, uintptr_t edges, int schedule,
+                   int blocks_per_sm, uintptr_t stream_address) {
+    const auto hops = static_cast<size_t>(args_.hops);
+    if (hops == 0) throw std::runtime_error("sample was called before plan");
+    args_.seeds = reinterpret_cast<const N*>(seeds);
+    args_.num_seeds = num_seeds;
+    args_.key = key;
+    args_.nodes = reinterpret_cast<N*>(vertices);
+    for (size_t h = 0; h < hops; ++h) {
+      args_.indices[h] = reinterpret_cast<N*>(vertices) + indices_at_[h];
+      args_.indptr[h] = reinterpret_cast<P*>(edges) + indptr_at_[h];
+      args_.edge_ids[h] = edge_ids_at_.empty() ? nullptr : reinterpret_cast<P*>(edges) + edge_ids_at_[h];
+    }
     ++args_.sequence;
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     int launches = 0;
@@ -99,6 +111,7 @@ class Engine {
 
  private:
   SampleArgs<P, N> args_{};
+  std::vector<int64_t> indices_at_, indptr_at_, edge_ids_at_;
 };
 
 template <typename P, typename N>
@@ -109,6 +122,7 @@ void bind_engine(py::module_& m, const char* name) {
                     uintptr_t>(),
            py::arg("graph_indptr"), py::arg("graph_indices"), py::arg("num_nodes"), py::arg("seen"),
            py::arg("fresh"), py::arg("local"), py::arg("totals"), py::arg("header"), py::arg("host_header"))
+      .def("plan", &Class::plan)
       .def("sample", &Class::sample);
 }
 

@@ -84,64 +84,51 @@ class CudaSampler(Sampler):
                 raise RuntimeError("this CudaSampler was closed; make a new one")
             if self._workspace is None or self._workspace.graph is not graph:
                 self._workspace = _Workspace(graph, self.device)
-            space = self._workspace
             if seeds.device != self.device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
                 seeds = as_seeds(graph, seeds).to(self.device, non_blocking=True)
-            return self._sample(space, seeds, key, epoch, batch)
+            return self._sample(self._workspace, seeds, key, epoch, batch)
 
     def _sample(self, space: _Workspace, seeds: Tensor, key: int, epoch: int, batch: int) -> MiniBatch:
-        graph, device = space.graph, self.device
-        node_dtype, edge_dtype = graph.indices.dtype, graph.indptr.dtype
-        stream = torch.cuda.current_stream(device)
+        graph = space.graph
+        stream = torch.cuda.current_stream(self.device)
         space.wait_for_last_use(stream)
+        num_seeds = seeds.numel()
         while True:
-            frontier_cap, edge_cap = space.capacities(self.fanouts, self.replace, seeds.numel())
-            nodes = torch.empty(frontier_cap[-1], dtype=node_dtype, device=device)
-            indptr = [torch.empty(n + 1, dtype=edge_dtype, device=device) for n in frontier_cap[:-1]]
-            indices = [torch.empty(n, dtype=node_dtype, device=device) for n in edge_cap]
-            edge_ids = [torch.empty(n, dtype=edge_dtype, device=device) for n in edge_cap] if self.edge_ids else []
-            row_begin = torch.empty(frontier_cap[-2], dtype=edge_dtype, device=device)
-            row_degree = torch.empty(frontier_cap[-2], dtype=torch.int32, device=device)
+            plan = space.plan(self.fanouts, self.replace, self.edge_ids, num_seeds)
+            vertices = torch.empty(plan.num_vertices, dtype=graph.indices.dtype, device=self.device)
+            edge_data = torch.empty(plan.num_edge_data, dtype=graph.indptr.dtype, device=self.device)
             status, detail, done, frontiers, edges, self.launches = space.engine.sample(
                 seeds.data_ptr(),
-                seeds.numel(),
-                self.fanouts,
-                self.replace,
+                num_seeds,
                 key,
-                nodes.data_ptr(),
-                [t.data_ptr() for t in indptr],
-                [t.data_ptr() for t in indices],
-                [t.data_ptr() for t in edge_ids],
-                frontier_cap,
-                edge_cap,
-                row_begin.data_ptr(),
-                row_degree.data_ptr(),
+                vertices.data_ptr(),
+                edge_data.data_ptr(),
                 SCHEDULES[self.schedule],
                 self.blocks_per_sm,
                 stream.cuda_stream,
             )
-            space.mark_use(stream)
+            if status == _OK:
+                break
             if status == _SEED_RANGE:
                 raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {graph.num_nodes - 1}")
             if status == _SEED_DUPLICATE:
                 raise ValueError(f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique)")
-            space.learn(self.fanouts, frontiers[: done + 1], edges[: min(done + 1, len(edges))])
-            if status == _OK:
-                break
-        edge_ids = [t[:n] for t, n in zip(edge_ids, edges, strict=True)] if self.edge_ids else []
-        if self.edge_ids and graph.edge_ids is not None:
-            edge_ids = [space.edge_ids(device)[ids] for ids in edge_ids]
+            space.learn(self.fanouts, frontiers[: done + 1], edges[: done + 1], did_fit=False)
+        space.learn(self.fanouts, frontiers, edges, did_fit=True)
+        nodes, *indices = plan.cut(vertices, [frontiers[-1], *edges], plan.vertex_room)
+        indptr_sizes = [n + 1 for n in frontiers[:-1]]
+        if self.edge_ids:
+            arrays = plan.cut(edge_data, indptr_sizes + edges, plan.edge_room)
+            indptr, edge_ids = arrays[: self.num_hops], arrays[self.num_hops :]
+            if graph.edge_ids is not None:
+                edge_ids = [space.edge_ids()[ids] for ids in edge_ids]
+        else:
+            indptr, edge_ids = plan.cut(edge_data, indptr_sizes, plan.edge_room), [None] * self.num_hops
         blocks = tuple(
-            Block(
-                indptr[h][: frontiers[h] + 1],
-                indices[h][: edges[h]],
-                num_src=frontiers[h + 1],
-                num_dst=frontiers[h],
-                edge_ids=edge_ids[h] if self.edge_ids else None,
-            )
-            for h in reversed(range(self.num_hops))
+            Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], edge_ids[h])
+            for h in range(self.num_hops - 1, -1, -1)
         )
-        return MiniBatch(nodes[: frontiers[-1]], tuple(frontiers), blocks, epoch=epoch, index=batch)
+        return MiniBatch(nodes, tuple(frontiers), blocks, epoch=epoch, index=batch)
 
     def close(self) -> None:
         with self._lock:
@@ -150,6 +137,31 @@ class CudaSampler(Sampler):
 
     def __repr__(self) -> str:
         return f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', device='{self.device}')"
+
+
+class _Plan:
+    """Where the outputs of a mini-batch lie: two buffers, each array with its room, in elements."""
+
+    def __init__(self, frontiers: list[int], edges: list[int], edge_ids: bool) -> None:
+        self.frontiers, self.edges = frontiers, edges
+        self.vertex_room = [_aligned(n) for n in (frontiers[-1], *edges)]
+        self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
+        if edge_ids:
+            self.edge_room += [_aligned(n) for n in edges]
+        self.num_vertices, self.num_edge_data = sum(self.vertex_room), sum(self.edge_room)
+
+    @staticmethod
+    def cut(buffer: Tensor, sizes: list[int], room: list[int]) -> list[Tensor]:
+        """The used part of each array, in one call."""
+        cuts = []
+        for size, space in zip(sizes, room, strict=True):
+            cuts += [size, space - size]
+        return list(buffer.split_with_sizes(cuts)[::2])
+
+
+def _aligned(n: int) -> int:
+    """`n` rounded up so that every array begins at a multiple of 128 bytes."""
+    return (n + 31) // 32 * 32
 
 
 class _Workspace:
@@ -162,7 +174,7 @@ class _Workspace:
                     f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
                     f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
                 )
-        self.graph = graph
+        self.graph, self.device = graph, device
         n = graph.num_nodes
         words = (n + 31) // 32
         edge_type, node_type = (str(t.dtype).removeprefix("torch.int") for t in (graph.indptr, graph.indices))
@@ -174,61 +186,86 @@ class _Workspace:
             torch.zeros(_core.cuda_header_bytes, dtype=torch.uint8, device=device),
             torch.zeros(_core.cuda_header_bytes, dtype=torch.uint8, pin_memory=True),
         ]
+        self._rows: tuple[Tensor, Tensor] | None = None
         engine = getattr(_core, f"CudaSampler_i{edge_type}_i{node_type}")
         self.engine = engine(
             graph.indptr.data_ptr(), graph.indices.data_ptr(), n, *(t.data_ptr() for t in self._tensors)
         )
-        torch.cuda.current_stream(device).synchronize()  # the zeros are there before any other stream samples
-        self._sizes: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
+        self._stream = torch.cuda.current_stream(device)
+        self._largest: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
+        self._plans: dict[tuple[tuple[int, ...], bool, bool, int], _Plan] = {}
+        self._planned: _Plan | None = None
         self._edge_ids: Tensor | None = None
-        self._event: torch.cuda.Event | None = None
-        self._stream: torch.cuda.Stream | None = None
 
-    def capacities(self, fanouts: tuple[int, ...], replace: bool, num_seeds: int) -> tuple[list[int], list[int]]:
+    def plan(self, fanouts: tuple[int, ...], replace: bool, edge_ids: bool, num_seeds: int) -> _Plan:
+        """The plan for mini-batches of `num_seeds`, with the engine set to it."""
+        key = (fanouts, replace, edge_ids, num_seeds)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _Plan(*self._capacities(fanouts, replace, num_seeds), edge_ids)
+        if plan is not self._planned:
+            rows = plan.frontiers[-2]
+            if self._rows is None or self._rows[0].numel() < rows:
+                for array in self._rows or ():
+                    array.record_stream(self._stream)  # a kernel may still be at it
+                self._rows = (
+                    torch.empty(rows, dtype=self.graph.indptr.dtype, device=self.device),
+                    torch.empty(rows, dtype=torch.int32, device=self.device),
+                )
+            hops = len(fanouts)
+            vertex_at = [sum(plan.vertex_room[:i]) for i in range(len(plan.vertex_room))]
+            edge_at = [sum(plan.edge_room[:i]) for i in range(len(plan.edge_room))]
+            self.engine.plan(
+                fanouts,
+                replace,
+                plan.frontiers,
+                plan.edges,
+                vertex_at[1:],
+                edge_at[:hops],
+                edge_at[hops:],
+                *(t.data_ptr() for t in self._rows),
+            )
+            self._planned = plan
+        return plan
+
+    def _capacities(self, fanouts: tuple[int, ...], replace: bool, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""
         n, e = self.graph.num_nodes, self.graph.num_edges
-        seen_frontiers, seen_edges = self._sizes.get(fanouts, ([], []))
+        largest_frontiers, largest_edges = self._largest.get(fanouts, ([], []))
         frontiers, edges = [num_seeds], []
         for h, k in enumerate(fanouts):
             # A first guess for "all neighbours" is twice the mean degree; a wrong one is mended by a repetition.
             most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
             if k != -1 and not replace:
                 most_edges = min(most_edges, e)
-            if h < len(seen_edges):
-                learned = int(_HEADROOM * seen_edges[h]) + 1024
+            if h < len(largest_edges):
+                learned = int(_HEADROOM * largest_edges[h]) + 1024
                 most_edges = learned if k == -1 else min(most_edges, learned)
             edges.append(most_edges)
             most_nodes = min(n, frontiers[-1] + most_edges)
-            if h + 1 < len(seen_frontiers):
-                most_nodes = min(most_nodes, int(_HEADROOM * seen_frontiers[h + 1]) + 1024)
+            if h + 1 < len(largest_frontiers):
+                most_nodes = min(most_nodes, int(_HEADROOM * largest_frontiers[h + 1]) + 1024)
             frontiers.append(max(frontiers[-1], most_nodes))  # one array holds them all: it must not shrink
         return frontiers, edges
 
-    def learn(self, fanouts: tuple[int, ...], frontiers: list[int], edges: list[int]) -> None:
+    def learn(self, fanouts: tuple[int, ...], frontiers: list[int], edges: list[int], *, did_fit: bool) -> None:
         """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
-        old_frontiers, old_edges = self._sizes.get(fanouts, ([], []))
+        if fanouts not in self._largest or not did_fit:
+            self._plans.clear()
+        largest = self._largest.setdefault(fanouts, ([], []))
+        for known, new in zip(largest, (frontiers, edges), strict=True):
+            known += [0] * (len(new) - len(known))
+            known[: len(new)] = map(max, known, new)
 
-        def larger(old: list[int], new: list[int]) -> list[int]:
-            size = max(len(old), len(new))
-            padded = [x + [0] * (size - len(x)) for x in (old, new)]
-            return [max(pair) for pair in zip(*padded, strict=True)]
-
-        self._sizes[fanouts] = (larger(old_frontiers, frontiers), larger(old_edges, edges))
-
-    def edge_ids(self, device: torch.device) -> Tensor:
+    def edge_ids(self) -> Tensor:
         """The graph's edge ids on the device."""
         if self._edge_ids is None:
             assert self.graph.edge_ids is not None
-            self._edge_ids = self.graph.edge_ids.to(device)
+            self._edge_ids = self.graph.edge_ids.to(self.device)
         return self._edge_ids
 
     def wait_for_last_use(self, stream: torch.cuda.Stream) -> None:
-        """The workspace is one: a mini-batch on another stream waits for the last one."""
-        if self._event is not None and self._stream != stream:
-            stream.wait_event(self._event)
-
-    def mark_use(self, stream: torch.cuda.Stream) -> None:
-        if self._event is None:
-            self._event = torch.cuda.Event()
-        self._event.record(stream)
-        self._stream = stream
+        """The workspace is one: a mini-batch on another stream waits for what the last one's stream holds."""
+        if stream != self._stream:
+            stream.wait_stream(self._stream)
+            self._stream = stream

@@ -51,6 +51,28 @@ __device__ __forceinline__ uint32_t warp_exclusive(uint32_t x, uint32_t& total) 
   return sum - x;
 }
 
+// The same for several values a lane at once; the scans overlap.
+template <int M>
+__device__ __forceinline__ void warp_exclusive(uint32_t (&x)[M], uint32_t (&total)[M]) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t sum[M];
+#pragma unroll
+  for (int j = 0; j < M; ++j) sum[j] = x[j];
+#pragma unroll
+  for (uint32_t offset = 1; offset < 32; offset *= 2) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      const uint32_t below = __shfl_up_sync(kFullMask, sum[j], offset);
+      if (lane >= offset) sum[j] += below;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < M; ++j) {
+    total[j] = __shfl_sync(kFullMask, sum[j], 31);
+    x[j] = sum[j] - x[j];
+  }
+}
+
 struct Share {
   int64_t begin, end;
 };
@@ -140,7 +162,7 @@ struct Phases {
       N u[K];
 #pragma unroll
       for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = args.graph_indices[begin + t[i]];
+        if (i < static_cast<int>(count)) u[i] = __ldg(args.graph_indices + begin + t[i]);
       uint32_t known[K];
 #pragma unroll
       for (int i = 0; i < K; ++i)
@@ -228,14 +250,11 @@ struct Phases {
         const uint32_t word = load_word(args.fresh, tile);
         mine.fresh += __popc(word);
         if (!next || !__any_sync(kFullMask, word)) continue;
+P begin[kTileWords];
+        uint32_t degree[kTileWords];
+        load_rows(tile, word, begin, degree);
 #pragma unroll
-        for (int j = 0; j < kTileWords; ++j) {
-          if (__shfl_sync(kFullMask, word, j) >> lane & 1) {
-            const int64_t v = (tile * kTileWords + j) * 32 + lane;
-            mine.fresh_edges +=
-                count_of(static_cast<uint32_t>(args.graph_indptr[v + 1] - args.graph_indptr[v]), hop + 1);
-          }
-        }
+        for (int j = 0; j < kTileWords; ++j) mine.fresh_edges += count_of(degree[j], hop + 1);
       }
     }
     mine = warp_sum(mine);
@@ -255,6 +274,21 @@ struct Phases {
   __device__ uint32_t load_word(const uint32_t* bitmap, int64_t tile) const {
     const int64_t index = tile * kTileWords + lane;
     return lane < kTileWords && index < num_words() ? bitmap[index] : 0;
+  }
+
+  // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex of word j
+  // in entry j. All loads are under way before the first is used; nothing in the kernel writes the graph.
+  __device__ void load_rows(int64_t tile, uint32_t word, P (&begin)[kTileWords], uint32_t (&degree)[kTileWords]) const {
+    P end[kTileWords];
+#pragma unroll
+    for (int j = 0; j < kTileWords; ++j) {
+      const bool marked = __shfl_sync(kFullMask, word, j) >> lane & 1;
+      const P* const at = args.graph_indptr + (tile * kTileWords + j) * 32 + lane;
+      begin[j] = marked ? __ldg(at) : 0;
+      end[j] = marked ? __ldg(at + 1) : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kTileWords; ++j) degree[j] = static_cast<uint32_t>(end[j] - begin[j]);
   }
 
   // Sums of all warps before this one, and of all warps. Every thread of the grid gets the same total.
@@ -328,30 +362,30 @@ struct Phases {
           if (word) args.fresh[index] = 0;
         }
         if (!__any_sync(kFullMask, word)) continue;
+        P begin[kTileWords];
+        uint32_t degree[kTileWords], offset[kTileWords], sum[kTileWords];
+        if (next) {
+          load_rows(tile, word, begin, degree);
+#pragma unroll
+          for (int j = 0; j < kTileWords; ++j) offset[j] = count_of(degree[j], hop + 1);
+          warp_exclusive(offset, sum);
+        }
 #pragma unroll
         for (int j = 0; j < kTileWords; ++j) {
           const uint32_t bits = __shfl_sync(kFullMask, word, j);
-          const bool is_fresh = bits >> lane & 1;
-          const int64_t v = (tile * kTileWords + j) * 32 + lane;
-          const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
-          rank += __popc(bits);
-          uint32_t degree = 0;
-          if (is_fresh) {
+          if (bits >> lane & 1) {
+            const int64_t v = (tile * kTileWords + j) * 32 + lane;
+            const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
             args.nodes[row] = static_cast<N>(v);
             args.local[v] = static_cast<N>(row);
             if (next) {
-              const P begin = args.graph_indptr[v];
-              degree = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
-              args.row_begin[row] = begin;
-              args.row_degree[row] = degree;
+              args.row_begin[row] = begin[j];
+              args.row_degree[row] = degree[j];
+              indptr[row] = static_cast<P>(at + offset[j]);
             }
           }
-          if (next) {
-            uint32_t sum;
-            const uint32_t offset = warp_exclusive(is_fresh ? count_of(degree, hop + 1) : 0, sum);
-            if (is_fresh) indptr[row] = static_cast<P>(at + offset);
-            at += sum;
-          }
+          rank += __popc(bits);
+          if (next) at += sum[j];
         }
       }
     }
@@ -366,23 +400,34 @@ struct Phases {
       args.seen[i] = args.fresh[i] = 0;
   }
 
-  // Global to local ids, for the `edges` edges of `hop`.
+  // Global to local ids, for the `edges` edges of `hop`. Sixteen bytes a load; `indices` is aligned to them.
   __device__ void relabel(int hop, int64_t edges) const {
+    constexpr int kEach = 16 / sizeof(N);
+    constexpr int kLoads = 2;
+    struct alignas(16) Pack {
+      N u[kEach];
+    };
     N* const indices = args.indices[hop - 1];
-    constexpr int kUnroll = 4;
+    auto* const packs = reinterpret_cast<Pack*>(indices);
+    const int64_t num_packs = edges / kEach;
     const int64_t threads = int64_t{gridDim.x} * kBlock;
     const int64_t thread = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-    int64_t e = thread;
-    for (; e + (kUnroll - 1) * threads < edges; e += kUnroll * threads) {
-      N u[kUnroll];
+    for (int64_t i = thread; i < num_packs; i += kLoads * threads) {
+      Pack pack[kLoads];
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) u[i] = indices[e + i * threads];
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs) pack[l] = packs[i + l * threads];
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) u[i] = args.local[u[i]];
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs)
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) indices[e + i * threads] = u[i];
+          for (int k = 0; k < kEach; ++k) pack[l].u[k] = args.local[pack[l].u[k]];
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs) packs[i + l * threads] = pack[l];
     }
-    for (; e < edges; e += threads) indices[e] = args.local[indices[e]];
+    const int64_t rest = num_packs * kEach + thread;
+    if (rest < edges) indices[rest] = args.local[indices[rest]];
   }
 
   // Hands the sizes to the host, which waits for `sequence`. One thread.

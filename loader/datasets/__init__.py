@@ -1,0 +1,25 @@
+"""Named sources of graphs with features, labels and splits. `conf/dataset/` has one file for each."""
+
+from loader.datasets.base import Dataset, EdgeList, EdgeListDataset
+from loader.datasets.digits import Digits
+from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.node_dataset import NodeDataset
+from loader.datasets.npz import NpzDataset
+from loader.datasets.ogb import OGBDataset
+from loader.datasets.pyg import PyGDataset, ShchurDataset
+from loader.datasets.synthetic import SyntheticDataset
+
+__all__ = [
+    "CacheError",
+    "Dataset",
+    "DatasetError",
+    "Digits",
+    "EdgeList",
+    "EdgeListDataset",
+    "NodeDataset",
+    "NpzDataset",
+    "OGBDataset",
+    "PyGDataset",
+    "ShchurDataset",
+    "SyntheticDataset",
+]

@@ -1,0 +1,67 @@
+"""Handwritten digits as a graph: nothing to download, seconds to train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from loader.datasets.base import EdgeList, EdgeListDataset
+from loader.datasets.cache import CacheWriter
+from loader.datasets.splits import check_fractions, stratified_split
+
+
+class Digits(EdgeListDataset):
+    """scikit-learn's 1,797 handwritten digits (8 x 8 pixels, 10 classes), each joined to its nearest
+    neighbours.
+
+    The neighbours are those by Euclidean distance between pixels, so the graph knows nothing of the labels.
+
+    Args:
+        name: of the dataset.
+        num_neighbors: of each digit.
+        split: fractions of train, val and test, equal in every class.
+        split_seed: of the split.
+        options: see `EdgeListDataset`.
+    """
+
+    def __init__(
+        self,
+        name: str = "digits",
+        *,
+        num_neighbors: int = 8,
+        split: Sequence[float] = (0.6, 0.2, 0.2),
+        split_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        if not 1 <= num_neighbors < 1797:
+            raise ValueError(f"num_neighbors is {num_neighbors}; it must be 1 to 1796")
+        self.num_neighbors = num_neighbors
+        self.split = check_fractions(split)
+        self.split_seed = split_seed
+
+    def source(self) -> None:
+        return None
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "num_neighbors": self.num_neighbors}
+
+    def read(self, writer: CacheWriter) -> EdgeList:
+        from sklearn.datasets import load_digits
+        from sklearn.neighbors import NearestNeighbors
+
+        pixels, labels = load_digits(return_X_y=True)
+        search = NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
+        near = search.kneighbors(return_distance=False)  # of each digit, itself left out
+        return EdgeList(
+            src=near.ravel(),
+            dst=np.repeat(np.arange(len(pixels)), self.num_neighbors),
+            features=pixels / 16.0,  # pixels are 0 to 16
+            labels=labels,
+        )
+
+    def draw_splits(self, labels: Tensor) -> dict[str, Tensor]:
+        return stratified_split(labels, self.split, self.split_seed)

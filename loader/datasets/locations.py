@@ -1,0 +1,54 @@
+"""Where data lie and where conversions go."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files may be made in `folder`, or it may be made itself where it does not exist yet.
+
+    A folder without any write permission counts as read-only for root too, who could write there: whoever
+    took the permission away meant it.
+    """
+    while not folder.exists():
+        if folder == folder.parent:
+            return False
+        folder = folder.parent
+    if not folder.is_dir():
+        return False
+    any_write = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+    return bool(folder.stat().st_mode & any_write) and os.access(folder, os.W_OK | os.X_OK)
+
+
+def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
+    """The folder of all conversions: `cache_dir`, else `data_dir/cache` where that can be written, else
+    `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`)."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser().absolute()
+    beside = data_dir / "cache"
+    if is_writable(beside):
+        return beside
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(home).expanduser() / "gnn-loader").absolute()
+
+
+def fingerprint(folder: Path, files: Iterable[str]) -> list[list[Any]]:
+    """`[name, bytes, modification time in ns]` of each file: enough to see that a source was exchanged."""
+    result = []
+    for name in files:
+        status = (folder / name).stat()
+        result.append([name, status.st_size, status.st_mtime_ns])
+    return result
+
+
+def stage(folder: Path, files: Iterable[str], target: Path) -> None:
+    """Links `files` of `folder` into `target`, where a reader may write beside them."""
+    for name in files:
+        link = target / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to((folder / name).resolve())

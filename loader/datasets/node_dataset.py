@@ -1,0 +1,130 @@
+"""A dataset for node classification, ready to be loaded from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from loader.datasets.errors import DatasetError
+from loader.graph import Graph
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class NodeDataset:
+    """A graph whose vertices have features and labels, and the vertices of each split.
+
+    Attributes:
+        name: what the user called it by.
+        graph: CSC, on the CPU.
+        features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows you need.
+        labels: `[num_nodes]` int64, -1 where a vertex has none; if `multilabel`, `[num_nodes, num_classes]`
+            float32 of zeros and ones.
+        splits: for each of "train", "val", "test" the `[size]` int64 vertex ids, ascending.
+        num_classes: number of classes (of labels, if `multilabel`).
+        multilabel: a vertex may have several labels at once.
+
+    Raises:
+        DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two
+            splits, a vertex of a split whose label is not a class.
+    """
+
+    name: str
+    graph: Graph
+    features: Tensor
+    labels: Tensor
+    splits: dict[str, Tensor]
+    num_classes: int
+    multilabel: bool = False
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
+
+    def __post_init__(self) -> None:
+        n = self.num_nodes
+        if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
+            raise DatasetError(
+                f"{self.name}: features are {self.features.dtype} of shape {list(self.features.shape)}; "
+                f"they must be float32 [{n}, num_features], one row for each vertex of the graph"
+            )
+        dtype, shape = (torch.float32, [n, self.num_classes]) if self.multilabel else (torch.int64, [n])
+        if list(self.labels.shape) != shape or self.labels.dtype != dtype:
+            raise DatasetError(
+                f"{self.name}: labels are {self.labels.dtype} of shape {list(self.labels.shape)}; "
+                f"they must be {dtype} {shape}"
+            )
+        check_splits(self.splits, n, name=self.name)
+        if not self.multilabel:
+            check_split_labels(self.splits, self.labels, self.num_classes, name=self.name)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{split}={ids.numel()}" for split, ids in self.splits.items())
+        return (
+            f"NodeDataset('{self.name}', num_nodes={self.num_nodes}, num_edges={self.graph.num_edges}, "
+            f"num_features={self.num_features}, num_classes={self.num_classes}, "
+            f"multilabel={self.multilabel}, {sizes})"
+        )
+
+
+def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> None:
+    """Checks that the three splits are ascending ids in `[0, num_nodes)`, and disjoint.
+
+    Raises:
+        DatasetError: they are not; the message names the first offending vertex.
+    """
+    if tuple(splits) != SPLITS:
+        raise DatasetError(f"{name}: the splits are {list(splits)}; they must be {list(SPLITS)}")
+    if splits["train"].numel() == 0:
+        raise DatasetError(f"{name}: the training split is empty; it needs at least one vertex")
+    for split, ids in splits.items():
+        if ids.dim() != 1 or ids.dtype != torch.int64:
+            raise DatasetError(
+                f"{name}: split {split} is {ids.dtype} of shape {list(ids.shape)}; it must be int64 ids [size]"
+            )
+        if ids.numel() == 0:
+            continue
+        low, high = (int(x) for x in torch.aminmax(ids))
+        if low < 0 or high >= num_nodes:
+            bad = low if low < 0 else high
+            raise DatasetError(f"{name}: split {split} holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+        steps = ids[1:] - ids[:-1]
+        if steps.numel() and int(steps.min()) <= 0:
+            at = int(torch.nonzero(steps <= 0)[0])
+            what = "twice" if int(steps[at]) == 0 else f"after vertex {int(ids[at])}"
+            raise DatasetError(
+                f"{name}: split {split} holds vertex {int(ids[at + 1])} {what}; ids must be unique and ascending"
+            )
+    taken = torch.zeros(num_nodes, dtype=torch.bool)
+    for split, ids in splits.items():
+        if bool(taken[ids].any()):
+            bad = int(ids[taken[ids]][0])
+            first = next(other for other, members in splits.items() if bool((members == bad).any()))
+            raise DatasetError(
+                f"{name}: vertex {bad} is in the splits {first} and {split}; a vertex may be in one of them only"
+            )
+        taken[ids] = True
+
+
+def check_split_labels(splits: dict[str, Tensor], labels: Tensor, num_classes: int, *, name: str) -> None:
+    """Checks that every vertex of a split has a label in `[0, num_classes)`.
+
+    Raises:
+        DatasetError: one has not; the message names the first.
+    """
+    for split, ids in splits.items():
+        picked = labels[ids]
+        wrong = (picked < 0) | (picked >= num_classes)
+        if bool(wrong.any()):
+            at = int(torch.nonzero(wrong)[0])
+            raise DatasetError(
+                f"{name}: vertex {int(ids[at])} of split {split} has label {int(picked[at])}; valid labels are 0 "
+                f"to {num_classes - 1}"
+            )

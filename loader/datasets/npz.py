@@ -1,0 +1,177 @@
+"""The user's own graph, as NumPy arrays in one .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from loader.datasets.base import EdgeList, EdgeListDataset
+from loader.datasets.cache import CacheWriter
+from loader.datasets.errors import DatasetError
+from loader.datasets.locations import fingerprint
+from loader.datasets.node_dataset import SPLITS
+from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
+
+_TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
+
+
+class NpzDataset(EdgeListDataset):
+    """A .npz file (`numpy.savez(path, **arrays)`) with these arrays:
+
+    ============== ========================= ===========================================================
+    array          shape                     what
+    ============== ========================= ===========================================================
+    the edges, in one of three forms:
+    edge_index     [2, num_edges] integer    row 0 the sources, row 1 the destinations
+    src, dst       [num_edges] integer       the same as two arrays
+    indptr,        [num_nodes + 1],          CSC: the in-neighbours of vertex v are
+    indices        [num_edges] integer       indices[indptr[v]:indptr[v + 1]]
+    and:
+    features       [num_nodes, num_features] real numbers, stored as float32
+    labels         [num_nodes] integer       the class, -1 where there is none; or
+                   [num_nodes, num_classes]  zeros and ones, where a vertex may have several labels
+    train,         [size] integer or         the split, as vertex ids or as masks; all three, or none of
+    val, test      [num_nodes] bool          them together with the option `split`
+    num_classes    one integer               optional; else one more than the largest label
+    ============== ========================= ===========================================================
+
+    Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
+
+    Args:
+        path: of the file; a relative one is searched in `data_dir` if it is not in the working directory.
+        name: of the dataset; None takes the file's name.
+        split: fractions of train, val and test, where the file has no split: drawn among the labelled
+            vertices, equal in every class (for several labels a vertex: among all vertices).
+        split_seed: of that draw.
+        options: see `EdgeListDataset`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        split: Sequence[float] | None = None,
+        split_seed: int = 0,
+        undirected: bool = False,
+        self_loops: str = "keep",
+        parallel_edges: str = "keep",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            name if name is not None else Path(path).stem,
+            undirected=undirected,
+            self_loops=self_loops,
+            parallel_edges=parallel_edges,
+            **options,
+        )
+        given = Path(path).expanduser()
+        self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
+        self.split = check_fractions(split) if split is not None else None
+        self.split_seed = split_seed
+
+    def source(self) -> list[Any]:
+        if not self.path.is_file():
+            raise DatasetError(
+                f"{self.name}: there is no file {self.path.absolute()}; set dataset.path to your .npz file"
+            )
+        return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "drawn_split": self.split is not None}
+
+    def read(self, writer: CacheWriter) -> EdgeList:
+        try:
+            with open(self.path, "rb") as file:
+                loaded = np.load(file, allow_pickle=False)
+                arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
+        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+            raise DatasetError(f"{self.path} cannot be read as a .npz file ({error}); is it truncated?") from error
+        if arrays is None:
+            raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
+        for needed in ("features", "labels"):
+            self._require(needed in arrays, f"no array '{needed}'", arrays)
+        features = arrays["features"]
+        self._require(features.ndim == 2, f"features of shape {list(features.shape)}", arrays)
+        src, dst = self._edges(arrays, features.shape[0])
+        given = [split for split in SPLITS if split in arrays]
+        if self.split is not None and given:
+            raise DatasetError(
+                f"{self.path} has the split {', '.join(given)} and dataset.split={list(self.split)} asks to draw one; "
+                f"drop one of the two"
+            )
+        splits = None
+        if self.split is None:
+            missing = [split for split in SPLITS if split not in arrays]
+            self._require(
+                not missing,
+                f"no array {' '.join(missing)} for the split; add it or set dataset.split=[0.6,0.2,0.2] to draw one",
+                arrays,
+            )
+            splits = {split: ids_of(arrays[split], features.shape[0], f"{self.path}: {split}") for split in SPLITS}
+        return EdgeList(
+            src=src,
+            dst=dst,
+            features=features,
+            labels=arrays["labels"],
+            num_classes=int(arrays["num_classes"]) if "num_classes" in arrays else None,
+            splits=splits,
+        )
+
+    def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
+        if self.split is None:
+            return None
+        if labels.dim() == 2:
+            return random_split(labels.shape[0], self.split, self.split_seed)
+        return stratified_split(labels, self.split, self.split_seed)
+
+    def _edges(
+        self, arrays: dict[str, NDArray[np.generic]], num_nodes: int
+    ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        found = [form for form in _TOPOLOGIES if all(name in arrays for name in form)]
+        self._require(len(found) == 1, f"{len(found) or 'none'} of the three forms of edges", arrays)
+        for name in found[0]:
+            array = arrays[name]
+            self._require(
+                np.issubdtype(array.dtype, np.integer),
+                f"{name} of dtype {array.dtype} instead of integers",
+                arrays,
+            )
+            dimensions = 2 if name == "edge_index" else 1
+            self._require(array.ndim == dimensions, f"{name} of shape {list(array.shape)}", arrays)
+        first: Any = arrays[found[0][0]]
+        if found[0] == ("edge_index",):
+            shape = list(first.shape)
+            self._require(shape[0] == 2, f"edge_index of shape {shape}, not [2, num_edges]", arrays)
+            return first[0], first[1]
+        second: Any = arrays[found[0][1]]
+        if found[0] == ("src", "dst"):
+            return first, second
+        self._check_indptr(first.astype(np.int64), second.size, num_nodes)
+        return second, np.repeat(np.arange(num_nodes), np.diff(first.astype(np.int64)))
+
+    def _check_indptr(self, indptr: NDArray[np.int64], num_edges: int, num_nodes: int) -> None:
+        what = None
+        steps = np.diff(indptr)
+        if indptr.size != num_nodes + 1:
+            what = f"has {indptr.size} entries, features {num_nodes} rows; it needs one entry more"
+        elif indptr[0] != 0 or indptr[-1] != num_edges:
+            what = f"goes from {indptr[0]} to {indptr[-1]}; it must go from 0 to len(indices) = {num_edges}"
+        elif steps.size and steps.min() < 0:
+            v = int(np.flatnonzero(steps < 0)[0])
+            what = f"is not monotone: indptr[{v}] = {indptr[v]} > indptr[{v + 1}] = {indptr[v + 1]}"
+        if what is not None:
+            raise DatasetError(f"{self.path}: indptr {what}")
+
+    def _require(self, condition: bool, found: str, arrays: dict[str, NDArray[np.generic]]) -> None:
+        if not condition:
+            raise DatasetError(
+                f"{self.path} has {found}; it holds {', '.join(sorted(arrays)) or 'nothing'}, and needs "
+                "edge_index (or src dst, or indptr indices), features, labels, train, val, test"
+            )

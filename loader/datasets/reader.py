@@ -1,0 +1,124 @@
+"""Datasets whose files another library reads, downloads and knows the format of."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loader.datasets.base import EdgeList, EdgeListDataset
+from loader.datasets.cache import CacheWriter, is_disk_full
+from loader.datasets.errors import DatasetError
+from loader.datasets.locations import fingerprint, is_writable, stage
+
+log = logging.getLogger(__name__)
+
+_NETWORK_TIMEOUT = 30.0  # seconds of silence
+
+
+class ReaderDataset(EdgeListDataset):
+    """A dataset in the on-disk layout of its reader, below `data_dir`.
+
+    Readers write beside the files that they read. So they are given links to those files in a folder of the
+    cache, and `data_dir` may be read-only. What is absent is downloaded into a temporary folder first and
+    moved to its place when it is complete.
+
+    Attributes of a subclass' objects:
+        folder: of the dataset, below `data_dir`.
+        files: what must be there, below `folder`.
+        origin: where a person can get the files.
+    """
+
+    folder: str
+    files: tuple[str, ...]
+    origin: str
+
+    @abstractmethod
+    def open_reader(self, root: Path) -> Any:
+        """The reader's object for the dataset at `root / self.folder`; it downloads what is not there."""
+
+    @abstractmethod
+    def extract(self, reader: Any) -> EdgeList:
+        """What the reader read."""
+
+    def source(self) -> list[list[Any]]:
+        home = self.data_dir / self.folder
+        missing = [name for name in self.files if not (home / name).is_file()]
+        if len(missing) == len(self.files):
+            self._download(home)
+        elif missing:
+            raise DatasetError(
+                f"{self.name} is not complete in {home}: {', '.join(missing)} missing ({len(missing)} of "
+                f"{len(self.files)} files); copy them there, or remove the folder to have it downloaded from "
+                f"{self.origin}"
+            )
+        return fingerprint(home, self.files)
+
+    def read(self, writer: CacheWriter) -> EdgeList:
+        stage(self.data_dir / self.folder, self.files, writer.scratch / self.folder)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                return self.extract(self.open_reader(writer.scratch))
+        except (DatasetError, ImportError, MemoryError):
+            raise
+        except Exception as error:  # readers raise anything over a damaged file
+            if is_disk_full(error):
+                raise
+            raise DatasetError(
+                f"{self.name}: the files in {self.data_dir / self.folder} cannot be read ({_one_line(error)}); "
+                f"copy them again from {self.origin}"
+            ) from error
+
+    def _download(self, home: Path) -> None:
+        absent = f"{self.name} is not in {home}"
+        way_out = f"get it from {self.origin}, or set data_dir to the folder that has {self.folder}"
+        if not is_writable(self.data_dir):
+            raise DatasetError(f"{absent}, and {self.data_dir} is read-only, so nothing is downloaded; {way_out}")
+        log.info("%s: downloading into %s", self.name, home)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            with (
+                tempfile.TemporaryDirectory(prefix=f".{self.name}.download-", dir=self.data_dir) as scratch,
+                _network_timeout(),
+            ):
+                self.open_reader(Path(scratch))
+                _move(Path(scratch) / self.folder, home)
+        except (Exception, SystemExit) as error:  # ogb leaves by exit(-1) when its question is answered by no
+            raise DatasetError(f"{absent}, and its download failed ({_one_line(error)}); {way_out}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _move(source: Path, target: Path) -> None:
+    if target.is_dir():
+        # It has none of the files; what a reader left, like an empty raw/, may go.
+        for path in sorted(target.rglob("*"), reverse=True):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        with contextlib.suppress(OSError):
+            target.rmdir()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        os.rename(source, target)
+
+
+@contextlib.contextmanager
+def _network_timeout() -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_NETWORK_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

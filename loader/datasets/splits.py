@@ -1,0 +1,128 @@
+"""Drawing splits of the vertices, and reading them from ids or masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from loader.datasets.errors import DatasetError
+from loader.datasets.node_dataset import SPLITS
+
+
+def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
+    """Draws disjoint splits uniformly.
+
+    Args:
+        num_nodes: number of vertices.
+        fractions: of train, val and test; each in [0, 1], together at most 1. Where they sum to 1 every
+            vertex is in a split.
+        seed: of the draw.
+
+    Returns:
+        For each split ascending int64 ids.
+
+    Raises:
+        ValueError: fractions as they must not be.
+    """
+    order = np.random.default_rng(seed).permutation(num_nodes)
+    return _cut(order, check_fractions(fractions))
+
+
+def stratified_split(labels: Tensor, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
+    """Draws disjoint splits in which every class has (nearly) the share that it has in the whole.
+
+    Args:
+        labels: `[num_nodes]` int64; vertices with a negative label are in no split.
+        fractions: see `random_split`; they hold for each class.
+        seed: of the draw.
+    """
+    fractions = check_fractions(fractions)
+    rng = np.random.default_rng(seed)
+    parts: dict[str, list[Tensor]] = {split: [] for split in SPLITS}
+    for members in _by_class(labels):
+        for split, ids in _cut(rng.permutation(members), fractions).items():
+            parts[split].append(ids)
+    return {split: torch.cat([torch.empty(0, dtype=torch.int64), *ids]).sort()[0] for split, ids in parts.items()}
+
+
+def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> dict[str, Tensor]:
+    """Draws `num_train` training and `num_val` validation vertices of every class; the rest is for test.
+
+    The protocol of Shchur et al. 2018, Pitfalls of graph neural network evaluation (arXiv:1811.05868), there
+    with 20 and 30.
+
+    Args:
+        labels: `[num_nodes]` int64; vertices with a negative label are in no split.
+        num_train, num_val: vertices a class; at least 1 and 0.
+        seed: of the draw.
+
+    Raises:
+        ValueError: a count is too small.
+        DatasetError: a class has not enough vertices.
+    """
+    if num_train < 1 or num_val < 0:
+        raise ValueError(f"{num_train} training and {num_val} validation vertices a class; give at least 1 and 0")
+    rng = np.random.default_rng(seed)
+    parts: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
+    for members in _by_class(labels):
+        if members.size < num_train + num_val:
+            raise DatasetError(
+                f"class {int(labels[members[0]])} has {members.size} vertices, the split takes {num_train} + "
+                f"{num_val} of every class; ask for fewer"
+            )
+        order = rng.permutation(members)
+        parts["train"].append(order[:num_train])
+        parts["val"].append(order[num_train : num_train + num_val])
+        parts["test"].append(order[num_train + num_val :])
+    return {split: torch.from_numpy(np.sort(np.concatenate(ids))) for split, ids in parts.items()}
+
+
+def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
+    """Ascending int64 ids from ids (any order) or a boolean mask over all vertices.
+
+    Raises:
+        DatasetError: neither integer ids nor a mask of `num_nodes` entries, or an id twice.
+    """
+    if array.ndim != 1:
+        raise DatasetError(f"{what} has shape {list(array.shape)}; it must be ids [size] or a mask [{num_nodes}]")
+    if array.dtype == np.bool_:
+        if array.size != num_nodes:
+            raise DatasetError(f"{what} is a mask of {array.size} entries; the graph has {num_nodes} vertices")
+        return torch.from_numpy(np.flatnonzero(array))
+    if not np.issubdtype(array.dtype, np.integer):
+        raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask")
+    ids = np.sort(array.astype(np.int64))
+    if ids.size > 1 and (ids[1:] == ids[:-1]).any():
+        twice = ids[1:][ids[1:] == ids[:-1]][0]
+        raise DatasetError(f"{what} holds vertex {twice} twice; each vertex may be there once")
+    return torch.from_numpy(ids)
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """The three fractions as floats; raises ValueError where they are not three in [0, 1] that sum to at most 1."""
+    values = tuple(float(f) for f in fractions)
+    if len(values) != 3 or not all(0 <= f <= 1 for f in values) or sum(values) > 1 + 1e-9:
+        raise ValueError(
+            f"split fractions {list(values)}: give three (train, val, test), each in [0, 1], summing to at most 1"
+        )
+    return values[0], values[1], values[2]
+
+
+def _cut(order: NDArray[np.int64], fractions: Sequence[float]) -> dict[str, Tensor]:
+    # Rounding the running sums, not the parts, loses no vertex.
+    ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * order.size).astype(np.int64)
+    parts = np.split(order, ends)[:3]
+    return {split: torch.from_numpy(np.sort(part)) for split, part in zip(SPLITS, parts, strict=True)}
+
+
+def _by_class(labels: Tensor) -> list[NDArray[np.int64]]:
+    array = labels.numpy()
+    order = np.argsort(array, kind="stable")
+    order = order[np.searchsorted(array[order], 0) :]
+    if order.size == 0:
+        raise DatasetError("no vertex has a label, so no split can be drawn")
+    return np.split(order, np.flatnonzero(np.diff(array[order])) + 1)

@@ -1,0 +1,185 @@
+"""A dataset that is drawn instead of read: planted classes, heavy-tailed degrees, noisy features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.datasets.base import Dataset, write_features
+from loader.datasets.cache import CacheWriter
+from loader.datasets.planted import PlantedGraph, class_sizes
+from loader.datasets.progress import ConversionProgress
+from loader.datasets.splits import check_fractions, random_split
+from loader.datasets.transforms import csc_from_keys
+
+_GENERATOR_VERSION = 1  # raise it when the same options draw another graph
+_FEATURE_BYTES = 1 << 25  # of features drawn at once
+_PAIRS = 1 << 23  # renumbered at once
+# Several labels a vertex: each class means a set of labels, which its vertices mostly have and others rarely.
+_LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
+
+
+class SyntheticDataset(Dataset):
+    """A simple symmetric graph of planted classes; see `loader.datasets.planted` for its edges.
+
+    Vertex numbers say nothing of class or degree. The features of a vertex are its class' random direction of
+    length 1 plus normal noise, so that a classifier needs its neighbours; `label_noise` bounds what any can
+    reach.
+
+    Args:
+        name: of the dataset.
+        num_nodes: number of vertices.
+        mean_degree: directed edges a vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
+        skew: of the degrees, in [0, 1), see `PlantedGraph`.
+        max_degree: exact largest degree; None leaves it to `skew`.
+        num_features: a vertex.
+        num_classes: number of planted classes; with `multilabel` also the number of labels.
+        homophily: share of the edges that join vertices of the same planted class.
+        class_skew: class `c` has a size proportional to `(c + 1) ** -class_skew`; 0 makes all equal.
+        feature_noise: standard deviation of the noise in each feature.
+        label_noise: share of the vertices whose label is that of a random vertex instead of their own.
+        multilabel: give every vertex several of the labels (the set of its class, each with some noise).
+        split: fractions of train, val and test.
+        seed: of everything.
+        options: see `Dataset`.
+    """
+
+    def __init__(
+        self,
+        name: str = "synthetic",
+        *,
+        num_nodes: int = 10_000,
+        mean_degree: float = 15.0,
+        skew: float = 0.5,
+        max_degree: int | None = None,
+        num_features: int = 64,
+        num_classes: int = 10,
+        homophily: float = 0.65,
+        class_skew: float = 0.5,
+        feature_noise: float = 1.0,
+        label_noise: float = 0.1,
+        multilabel: bool = False,
+        split: Sequence[float] = (0.6, 0.2, 0.2),
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        for what, value, least in (
+            ("num_classes", num_classes, 2),
+            ("num_nodes", num_nodes, num_classes),
+            ("num_features", num_features, 1),
+            ("mean_degree", mean_degree, 0),
+            ("class_skew", class_skew, 0),
+            ("feature_noise", feature_noise, 0),
+            ("label_noise", label_noise, 0),
+            ("seed", seed, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{what} is {value}; it must be at least {least}")
+        if label_noise > 1:
+            raise ValueError(f"label_noise is {label_noise}; it must be at most 1")
+        self.num_features = num_features
+        self.feature_noise = feature_noise
+        self.label_noise = label_noise
+        self.class_skew = class_skew
+        self.multilabel = multilabel
+        self.split = check_fractions(split)
+        self.seed = seed
+        self.plan = PlantedGraph(
+            sizes=class_sizes(num_nodes, num_classes, class_skew),
+            num_pairs=round(num_nodes * mean_degree / 2),
+            skew=skew,
+            max_degree=max_degree,
+            homophily=homophily,
+        )
+
+    def source(self) -> dict[str, int]:
+        return {"generator": _GENERATOR_VERSION}
+
+    def options(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            **super().options(),
+            "num_nodes": plan.num_nodes,
+            "num_pairs": plan.num_pairs,
+            "skew": plan.skew,
+            "max_degree": plan.max_degree,
+            "homophily": plan.homophily,
+            "num_classes": plan.sizes.size,
+            "class_skew": self.class_skew,
+            "num_features": self.num_features,
+            "feature_noise": self.feature_noise,
+            "label_noise": self.label_noise,
+            "multilabel": self.multilabel,
+            "split": list(self.split),
+            "seed": self.seed,
+        }
+
+    def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
+        n, num_classes = self.plan.num_nodes, self.plan.sizes.size
+        # One stream of random numbers for each part: changing one part leaves the others as they are.
+        rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(4)]
+        number = rngs[0].permutation(n)  # of each vertex, which the plan counts class by class
+        planted = np.empty(n, dtype=np.int64)
+        planted[number] = np.repeat(np.arange(num_classes), self.plan.sizes)
+        with progress.step("drawing edges"):
+            pairs = self.plan.draw(rngs[1])
+        with progress.step("sorting edges"):
+            keys = _renumbered_both_ways(pairs, number)
+            del pairs
+            keys.sort()
+        with progress.step("writing edges"):
+            indptr, indices = csc_from_keys(keys, n)
+            del keys
+            writer.write("indptr", indptr)
+            writer.write("indices", indices)
+            del indptr, indices
+        writer.write("labels", self._labels(planted, rngs[2]))
+        for split, ids in random_split(n, self.split, self.seed).items():
+            writer.write(split, ids.numpy())
+        with progress.step("drawing features", n) as advance:
+            write_features(writer, self._features(planted, rngs[3]), advance)
+        writer.properties.update(num_classes=num_classes, multilabel=self.multilabel)
+
+    def _labels(self, planted: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.generic]:
+        shown = np.where(rng.random(planted.size) < self.label_noise, rng.permutation(planted), planted)
+        if not self.multilabel:
+            return shown
+        num_classes = self.plan.sizes.size
+        meant = rng.random((num_classes, num_classes)) < _LABELS_A_CLASS
+        meant |= np.eye(num_classes, dtype=bool)
+        chance = np.where(meant, np.float32(_LABEL_KEPT), np.float32(_LABEL_STRAY))
+        return (rng.random((planted.size, num_classes), dtype=np.float32) < chance[shown]).astype(np.float32)
+
+    def _features(
+        self, planted: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[tuple[int, int], Iterator[NDArray[np.float32]]]:
+        centres = rng.standard_normal((self.plan.sizes.size, self.num_features), dtype=np.float32)
+        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+        step = max(1, _FEATURE_BYTES // (4 * self.num_features))
+
+        def rows() -> Iterator[NDArray[np.float32]]:
+            for at in range(0, planted.size, step):
+                part = centres[planted[at : at + step]]
+                noise = rng.standard_normal(part.shape, dtype=np.float32)
+                noise *= np.float32(self.feature_noise)
+                part += noise
+                yield part
+
+        return (planted.size, self.num_features), rows()
+
+
+def _renumbered_both_ways(pairs: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Keys `dst * n + src` of every pair in both directions, in the vertices' new numbers."""
+    n = number.size
+    keys = np.empty(2 * pairs.size, dtype=np.int64)
+    for at in range(0, pairs.size, _PAIRS):
+        low, high = np.divmod(pairs[at : at + _PAIRS], n)
+        a, b = number[low], number[high]
+        part = slice(at, at + a.size)
+        np.add(a * n, b, out=keys[part])
+        keys[pairs.size + at : pairs.size + at + a.size] = b * n + a
+    return keys

@@ -1,0 +1,80 @@
+"""Every file of conf/dataset describes a dataset, under the file's name."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from loader.datasets import Dataset, SyntheticDataset
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
+FILES = sorted(CONF.glob("*.yaml"))
+
+
+def describe(name: str, tmp_path: Path) -> Dataset:
+    config = OmegaConf.create(
+        {"data_dir": str(tmp_path), "cache_dir": None, "dataset": OmegaConf.load(CONF / f"{name}.yaml")}
+    )
+    if name == "npz":
+        config.dataset.path = "npz.npz"
+    dataset = instantiate(config.dataset)
+    assert isinstance(dataset, Dataset)
+    return dataset
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FILES])
+def test_each_file_makes_a_dataset_of_its_name(name, tmp_path):
+    dataset = describe(name, tmp_path)
+    assert dataset.name == name
+    assert dataset.cache_dir == tmp_path / "cache"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FILES])
+def test_each_file_shows_every_option(name, tmp_path):
+    shown = set(OmegaConf.load(CONF / f"{name}.yaml"))
+    options: set[str] = set()
+    for kind in type(describe(name, tmp_path)).__mro__:
+        if issubclass(kind, Dataset):
+            options |= set(inspect.signature(kind.__init__).parameters)
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component.
+    assert options - shown - {"self", "options"} <= {"name", "largest_component"}
+
+
+def test_all_datasets_of_the_plan_are_there():
+    shapes = ("arxiv", "flickr", "physics", "products", "reddit", "yelp")
+    planned = "digits npz synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
+    ogb = "ogbn-arxiv ogbn-products ogbn-papers100M"
+    assert {path.stem for path in FILES} == {*planned.split(), *ogb.split(), *(f"synthetic-{s}" for s in shapes)}
+
+
+@pytest.mark.parametrize(
+    ("name", "num_nodes", "num_edges", "num_features", "num_classes", "max_degree"),
+    [
+        ("synthetic-reddit", 232_965, 114_615_892, 602, 41, 21_657),
+        ("synthetic-flickr", 89_250, 899_756, 500, 7, 5_425),
+        ("synthetic-yelp", 716_847, 2 * 6_977_410, 300, 100, 4_886),
+        ("synthetic-arxiv", 169_343, 2_315_598, 128, 40, 13_161),
+        ("synthetic-products", 2_449_029, 2 * 61_859_140, 100, 47, 17_481),
+        ("synthetic-physics", 34_493, 495_924, 8_415, 5, 382),
+    ],
+)
+def test_shapes_are_the_published_ones(tmp_path, name, num_nodes, num_edges, num_features, num_classes, max_degree):
+    dataset = describe(name, tmp_path)
+    assert isinstance(dataset, SyntheticDataset)
+    plan = dataset.plan
+    assert (plan.num_nodes, 2 * plan.num_pairs, plan.max_degree) == (num_nodes, num_edges, max_degree)
+    assert (dataset.num_features, plan.sizes.size) == (num_features, num_classes)
+    assert dataset.multilabel == (name == "synthetic-yelp")
+
+
+@pytest.mark.parametrize("name", ["synthetic-flickr", "synthetic-arxiv"])
+def test_shapes_are_drawn_as_described(tmp_path, name):
+    dataset = describe(name, tmp_path)
+    dataset.num_features = 2  # what is drawn beside the edges is small then
+    data = dataset.load()
+    assert data.graph.num_edges == 2 * dataset.plan.num_pairs
+    assert int(data.graph.in_degrees().max()) == dataset.plan.max_degree

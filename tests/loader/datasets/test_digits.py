@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from loader.datasets import Digits
+
+
+def test_digits_are_a_symmetric_graph_in_which_neighbours_look_alike(tmp_path):
+    data = Digits(data_dir=tmp_path).load()
+    assert (data.num_nodes, data.num_features, data.num_classes) == (1797, 64, 10)
+    assert int(data.graph.in_degrees().min()) >= 8
+    src = data.graph.indices.long()
+    dst = torch.repeat_interleave(torch.arange(data.num_nodes), data.graph.in_degrees().long())
+    assert torch.equal((src * 1797 + dst).sort()[0], dst * 1797 + src)
+    assert not (src == dst).any()
+    # What a classifier of neighbourhoods can reach: the majority of the neighbours is of the vertex' own class.
+    votes = torch.zeros(1797, 10).index_put_((dst, data.labels[src]), torch.ones(src.numel()), accumulate=True)
+    assert (votes.argmax(1) == data.labels).float().mean() > 0.97
+    assert (float(data.features.min()), float(data.features.max())) == (0.0, 1.0)
+
+
+def test_the_split_follows_its_seed_and_shares_a_conversion(tmp_path):
+    first, again, other = (Digits(data_dir=tmp_path, split_seed=seed).load().splits for seed in (0, 0, 1))
+    assert torch.equal(first["train"], again["train"])
+    assert not torch.equal(first["train"], other["train"])
+    assert [ids.numel() for ids in first.values()] == [1078, 360, 359]
+    assert len(os.listdir(tmp_path / "cache")) == 1
+
+
+def test_another_graph_is_another_conversion(tmp_path):
+    few, many = (Digits(data_dir=tmp_path, num_neighbors=k).load().graph.num_edges for k in (3, 12))
+    assert few < many
+    assert len(os.listdir(tmp_path / "cache")) == 2
+
+
+def test_impossible_numbers_of_neighbours_are_refused():
+    with pytest.raises(ValueError, match="num_neighbors is 0"):
+        Digits(num_neighbors=0)

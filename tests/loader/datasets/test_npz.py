@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from loader.datasets import DatasetError, NodeDataset, NpzDataset
+
+
+@pytest.fixture
+def load(tmp_path):
+    def run(path, **options) -> NodeDataset:
+        return NpzDataset(path, data_dir=tmp_path, cache_dir=tmp_path / "cache", **options).load()
+
+    return run
+
+
+def in_neighbors(data: NodeDataset) -> list[list[int]]:
+    pairs = zip(data.graph.indptr[:-1].tolist(), data.graph.indptr[1:].tolist(), strict=True)
+    return [data.graph.indices[a:b].tolist() for a, b in pairs]
+
+
+def test_arrays_become_a_dataset_as_they_are(npz_file, load):
+    data = load(npz_file())
+    assert data.name == "mine"
+    assert in_neighbors(data) == [[0, 5], [0], [1], [2], [3], [4]]
+    assert torch.equal(data.features, torch.arange(12, dtype=torch.float32).reshape(6, 2))
+    assert data.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert [ids.tolist() for ids in data.splits.values()] == [[0, 1, 2], [3], [4, 5]]
+    assert data.num_classes == 3
+
+
+def test_the_three_forms_of_edges_mean_the_same(npz_file, load):
+    src, dst = np.array([5, 0, 0, 1, 2, 3, 4]), np.array([0, 0, 1, 2, 3, 4, 5])
+    expected = in_neighbors(load(npz_file()))
+    assert in_neighbors(load(npz_file(edge_index=None, src=src, dst=dst))) == expected
+    indptr = np.array([0, 2, 3, 4, 5, 6, 7])
+    assert in_neighbors(load(npz_file(edge_index=None, indptr=indptr, indices=src))) == expected
+
+
+def test_edge_options_apply(npz_file, load):
+    data = load(npz_file(), undirected=True, self_loops="remove", parallel_edges="remove")
+    assert in_neighbors(data)[0] == [1, 5]
+
+
+def test_masks_and_several_labels_a_vertex(npz_file, load):
+    labels = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 0], [0, 1]])
+    mask = np.arange(6) < 3
+    data = load(npz_file(labels=labels, train=mask))
+    assert data.multilabel
+    assert torch.equal(data.labels, torch.from_numpy(labels).float())
+    assert data.splits["train"].tolist() == [0, 1, 2]
+
+
+def test_a_split_is_drawn_on_request_without_another_conversion(npz_file, load, tmp_path):
+    path = npz_file(train=None, val=None, test=None, labels=np.array([0, 1, 0, 1, 0, -1]))
+    drawn = [load(path, split=[0.6, 0.2, 0.2], split_seed=seed).splits for seed in range(8)]
+    assert all(sorted(torch.cat(list(s.values())).tolist()) == [0, 1, 2, 3, 4] for s in drawn)
+    assert len({tuple(s["train"].tolist()) for s in drawn}) > 1
+    assert len(os.listdir(tmp_path / "cache")) == 1
+
+
+def test_a_relative_path_is_searched_in_data_dir(npz_file, load):
+    assert load(npz_file().name).num_nodes == 6
+
+
+def test_a_changed_file_is_converted_again(npz_file, load):
+    load(npz_file())
+    assert load(npz_file(features=np.ones((6, 3)))).num_features == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, "has no array 'features'; it holds edge_index, labels, test, train, val"),
+        ({"labels": None}, "has no array 'labels'"),
+        ({"edge_index": None}, "has none of the three forms of edges"),
+        ({"src": np.array([0]), "dst": np.array([1])}, "has 2 of the three forms of edges"),
+        ({"val": None}, r"has no array val for the split; add it or set dataset.split=\[0.6,0.2,0.2\]"),
+        ({"edge_index": np.zeros((3, 2), dtype=int)}, r"edge_index of shape \[3, 2\], not \[2, num_edges\]"),
+        ({"edge_index": np.zeros((2, 3))}, "edge_index of dtype float64 instead of integers"),
+        ({"edge_index": np.array([[0], [9]])}, "dst holds vertex 9; valid ids are 0 to 5"),
+        ({"edge_index": None, "src": np.array([0, 1]), "dst": np.array([1])}, r"src has shape \(2,\), dst \(1,\)"),
+        ({"features": np.zeros(6)}, r"features of shape \[6\]"),
+        (
+            {"features": np.full((6, 2), np.nan)},
+            "feature 0 of vertex 0 is nan; features must be finite.*check_features",
+        ),
+        ({"labels": np.array([0, 1])}, r"labels have shape \[2\]; they must be \[6\]"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 9]), "num_classes": np.array(3)}, "vertex 5 has label 9; .* 0 to 2"),
+        ({"labels": np.full((6, 2), 3)}, "label 0 of vertex 0 is 3; it must be 0 or 1"),
+        ({"labels": np.array([0, 1, -1, 0, 1, 2])}, "vertex 2 of split train has label -1"),
+        ({"labels": np.array([0, 1, 0.5, 0, 1, 2])}, "are not whole numbers"),
+        ({"labels": np.zeros(6, dtype=int)}, "the labels make 1 classes; at least 2"),
+        ({"train": np.array([0, 6])}, "split train holds vertex 6; valid ids are 0 to 5"),
+        ({"train": np.array([0, 3])}, "vertex 3 is in the splits train and val"),
+        ({"train": np.array([0, 0])}, "train holds vertex 0 twice"),
+    ],
+)
+def test_bad_arrays_are_one_clear_line_and_leave_nothing(npz_file, load, tmp_path, changes, message):
+    with pytest.raises(DatasetError, match=message) as caught:
+        load(npz_file(**changes))
+    assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize(
+    ("indptr", "message"),
+    [
+        ([0, 1, 2], "indptr has 3 entries, features 6 rows"),
+        ([0, 2, 1, 3, 3, 3, 3], r"indptr is not monotone: indptr\[1\] = 2 > indptr\[2\] = 1"),
+        ([0, 1, 1, 1, 1, 1, 2], r"indptr goes from 0 to 2; it must go from 0 to len\(indices\) = 3"),
+    ],
+)
+def test_a_bad_indptr_is_named(npz_file, load, indptr, message):
+    with pytest.raises(DatasetError, match=message):
+        load(npz_file(edge_index=None, indptr=np.array(indptr), indices=np.array([0, 1, 2])))
+
+
+def test_unchecked_features_may_be_nan(npz_file, load):
+    assert load(npz_file(features=np.full((6, 2), np.nan)), check_features=False).features.isnan().all()
+
+
+def test_a_split_in_the_file_and_one_to_draw_contradict(npz_file, load):
+    with pytest.raises(DatasetError, match="drop one of the two"):
+        load(npz_file(), split=[0.6, 0.2, 0.2])
+
+
+def test_a_missing_or_damaged_file_is_named(npz_file, load, tmp_path):
+    with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz; set dataset\.path"):
+        load("nothing.npz")
+    path = npz_file()
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DatasetError, match=r"cannot be read as a \.npz file .*truncated"):
+        load(path)
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    with pytest.raises(DatasetError, match="is a single array"):
+        load(tmp_path / "single.npy")

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+
+from loader.datasets import CacheError, DatasetError, EdgeList
+from loader.datasets.reader import ReaderDataset
+
+
+class Toy(ReaderDataset):
+    """A reader that downloads two files and, like real ones, prints and writes beside them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("toy", **options)
+        self.folder = "group/toy"
+        self.files = ("raw/edges.npy", "raw/features.npy")
+        self.origin = "https://example.org/toy.zip"
+        self.failure: BaseException | None = None
+
+    def open_reader(self, root: Path) -> Path:
+        home = root / self.folder
+        if not (home / "raw").exists():
+            (home / "raw").mkdir(parents=True)
+            np.save(home / "raw" / "edges.npy", np.array([[0, 1], [1, 2]]))
+            if self.failure is not None:
+                raise self.failure
+            np.save(home / "raw" / "features.npy", np.zeros((3, 2)))
+        (home / "processed").mkdir()
+        print("Processing...")
+        return home
+
+    def extract(self, reader: Path) -> EdgeList:
+        src, dst = np.load(reader / "raw" / "edges.npy")
+        features = np.load(reader / "raw" / "features.npy")
+        splits = {split: torch.tensor([v]) for v, split in enumerate(("train", "val", "test"))}
+        return EdgeList(src=src, dst=dst, features=features, labels=np.array([0, 1, 0]), splits=splits)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return lambda **options: Toy(data_dir=tmp_path / "data", cache_dir=tmp_path / "cache", **options)
+
+
+def test_what_is_absent_is_downloaded_once_and_complete(toy, tmp_path, capsys):
+    assert toy().load().num_nodes == 3
+    assert sorted(os.listdir(tmp_path / "data")) == ["group"]
+    offline = toy()
+    offline.failure = URLError("no network")
+    assert offline.load().graph.num_edges == 4
+    assert "Processing" not in capsys.readouterr().err
+
+
+def test_read_only_data_are_read_and_left_as_they_are(toy, tmp_path):
+    toy().load()
+    home = tmp_path / "data" / "group" / "toy"
+    (home / "processed").rmdir()
+    folders = [home, home / "raw", home.parent, tmp_path / "data"]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        before = sorted(tmp_path.glob("data/**/*"))
+        assert toy(undirected=False).load().graph.num_edges == 2
+        assert sorted(tmp_path.glob("data/**/*")) == before
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    (cached,) = [f for f in (tmp_path / "cache").iterdir() if not (f / "scratch").exists()][:1]
+    assert cached.is_dir()
+    assert not list((tmp_path / "cache").glob(".*"))
+
+
+@pytest.mark.parametrize("failure", [URLError("no network"), SystemExit(-1), EOFError("EOF when reading a line")])
+def test_a_failed_download_is_one_line_and_leaves_nothing(toy, tmp_path, failure):
+    dataset = toy()
+    dataset.failure = failure
+    with pytest.raises(DatasetError) as caught:
+        dataset.load()
+    message = str(caught.value)
+    assert message.startswith(
+        f"toy is not in {tmp_path}/data/group/toy, and its download failed ({type(failure).__name__}"
+    )
+    assert message.endswith("get it from https://example.org/toy.zip, or set data_dir to the folder that has group/toy")
+    assert "\n" not in message
+    assert os.listdir(tmp_path / "data") == []
+
+
+def test_nothing_is_downloaded_into_a_read_only_folder(toy, tmp_path):
+    (tmp_path / "data").mkdir(mode=0o555)
+    with pytest.raises(DatasetError, match="read-only, so nothing is downloaded; get it from https"):
+        toy().load()
+
+
+def test_a_folder_that_readers_left_empty_is_no_obstacle(toy, tmp_path):
+    (tmp_path / "data" / "group" / "toy" / "raw").mkdir(parents=True)
+    assert toy().load().num_nodes == 3
+
+
+def test_other_files_in_the_folder_survive_a_download(toy, tmp_path):
+    home = tmp_path / "data" / "group" / "toy"
+    home.mkdir(parents=True)
+    (home / "notes.txt").write_text("mine")
+    assert toy().load().num_nodes == 3
+    assert (home / "notes.txt").read_text() == "mine"
+    assert (home / "raw" / "edges.npy").is_file()
+
+
+def test_missing_files_are_listed(toy, tmp_path):
+    toy().load()
+    (tmp_path / "data" / "group" / "toy" / "raw" / "features.npy").unlink()
+    with pytest.raises(DatasetError, match=r"not complete in .*: raw/features\.npy missing \(1 of 2 files\)"):
+        toy().load()
+
+
+def test_a_damaged_file_is_told_from_a_full_disk(toy, tmp_path, monkeypatch):
+    toy().load()
+    (tmp_path / "data" / "group" / "toy" / "raw" / "features.npy").write_bytes(b"no array")
+    with pytest.raises(DatasetError, match=r"the files in .* cannot be read .*copy them again"):
+        toy().load()
+
+    def full(self: Toy, root: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Toy, "open_reader", full)
+    with pytest.raises(CacheError, match="the disk is full"):
+        toy().load()

@@ -79,18 +79,24 @@ class CudaSampler(Sampler):
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         key = _core.batch_key(self.seed, epoch, batch)
-        with self._lock, torch.cuda.device(self.device):
+        with self._lock:
             if self._closed:
                 raise RuntimeError("this CudaSampler was closed; make a new one")
-            if self._workspace is None or self._workspace.graph is not graph:
-                self._workspace = _Workspace(graph, self.device)
-            if seeds.device != self.device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
-                seeds = as_seeds(graph, seeds).to(self.device, non_blocking=True)
-            return self._sample(self._workspace, seeds, key, epoch, batch)
+            if torch.cuda.current_device() != self.device.index:
+                with torch.cuda.device(self.device):
+                    return self._sample_here(graph, seeds, key, epoch, batch)
+            return self._sample_here(graph, seeds, key, epoch, batch)
+
+    def _sample_here(self, graph: Graph, seeds: Tensor, key: int, epoch: int, batch: int) -> MiniBatch:
+        if self._workspace is None or self._workspace.graph is not graph:
+            self._workspace = _Workspace(graph, self.device)
+        if seeds.device != self.device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
+            seeds = as_seeds(graph, seeds).to(self.device, non_blocking=True)
+        return self._sample(self._workspace, seeds, key, epoch, batch)
 
     def _sample(self, space: _Workspace, seeds: Tensor, key: int, epoch: int, batch: int) -> MiniBatch:
         graph = space.graph
-        stream = torch.cuda.current_stream(self.device)
+        stream = torch.cuda.current_stream(self.device.index)
         space.wait_for_last_use(stream)
         num_seeds = seeds.numel()
         while True:

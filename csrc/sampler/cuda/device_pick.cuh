@@ -44,6 +44,11 @@ __device__ __forceinline__ void sort_registers(uint32_t (&t)[K]) {
   sort_registers<K>(t, std::make_index_sequence<SortingNetwork<K>{}.size>{});
 }
 
+// Draw `i` with its rare rejections: out of line, so that it costs the usual path no registers.
+static __device__ __noinline__ uint32_t bounded_again(Draws draws, uint32_t m, uint32_t i) {
+  return draws.bounded(draws.block(i / 4).w[i % 4], m, i);
+}
+
 // The picked positions of a row, ascending, kNoPick beyond the last; returns their number. `fanout` <= K.
 template <int K>
 __device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t degree, uint32_t fanout,
@@ -53,19 +58,23 @@ __device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t 
     for (int i = 0; i < K; ++i) t[i] = i < static_cast<int>(degree) ? i : kNoPick;
     return degree;
   }
+  bool again = false;
 #pragma unroll
   for (int i = 0; i < K; i += 4) {
-    if (i >= static_cast<int>(fanout)) {
-#pragma unroll
-      for (int w = i; w < i + 4 && w < K; ++w) t[w] = kNoPick;
-      continue;
-    }
-    const Words words = draws.block(i / 4);
+    const Words words = i < static_cast<int>(fanout) ? draws.block(i / 4) : Words{};
 #pragma unroll
     for (int w = i; w < i + 4 && w < K; ++w) {
-      const uint32_t last = replace ? degree - 1 : degree - fanout + w;
-      t[w] = w < static_cast<int>(fanout) ? draws.bounded(words.w[w - i], last + 1, w) : kNoPick;
+      const uint32_t m = replace ? degree : degree - fanout + w + 1;
+      const uint64_t product = uint64_t{words.w[w - i]} * m;
+      t[w] = w < static_cast<int>(fanout) ? static_cast<uint32_t>(product >> 32) : kNoPick;
+      again |= w < static_cast<int>(fanout) && static_cast<uint32_t>(product) < m;
     }
+  }
+  if (again) {
+#pragma unroll
+    for (int w = 0; w < K; ++w)
+      if (w < static_cast<int>(fanout))
+        t[w] = bounded_again(draws, replace ? degree : degree - fanout + w + 1, w);
   }
   if (!replace) {  // Floyd: a position that was taken gives way to the last one
 #pragma unroll

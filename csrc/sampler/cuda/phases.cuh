@@ -250,7 +250,7 @@ struct Phases {
         const uint32_t word = load_word(args.fresh, tile);
         mine.fresh += __popc(word);
         if (!next || !__any_sync(kFullMask, word)) continue;
-P begin[kTileWords];
+        P begin[kTileWords];
         uint32_t degree[kTileWords];
         load_rows(tile, word, begin, degree);
 #pragma unroll
@@ -276,9 +276,11 @@ P begin[kTileWords];
     return lane < kTileWords && index < num_words() ? bitmap[index] : 0;
   }
 
-  // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex of word j
-  // in entry j. All loads are under way before the first is used; nothing in the kernel writes the graph.
-  __device__ void load_rows(int64_t tile, uint32_t word, P (&begin)[kTileWords], uint32_t (&degree)[kTileWords]) const {
+  // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex
+  // of word j in entry j. All loads are under way before the first is used; nothing in the kernel writes the
+  // graph.
+  __device__ void load_rows(int64_t tile, uint32_t word, P (&begin)[kTileWords],
+                            uint32_t (&degree)[kTileWords]) const {
     P end[kTileWords];
 #pragma unroll
     for (int j = 0; j < kTileWords; ++j) {

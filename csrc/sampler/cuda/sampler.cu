@@ -13,10 +13,9 @@ namespace cg = cooperative_groups;
 // The widest row that a thread of this kernel picks in registers; kWide: a warp picks rows of any fanout.
 constexpr int kWide = 0;
 
-template <int Widest>
-constexpr int blocks_wanted() {
-  return Widest == kWide || Widest > 20 ? 1 : 2;
-}
+// One block of 16 warps a multiprocessor, with registers enough that nothing is spilled: a thread has a row's
+// loads in flight at once, so more warps bring no more, and fewer blocks meet faster at the grid's barrier.
+constexpr int kBlocksPerMultiprocessor = 1;
 
 template <int Widest, typename N>
 constexpr size_t stage_bytes() {
@@ -48,7 +47,7 @@ __device__ void pick_hop(const Phases<P, N>& phases, int hop, int64_t rows, int6
 
 // All hops in one launch, grid barriers between the phases.
 template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock, blocks_wanted<Widest>())
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     cooperative_kernel(const __grid_constant__ SampleArgs<P, N> args) {
   extern __shared__ __align__(16) unsigned char stage[];
   const Phases<P, N> phases(args);
@@ -56,13 +55,11 @@ __global__ void __launch_bounds__(kBlock, blocks_wanted<Widest>())
   phases.start();
   __syncwarp();
   int64_t rows = args.num_seeds, edges = 0;
-  int64_t hop_edges[kMaxHops];
   phases.count(0, rows);
   grid.sync();
   bool ok = *reinterpret_cast<volatile int64_t*>(&args.header->status) == 0;
   ok = ok && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= args.hops; ++hop) {
-    hop_edges[hop - 1] = edges;
     grid.sync();
     pick_hop<Widest>(phases, hop, rows, edges, stage);
     grid.sync();
@@ -73,7 +70,7 @@ __global__ void __launch_bounds__(kBlock, blocks_wanted<Widest>())
   grid.sync();
   if (blockIdx.x == 0 && threadIdx.x == 0) phases.publish();
   if (!ok) return phases.clean();
-  for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, hop_edges[hop - 1]);
+  for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, args.header->edges[hop - 1]);
 }
 
 // The same phases, a launch each: what a sampler without a grid barrier does.
@@ -95,7 +92,7 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock, blocks_wanted<Widest>())
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
   const Phases<P, N> phases(args);
@@ -149,7 +146,7 @@ cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int block
     if (fit == 0) return cudaErrorLaunchOutOfResources;
     resident[device] = fit;
   }
-  const int wanted = blocks_per_sm > 0 ? blocks_per_sm : blocks_wanted<Widest>();
+  const int wanted = blocks_per_sm > 0 ? blocks_per_sm : kBlocksPerMultiprocessor;
   const int blocks = std::min(std::min(wanted, resident[device]) * multiprocessors[device], kMaxBlocks);
   if (schedule == Schedule::kCooperative) {
     void* parameters[] = {const_cast<SampleArgs<P, N>*>(&args)};

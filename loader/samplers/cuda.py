@@ -101,14 +101,13 @@ class CudaSampler(Sampler):
         num_seeds = seeds.numel()
         while True:
             plan = space.plan(self.fanouts, self.replace, self.edge_ids, num_seeds)
-            vertices = torch.empty(plan.num_vertices, dtype=graph.indices.dtype, device=self.device)
-            edge_data = torch.empty(plan.num_edge_data, dtype=graph.indptr.dtype, device=self.device)
+            buffers = [torch.empty(n, dtype=dtype, device=self.device) for n, dtype in plan.buffers]
             status, detail, done, frontiers, edges, self.launches = space.engine.sample(
                 seeds.data_ptr(),
                 num_seeds,
                 key,
-                vertices.data_ptr(),
-                edge_data.data_ptr(),
+                buffers[0].data_ptr(),
+                buffers[-1].data_ptr() + plan.edges_at,
                 SCHEDULES[self.schedule],
                 self.blocks_per_sm,
                 stream.cuda_stream,
@@ -121,18 +120,15 @@ class CudaSampler(Sampler):
                 raise ValueError(f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique)")
             space.learn(self.fanouts, frontiers[: done + 1], edges[: done + 1], did_fit=False)
         space.learn(self.fanouts, frontiers, edges, did_fit=True)
-        nodes, *indices = plan.cut(vertices, [frontiers[-1], *edges], plan.vertex_room)
-        indptr_sizes = [n + 1 for n in frontiers[:-1]]
-        if self.edge_ids:
-            arrays = plan.cut(edge_data, indptr_sizes + edges, plan.edge_room)
-            indptr, edge_ids = arrays[: self.num_hops], arrays[self.num_hops :]
-            if graph.edge_ids is not None:
-                edge_ids = [space.edge_ids()[ids] for ids in edge_ids]
-        else:
-            indptr, edge_ids = plan.cut(edge_data, indptr_sizes, plan.edge_room), [None] * self.num_hops
+        sizes = [frontiers[-1], *edges, *(n + 1 for n in frontiers[:-1])]
+        arrays = plan.cut(buffers, sizes + edges if self.edge_ids else sizes)
+        hops = self.num_hops
+        nodes, indices, indptr = arrays[0], arrays[1 : 1 + hops], arrays[1 + hops : 1 + 2 * hops]
+        edge_ids: Sequence[Tensor | None] = arrays[1 + 2 * hops :] if self.edge_ids else [None] * hops
+        if self.edge_ids and graph.edge_ids is not None:
+            edge_ids = [space.edge_ids()[ids] for ids in arrays[1 + 2 * hops :]]
         blocks = tuple(
-            Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], edge_ids[h])
-            for h in range(self.num_hops - 1, -1, -1)
+            Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], edge_ids[h]) for h in range(hops - 1, -1, -1)
         )
         return MiniBatch(nodes, tuple(frontiers), blocks, epoch=epoch, index=batch)
 
@@ -146,23 +142,47 @@ class CudaSampler(Sampler):
 
 
 class _Plan:
-    """Where the outputs of a mini-batch lie: two buffers, each array with its room, in elements."""
+    """Where the outputs of a mini-batch lie: vertices, then edges, in one buffer if they have one type, else in two.
 
-    def __init__(self, frontiers: list[int], edges: list[int], edge_ids: bool) -> None:
+    Args:
+        frontiers, edges: capacities, in elements.
+        edge_ids: whether there is room for them.
+        vertex_dtype, edge_dtype: of the buffers.
+    """
+
+    def __init__(
+        self,
+        frontiers: list[int],
+        edges: list[int],
+        edge_ids: bool,
+        vertex_dtype: torch.dtype,
+        edge_dtype: torch.dtype,
+    ) -> None:
         self.frontiers, self.edges = frontiers, edges
         self.vertex_room = [_aligned(n) for n in (frontiers[-1], *edges)]
         self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
         if edge_ids:
             self.edge_room += [_aligned(n) for n in edges]
-        self.num_vertices, self.num_edge_data = sum(self.vertex_room), sum(self.edge_room)
+        num_vertices, num_edges = sum(self.vertex_room), sum(self.edge_room)
+        if vertex_dtype == edge_dtype:
+            self.buffers = [(num_vertices + num_edges, vertex_dtype)]
+            self.edges_at = num_vertices * vertex_dtype.itemsize
+        else:
+            self.buffers = [(num_vertices, vertex_dtype), (num_edges, edge_dtype)]
+            self.edges_at = 0
 
-    @staticmethod
-    def cut(buffer: Tensor, sizes: list[int], room: list[int]) -> list[Tensor]:
-        """The used part of each array, in one call."""
+    def cut(self, buffers: list[Tensor], sizes: list[int]) -> list[Tensor]:
+        """The used part of each array: nodes, indices of each hop, indptr of each hop, edge ids of each hop."""
         cuts = []
-        for size, space in zip(sizes, room, strict=True):
-            cuts += [size, space - size]
-        return list(buffer.split_with_sizes(cuts)[::2])
+        for size, room in zip(sizes, self.vertex_room + self.edge_room, strict=True):
+            cuts += [size, room - size]
+        if len(buffers) == 1:
+            return list(buffers[0].split_with_sizes(cuts)[::2])
+        split = 2 * len(self.vertex_room)
+        return [
+            *buffers[0].split_with_sizes(cuts[:split])[::2],
+            *buffers[1].split_with_sizes(cuts[split:])[::2],
+        ]
 
 
 def _aligned(n: int) -> int:
@@ -208,7 +228,12 @@ class _Workspace:
         key = (fanouts, replace, edge_ids, num_seeds)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = _Plan(*self._capacities(fanouts, replace, num_seeds), edge_ids)
+            plan = self._plans[key] = _Plan(
+                *self._capacities(fanouts, replace, num_seeds),
+                edge_ids,
+                self.graph.indices.dtype,
+                self.graph.indptr.dtype,
+            )
         if plan is not self._planned:
             rows = plan.frontiers[-2]
             if self._rows is None or self._rows[0].numel() < rows:

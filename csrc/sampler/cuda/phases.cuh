@@ -17,6 +17,8 @@ constexpr int kBlock = 512;  // threads
 constexpr int kWarps = kBlock / 32;
 constexpr int kMaxBlocks = 4096;
 constexpr int kTileWords = 8;  // words of a bitmap that a warp handles together
+constexpr int kTilesPerLoad = 32 / kTileWords;
+constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
 constexpr uint32_t kFullMask = 0xFFFFFFFFu;
 
 struct Counts {
@@ -246,15 +248,19 @@ struct Phases {
     }
     if (hop > 0) {
       const Share tiles = share(num_tiles(), warps, warp);
-      for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        const uint32_t word = load_word(args.fresh, tile);
+      for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+        const uint32_t word = load_words(args.fresh, first, tiles.end);
         mine.fresh += __popc(word);
-        if (!next || !__any_sync(kFullMask, word)) continue;
-        P begin[kTileWords];
-        uint32_t degree[kTileWords];
-        load_rows(tile, word, begin, degree);
+        if (!next) continue;
+        const uint32_t filled = __ballot_sync(kFullMask, word);
+        for (int t = 0; t < kTilesPerLoad; ++t) {
+          if (!(filled >> t * kTileWords & kTileMask)) continue;
+          P begin[kTileWords];
+          uint32_t degree[kTileWords];
+          load_rows(first, t, word, begin, degree);
 #pragma unroll
-        for (int j = 0; j < kTileWords; ++j) mine.fresh_edges += count_of(degree[j], hop + 1);
+          for (int j = 0; j < kTileWords; ++j) mine.fresh_edges += count_of(degree[j], hop + 1);
+        }
       }
     }
     mine = warp_sum(mine);
@@ -271,21 +277,22 @@ struct Phases {
     __syncthreads();
   }
 
-  __device__ uint32_t load_word(const uint32_t* bitmap, int64_t tile) const {
-    const int64_t index = tile * kTileWords + lane;
-    return lane < kTileWords && index < num_words() ? bitmap[index] : 0;
+  // A word of each lane: those of the tiles from `first` on, zero beyond tile `end`.
+  __device__ uint32_t load_words(const uint32_t* bitmap, int64_t first, int64_t end) const {
+    const int64_t index = first * kTileWords + lane;
+    return index < min(end * kTileWords, num_words()) ? bitmap[index] : 0;
   }
 
   // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex
   // of word j in entry j. All loads are under way before the first is used; nothing in the kernel writes the
   // graph.
-  __device__ void load_rows(int64_t tile, uint32_t word, P (&begin)[kTileWords],
+  __device__ void load_rows(int64_t first, int t, uint32_t word, P (&begin)[kTileWords],
                             uint32_t (&degree)[kTileWords]) const {
     P end[kTileWords];
 #pragma unroll
     for (int j = 0; j < kTileWords; ++j) {
-      const bool marked = __shfl_sync(kFullMask, word, j) >> lane & 1;
-      const P* const at = args.graph_indptr + (tile * kTileWords + j) * 32 + lane;
+      const bool marked = __shfl_sync(kFullMask, word, t * kTileWords + j) >> lane & 1;
+      const P* const at = args.graph_indptr + ((first + t) * kTileWords + j) * 32 + lane;
       begin[j] = marked ? __ldg(at) : 0;
       end[j] = marked ? __ldg(at + 1) : 0;
     }
@@ -353,41 +360,46 @@ struct Phases {
     if (hop > 0) {
       const Share tiles = share(num_tiles(), warps, warp);
       int64_t rank = old_rows + before.fresh, at = total.old_edges + before.fresh_edges;
-      for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        const uint32_t word = load_word(args.fresh, tile);
-        const int64_t index = tile * kTileWords + lane;
+      uint32_t following = load_words(args.fresh, tiles.begin, tiles.end);
+      for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+        const uint32_t word = following;
+        following = load_words(args.fresh, first + kTilesPerLoad, tiles.end);
+        const int64_t index = first * kTileWords + lane;
         if (next && word) {
           args.seen[index] |= word;
           args.fresh[index] = 0;
-        } else if (!next && lane < kTileWords && index < num_words()) {  // leave the bitmaps clean
+        } else if (!next && index < min(tiles.end * kTileWords, num_words())) {  // leave the bitmaps clean
           if (args.seen[index]) args.seen[index] = 0;
           if (word) args.fresh[index] = 0;
         }
-        if (!__any_sync(kFullMask, word)) continue;
-        P begin[kTileWords];
-        uint32_t degree[kTileWords], offset[kTileWords], sum[kTileWords];
-        if (next) {
-          load_rows(tile, word, begin, degree);
+        const uint32_t filled = __ballot_sync(kFullMask, word);
+        for (int t = 0; t < kTilesPerLoad; ++t) {
+          if (!(filled >> t * kTileWords & kTileMask)) continue;
+          P begin[kTileWords];
+          uint32_t degree[kTileWords], offset[kTileWords], sum[kTileWords];
+          if (next) {
+            load_rows(first, t, word, begin, degree);
 #pragma unroll
-          for (int j = 0; j < kTileWords; ++j) offset[j] = count_of(degree[j], hop + 1);
-          warp_exclusive(offset, sum);
-        }
-#pragma unroll
-        for (int j = 0; j < kTileWords; ++j) {
-          const uint32_t bits = __shfl_sync(kFullMask, word, j);
-          if (bits >> lane & 1) {
-            const int64_t v = (tile * kTileWords + j) * 32 + lane;
-            const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
-            args.nodes[row] = static_cast<N>(v);
-            args.local[v] = static_cast<N>(row);
-            if (next) {
-              args.row_begin[row] = begin[j];
-              args.row_degree[row] = degree[j];
-              indptr[row] = static_cast<P>(at + offset[j]);
-            }
+            for (int j = 0; j < kTileWords; ++j) offset[j] = count_of(degree[j], hop + 1);
+            warp_exclusive(offset, sum);
           }
-          rank += __popc(bits);
-          if (next) at += sum[j];
+#pragma unroll
+          for (int j = 0; j < kTileWords; ++j) {
+            const uint32_t bits = __shfl_sync(kFullMask, word, t * kTileWords + j);
+            if (bits >> lane & 1) {
+              const int64_t v = ((first + t) * kTileWords + j) * 32 + lane;
+              const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
+              args.nodes[row] = static_cast<N>(v);
+              args.local[v] = static_cast<N>(row);
+              if (next) {
+                args.row_begin[row] = begin[j];
+                args.row_degree[row] = degree[j];
+                indptr[row] = static_cast<P>(at + offset[j]);
+              }
+            }
+            rank += __popc(bits);
+            if (next) at += sum[j];
+          }
         }
       }
     }

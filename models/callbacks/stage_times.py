@@ -1,0 +1,80 @@
+"""Where the time of an epoch goes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class StageTimes(Callback):
+    """Takes the time of epochs and of their stages, validation excluded.
+
+    `sample` and `gather` are what the train loader's `stats` say (busy seconds; with prefetch they overlap
+    `train`), `move` what the datamodule's `move_seconds` says, `train` the time between a batch's arrival and the
+    end of its step, `waiting` how long the training thread stood still for want of a batch. A loader or datamodule
+    without these attributes leaves its stages out.
+
+    Attributes:
+        epoch_seconds: of each complete epoch (one that a resume began in the middle is left out).
+        training_seconds: of all epochs together, complete or not.
+        stage_seconds: stage -> seconds, summed over all training of this process.
+    """
+
+    def __init__(self) -> None:
+        self.epoch_seconds: list[float] = []
+        self.training_seconds = 0.0
+        self.stage_seconds: dict[str, float] = {}
+        self._train = 0.0
+        self._validation = 0.0
+        self._move = 0.0
+        self._batches = 0
+        self._epoch_start = self._batch_start = self._validation_start = 0.0
+
+    @property
+    def median_epoch(self) -> float | None:
+        """Seconds of the median epoch; None before the first complete one."""
+        return statistics.median(self.epoch_seconds) if self.epoch_seconds else None
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._batches = 0
+        self._validation = 0.0
+        self._move -= _move_seconds(trainer)
+        self._epoch_start = time.perf_counter()
+
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+        self._batch_start = time.perf_counter()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        self._train += time.perf_counter() - self._batch_start
+        self._batches += 1
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._move += _move_seconds(trainer)
+        self._validation_start = time.perf_counter()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validation += time.perf_counter() - self._validation_start
+        self._move -= _move_seconds(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        seconds = time.perf_counter() - self._epoch_start - self._validation
+        self.training_seconds += seconds
+        self._move += _move_seconds(trainer)
+        if self._batches == trainer.num_training_batches:
+            self.epoch_seconds.append(seconds)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        stats = getattr(trainer.train_dataloader, "stats", None)
+        self.stage_seconds = dict(stats.busy) if stats is not None else {}
+        if hasattr(getattr(trainer, "datamodule", None), "move_seconds"):
+            self.stage_seconds["move"] = self._move
+        self.stage_seconds["train"] = self._train
+        if stats is not None:
+            self.stage_seconds["waiting"] = stats.waiting
+
+
+def _move_seconds(trainer: Trainer) -> float:
+    return getattr(getattr(trainer, "datamodule", None), "move_seconds", 0.0)

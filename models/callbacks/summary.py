@@ -1,0 +1,48 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.table import Table
+
+from models.callbacks.stage_times import StageTimes
+
+
+class RunSummary(Callback):
+    """Prints accuracy on train, validation and test, seconds an epoch, and where the time went."""
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        accuracies = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
+        times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
+        Console().print(summary_table(accuracies, times))
+
+
+def summary_table(accuracies: dict[str, float], times: StageTimes | None) -> Table:
+    """The table of `RunSummary`.
+
+    Args:
+        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "accuracy, val".
+        times: of the training, if it was timed.
+    """
+    table = Table(title="Run", title_justify="left", show_header=False, caption_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_column("note", style="dim")
+    for name, value in accuracies.items():
+        split = name.removeprefix("test/").removesuffix("_acc")
+        exact = split in ("train", "val", "test")
+        table.add_row(f"accuracy, {split}", f"{value:.2%}", "all neighbours, best checkpoint" if exact else "sampled")
+    if times is None or not times.stage_seconds:
+        return table
+    table.caption = "sample and gather run beside train, unless datamodule.prefetch=0"
+    table.add_section()
+    if times.median_epoch is not None:
+        note = f"median of {len(times.epoch_seconds)}, validation excluded"
+        table.add_row("seconds an epoch", f"{times.median_epoch:.3g}", note)
+    for stage, seconds in times.stage_seconds.items():
+        share = f"{seconds / times.training_seconds:.0%} of training" if times.training_seconds else ""
+        table.add_row(f"time, {stage}", f"{seconds:.2f} s", share)
+    return table

@@ -1,0 +1,129 @@
+"""GraphSAGE with the mean aggregator, on blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from loader.minibatch import Block
+from loader.ops import aggregate_mean, self_and_mean
+
+# One gathered element costs about as much as this many multiply-adds of the projection, forward and backward
+# together (on an AMD EPYC core: 0.29 ns and 0.09 ns).
+_MACS_PER_GATHER = 3
+
+
+class SAGEConv(nn.Module):
+    """One layer: `out = W_self x_dst + W_neigh mean(x of the sampled in-neighbours) + b`.
+
+    Equal to `dgl.nn.SAGEConv(..., "mean")` and `torch_geometric.nn.SAGEConv` with the same weights.
+
+    Args:
+        in_dim, out_dim: widths of input and output.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.in_dim = in_dim
+        self.out_dim = out_dim
+        self.lin_self = nn.Linear(in_dim, out_dim)
+        self.lin_neigh = nn.Linear(in_dim, out_dim, bias=False)
+
+    def projects_first(self, num_src: int, num_dst: int, num_edges: int) -> bool:
+        """Whether to multiply by `W_neigh` before the mean (the result is the same): where that is cheaper.
+
+        Projecting first multiplies `num_src - num_dst` rows more, but narrows each of the gathered rows.
+        """
+        multiplications = (num_src - num_dst) * self.in_dim * self.out_dim
+        return num_edges * (self.in_dim - self.out_dim) * _MACS_PER_GATHER > multiplications
+
+    def forward(self, x: Tensor, block: Block) -> Tensor:
+        """`x [num_src, in_dim]` -> `[num_dst, out_dim]`."""
+        if self.projects_first(block.num_src, block.num_dst, block.num_edges):
+            return self.lin_self(x[: block.num_dst]) + aggregate_mean(self.lin_neigh(x), block)
+        return self.combine(*self_and_mean(x, block))
+
+    def combine(self, x_dst: Tensor, mean: Tensor) -> Tensor:
+        """The layer's output from a mean that was taken before: both `[num_dst, in_dim]` -> `[num_dst, out_dim]`."""
+        return torch.addmm(self.lin_self(x_dst), mean, self.lin_neigh.weight.t())
+
+
+class GraphSAGE(nn.Module):
+    """GraphSAGE-mean (Hamilton et al. 2017, https://arxiv.org/abs/1706.02216).
+
+    `num_layers` SAGEConv; between them norm, ReLU and dropout.
+
+    Args:
+        in_dim, hidden, out_dim: widths of the input features, of the hidden layers, and of the output.
+        num_layers: depth; the sampler needs as many hops.
+        dropout: probability in [0, 1) that an element of a hidden layer is dropped in training.
+        input_dropout: the same for the input features.
+        norm: "none", "batch" or "layer", applied to the hidden layers.
+
+    Raises:
+        ValueError: a size below 1, a probability outside [0, 1), an unknown norm.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: int,
+        out_dim: int,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        norm: str = "none",
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, size in (("in_dim", in_dim), ("hidden", hidden), ("out_dim", out_dim), ("num_layers", num_layers)):
+            if size < 1:
+                raise ValueError(f"{name} is {size}; it must be at least 1")
+        for name, p in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= p < 1:
+                raise ValueError(f"{name} is {p}; it must be in [0, 1)")
+        if norm not in _NORMS:
+            raise ValueError(f"norm is '{norm}'; it must be one of {', '.join(_NORMS)}")
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        widths = [in_dim, *[hidden] * (num_layers - 1), out_dim]
+        self.convs = nn.ModuleList(SAGEConv(a, b) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(_NORMS[norm](hidden) for _ in range(num_layers - 1))
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.convs)
+
+    @property
+    def out_dim(self) -> int:
+        last = self.convs[-1]
+        assert isinstance(last, SAGEConv)
+        return last.out_dim
+
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+        """`x [num_input, in_dim]` -> `[num_output, out_dim]`; `blocks[0]` reads the input nodes.
+
+        Raises:
+            ValueError: the mini-batch has another number of hops than the model has layers.
+        """
+        if len(blocks) != self.num_layers:
+            raise ValueError(
+                f"the mini-batch has {len(blocks)} hops, the model {self.num_layers} layers; "
+                "give the sampler as many fanouts as the model has layers"
+            )
+        x = F.dropout(x, self.input_dropout, self.training)
+        for i, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
+            x = self.activate(i, conv(x, block))
+        return x
+
+    def activate(self, layer: int, x: Tensor) -> Tensor:
+        """Norm, ReLU and dropout after convolution `layer`; the last one is left as it is."""
+        if layer == self.num_layers - 1:
+            return x
+        return F.dropout(F.relu(self.norms[layer](x)), self.dropout, self.training)
+
+
+_NORMS: dict[str, type[nn.Module]] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}

@@ -1,0 +1,76 @@
+"""Layer-wise inference equals the forward over full neighbourhoods, whatever the chunks and the storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from loader.graph import Graph
+from loader.samplers import FullSampler
+from models.inference import layerwise_inference
+from models.sage import GraphSAGE
+
+
+@pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12), (5, 5, 5)])  # projecting last, first, neither
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("chunk_bytes", [1, 2000, 2**28])
+def test_equals_the_full_neighbourhood_forward(
+    random_graph: Any, widths: tuple[int, int, int], norm: str, num_layers: int, chunk_bytes: int
+) -> None:
+    graph: Graph = random_graph(num_nodes=60, num_edges=200)
+    torch.manual_seed(0)
+    model = GraphSAGE(*widths, num_layers, norm=norm)
+    x = torch.randn(60, widths[0])
+    full = FullSampler(num_layers).sample(graph, torch.arange(60))
+    if norm == "batch":
+        model(full.blocks, x[full.nodes])  # running statistics that are not the initial ones
+    model.eval()
+    expected = model(full.blocks, x[full.nodes])
+    model.train()
+    got = layerwise_inference(model, graph, x, chunk_bytes=chunk_bytes, progress=False)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert model.training
+    assert not got.requires_grad
+
+
+def test_reads_features_that_lie_on_disk(random_graph: Any, tmp_path: Path) -> None:
+    graph: Graph = random_graph(num_nodes=50, num_edges=150)
+    x = torch.randn(50, 9)
+    (tmp_path / "x").write_bytes(x.numpy().tobytes())
+    mapped = torch.from_file(str(tmp_path / "x"), shared=False, size=450).view(50, 9)
+    model = GraphSAGE(9, 4, 2, 2)
+    assert torch.equal(
+        layerwise_inference(model, graph, mapped, progress=False),
+        layerwise_inference(model, graph, x, progress=False),
+    )
+
+
+def test_shows_its_progress(random_graph: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    layerwise_inference(GraphSAGE(4, 8, 2, 2), random_graph(), torch.randn(200, 4))
+    shown = capsys.readouterr().out
+    assert "Inference, layer 1 of 2" in shown
+    assert "Inference, layer 2 of 2" in shown
+    assert shown.count("100%") == 2
+
+
+def test_an_error_leaves_the_model_in_training_mode(random_graph: Any) -> None:
+    model = GraphSAGE(4, 8, 2, 2)
+    graph: Graph = random_graph()
+    graph.indices[5] = 10_000
+    with pytest.raises(ValueError, match="source 10000"):
+        layerwise_inference(model, graph, torch.randn(200, 4), progress=False)
+    assert model.training
+
+
+def test_wrong_input_is_refused(random_graph: Any) -> None:
+    graph, model = random_graph(), GraphSAGE(4, 8, 2, 2)
+    with pytest.raises(ValueError, match=r"features have shape \(200, 5\); graph and model need \(200, 4\)"):
+        layerwise_inference(model, graph, torch.randn(200, 5))
+    with pytest.raises(ValueError, match=r"on meta; layer-wise inference reads it from host memory"):
+        layerwise_inference(model, graph, torch.empty(200, 4, device="meta"))
+    with pytest.raises(ValueError, match="chunk_bytes is 0"):
+        layerwise_inference(model, graph, torch.randn(200, 4), chunk_bytes=0)

@@ -1,0 +1,158 @@
+"""The LightningModule: steps, metrics, the exact test, and that it takes batches from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.samplers import HopwiseSampler
+from models.inference import layerwise_inference
+from models.lightning_module import METRICS, NodeClassifier, WholeGraph
+
+NUM_CLASSES = 3
+
+
+class HandMade:
+    """A loader of the plainest kind: no Lightning, no torch DataLoader."""
+
+    def __init__(self, graph: Graph, x: Tensor, y: Tensor, batch_size: int = 40) -> None:
+        self.graph, self.x, self.y, self.batch_size = graph, x, y, batch_size
+        self.neighbours = HopwiseSampler([4, 4], seed=0)
+
+    def __len__(self) -> int:
+        return self.graph.num_nodes // self.batch_size
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        for i, seeds in enumerate(torch.arange(self.graph.num_nodes).split(self.batch_size)):
+            batch = self.neighbours.sample(self.graph, seeds, batch=i)
+            yield batch.replace(x=self.x[batch.nodes.long()], y=self.y[batch.output_nodes.long()])
+
+
+def make_loader(graph: Graph, multilabel: bool) -> HandMade:
+    """Labels that the features tell."""
+    x = torch.randn(graph.num_nodes, 5, generator=torch.Generator().manual_seed(0))
+    y = (x[:, :NUM_CLASSES] > 0).float() if multilabel else x[:, :NUM_CLASSES].argmax(-1)
+    return HandMade(graph, x, y)
+
+
+def make_trainer(**options: Any) -> Trainer:
+    return Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        log_every_n_steps=1,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_learns_and_reports_what_it_says(random_graph: Any, multilabel: bool) -> None:
+    torch.manual_seed(0)
+    loader = make_loader(random_graph(), multilabel)
+    model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=32, dropout=0.0, lr=0.02)
+    trainer = make_trainer(max_epochs=15)
+    trainer.fit(model, train_dataloaders=loader, val_dataloaders=loader)
+    fitted = dict(trainer.callback_metrics)
+    assert fitted["val/acc"] > 0.9
+
+    splits = {"train": torch.arange(100), "val": torch.arange(100, 150), "test": torch.arange(150, 200)}
+    (tested,) = trainer.test(model, dataloaders=WholeGraph(loader.graph, loader.x, loader.y, splits), verbose=False)
+    logits = layerwise_inference(model.net, loader.graph, loader.x, progress=False)
+    for split, nodes in splits.items():
+        assert tested[f"test/{split}_acc"] == pytest.approx(score(logits[nodes], loader.y[nodes], multilabel))
+    assert {*fitted, *tested} == set(METRICS)
+
+
+def score(logits: Tensor, y: Tensor, multilabel: bool) -> float:
+    """Accuracy, or micro-averaged F1, by its definition."""
+    if not multilabel:
+        return (logits.argmax(-1) == y).double().mean().item()
+    said, true = logits > 0, y > 0
+    hits = (said & true).sum()
+    return (2 * hits / (said.sum() + true.sum())).item()
+
+
+def test_validation_accuracy_is_that_of_the_epoch(random_graph: Any) -> None:
+    """Batches of 70, 70 and 60 vertices: the mean over vertices, not over batches."""
+    loader = make_loader(random_graph(), multilabel=False)
+    loader.batch_size = 70
+    model = NodeClassifier(5, NUM_CLASSES, hidden=8)
+    model.eval()
+    batches = list(loader)
+    expected_acc = score(torch.cat([model(b) for b in batches]), loader.y, multilabel=False)
+    losses = [torch.nn.functional.cross_entropy(model(b), b.y, reduction="sum").item() for b in batches]
+    (got,) = make_trainer().validate(model, dataloaders=ListLoader(batches), verbose=False)
+    assert got["val/acc"] == pytest.approx(expected_acc)
+    assert got["val/loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
+
+
+class ListLoader:
+    def __init__(self, batches: list[MiniBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        return iter(self.batches)
+
+
+def test_tests_on_mini_batches_too_and_predicts(random_graph: Any) -> None:
+    loader = make_loader(random_graph(), multilabel=False)
+    model = NodeClassifier(5, NUM_CLASSES, hidden=8)
+    (got,) = make_trainer().test(model, dataloaders=loader, verbose=False)
+    predicted = make_trainer().predict(model, dataloaders=loader)
+    assert predicted is not None
+    logits = torch.cat([p for p in predicted if isinstance(p, Tensor)])
+    assert logits.shape == (200, NUM_CLASSES)
+    assert got["test/acc"] == pytest.approx(score(logits, loader.y, multilabel=False))
+
+
+def test_is_restored_from_its_checkpoint(random_graph: Any, tmp_path: Any) -> None:
+    loader = make_loader(random_graph(), multilabel=False)
+    model = NodeClassifier(5, NUM_CLASSES, hidden=8, num_layers=2, norm="batch", lr=0.02)
+    trainer = make_trainer(max_epochs=1)
+    trainer.fit(model, train_dataloaders=loader, val_dataloaders=loader)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    again = NodeClassifier.load_from_checkpoint(tmp_path / "a.ckpt", weights_only=True)
+    assert again.lr == 0.02
+    batch = next(iter(loader))
+    assert torch.equal(again.eval()(batch), model.eval()(batch))
+
+
+def test_optimiser_is_adam_with_the_given_settings() -> None:
+    optimiser = NodeClassifier(5, NUM_CLASSES, lr=0.125, weight_decay=0.25).configure_optimizers()
+    assert isinstance(optimiser, torch.optim.Adam)
+    assert (optimiser.defaults["lr"], optimiser.defaults["weight_decay"]) == (0.125, 0.25)
+
+
+def test_a_batch_without_features_or_labels_is_refused(random_graph: Any) -> None:
+    batch = next(iter(make_loader(random_graph(), multilabel=False)))
+    model = NodeClassifier(5, NUM_CLASSES)
+    with pytest.raises(ValueError, match="no features"):
+        model(batch.replace(x=None))
+    with pytest.raises(ValueError, match="no labels"):
+        model.training_step(batch.replace(y=None), 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lr": 0.0}, "lr is 0.0; it must be greater than 0"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0; it must be at least 0"),
+        ({"inference_chunk_mib": 0}, "inference_chunk_mib is 0"),
+        ({"norm": "group"}, "norm is 'group'"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NodeClassifier(5, NUM_CLASSES, **wrong)

@@ -1,0 +1,136 @@
+"""GraphSAGE: equal to the two well-known libraries, and its choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from loader.graph import Graph
+from loader.minibatch import Block, MiniBatch
+from loader.optional import import_dgl
+from loader.samplers import FullSampler, HopwiseSampler
+from models.sage import GraphSAGE, SAGEConv
+
+
+@pytest.fixture
+def batch(random_graph: Any) -> MiniBatch:
+    """Two hops from 40 seeds; some vertices have no in-neighbours."""
+    graph: Graph = random_graph(num_nodes=300, num_edges=900, seed=1)
+    return HopwiseSampler([4, 3], seed=2).sample(graph, torch.arange(0, 200, 5))
+
+
+def destinations(block: Block) -> Tensor:
+    return torch.repeat_interleave(torch.arange(block.num_dst), (block.indptr[1:] - block.indptr[:-1]).long())
+
+
+@pytest.mark.parametrize("dims", [(6, 9), (40, 2)])  # the second projects first
+def test_equals_dgl(batch: MiniBatch, dims: tuple[int, int]) -> None:
+    try:
+        dgl = import_dgl("this test")
+    except ImportError as error:
+        pytest.skip(str(error))
+    from dgl.nn.pytorch import SAGEConv as DGLSAGEConv
+
+    block = batch.blocks[0]
+    theirs, ours = DGLSAGEConv(*dims, "mean"), SAGEConv(*dims)
+    with torch.no_grad():
+        ours.lin_self.weight.copy_(theirs.fc_self.weight)
+        ours.lin_self.bias.copy_(theirs.bias if hasattr(theirs, "bias") else theirs.fc_self.bias)
+        ours.lin_neigh.weight.copy_(theirs.fc_neigh.weight)
+    their_block = dgl.create_block(
+        (block.indices.long(), destinations(block)), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst
+    )
+    compare(lambda x: ours(x, block), lambda x: theirs(their_block, x), block, dims[0])
+
+
+@pytest.mark.parametrize("dims", [(6, 9), (40, 2)])
+def test_equals_pyg(batch: MiniBatch, dims: tuple[int, int]) -> None:
+    from torch_geometric.nn import SAGEConv as PyGSAGEConv
+
+    block = batch.blocks[0]
+    theirs, ours = PyGSAGEConv((dims[0], dims[0]), dims[1]), SAGEConv(*dims)
+    with torch.no_grad():
+        ours.lin_self.weight.copy_(theirs.lin_r.weight)
+        ours.lin_self.bias.copy_(theirs.lin_l.bias)
+        ours.lin_neigh.weight.copy_(theirs.lin_l.weight)
+    edges = torch.stack((block.indices.long(), destinations(block)))
+    compare(lambda x: ours(x, block), lambda x: theirs((x, x[: block.num_dst]), edges), block, dims[0])
+
+
+def compare(ours: Any, theirs: Any, block: Block, dim: int) -> None:
+    x = torch.randn(block.num_src, dim)
+    results = []
+    for layer in (ours, theirs):
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf)
+        out.pow(2).sum().backward()
+        results.append((out.detach(), leaf.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_both_orders_of_projection_and_mean_agree(batch: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = batch.blocks[0]
+    conv, x = SAGEConv(11, 5), torch.randn(block.num_src, 11)
+    results = []
+    for first in (True, False):
+        monkeypatch.setattr(conv, "projects_first", lambda *_, first=first: first)
+        results.append(conv(x, block))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_projects_first_only_where_it_saves_work() -> None:
+    assert SAGEConv(256, 40).projects_first(num_src=1000, num_dst=1000, num_edges=10_000)  # a whole graph
+    assert SAGEConv(256, 2).projects_first(num_src=1100, num_dst=100, num_edges=1000)
+    assert not SAGEConv(256, 200).projects_first(num_src=1100, num_dst=100, num_edges=1000)
+    assert not SAGEConv(128, 256).projects_first(num_src=1000, num_dst=1000, num_edges=10_000)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_shapes_and_parameters(random_graph: Any, norm: str, num_layers: int) -> None:
+    batch = FullSampler(num_layers).sample(random_graph(), torch.arange(10))
+    model = GraphSAGE(7, 16, 3, num_layers, norm=norm)
+    out = model(batch.blocks, torch.randn(batch.nodes.numel(), 7))
+    assert out.shape == (10, 3)
+    assert model.num_layers == num_layers
+    assert model.out_dim == 3
+    assert sum(isinstance(m, (nn.BatchNorm1d, nn.LayerNorm)) for m in model.modules()) == (
+        0 if norm == "none" else num_layers - 1
+    )
+    out.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_dropout_acts_in_training_alone(batch: MiniBatch) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(batch.nodes.numel(), 4)
+    for rates in ({"dropout": 0.5}, {"dropout": 0.0, "input_dropout": 0.5}):
+        model = GraphSAGE(4, 32, 2, 2, **rates)
+        assert not torch.equal(model(batch.blocks, x), model(batch.blocks, x))
+        model.eval()
+        assert torch.equal(model(batch.blocks, x), model(batch.blocks, x))
+    model = GraphSAGE(4, 32, 2, 2, dropout=0.0)
+    assert torch.equal(model(batch.blocks, x), model(batch.blocks, x))
+
+
+def test_a_batch_of_another_depth_is_refused(batch: MiniBatch) -> None:
+    with pytest.raises(ValueError, match="the mini-batch has 2 hops, the model 3 layers"):
+        GraphSAGE(4, 8, 2, 3)(batch.blocks, torch.randn(batch.nodes.numel(), 4))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"hidden": 0}, "hidden is 0; it must be at least 1"),
+        ({"num_layers": 0}, "num_layers is 0; it must be at least 1"),
+        ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
+        ({"input_dropout": -0.1}, "input_dropout is -0.1"),
+        ({"norm": "group"}, "norm is 'group'; it must be one of none, batch, layer"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphSAGE(**{"in_dim": 4, "hidden": 8, "out_dim": 2, **wrong})

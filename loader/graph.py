@@ -110,9 +110,7 @@ def _check_integer_vector(name: str, array: Tensor, device: torch.device) -> Non
     if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
     if array.device != device:
-        raise ValueError(
-            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them"
-        )
+        raise ValueError(f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them")
 
 
 def _check_range(name: str, array: Tensor, num_nodes: int) -> None:

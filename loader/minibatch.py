@@ -136,9 +136,7 @@ class MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:
             return None if t is None else f(t)
 
-        blocks = tuple(
-            Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids)) for b in self.blocks
-        )
+        blocks = tuple(Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids)) for b in self.blocks)
         return self.replace(nodes=f(self.nodes), blocks=blocks, x=opt(self.x), y=opt(self.y))
 
     def __repr__(self) -> str:

@@ -26,7 +26,5 @@ def import_dgl(wanted_by: str) -> Any:
             if sys.version_info < (3, 12)
             else "use Python 3.11 or older with: pip install dgl==1.1.3"
         )
-        raise ImportError(
-            f"{wanted_by} needs DGL, which does not import here ({error}); {way_out}"
-        ) from error
+        raise ImportError(f"{wanted_by} needs DGL, which does not import here ({error}); {way_out}") from error
     return dgl

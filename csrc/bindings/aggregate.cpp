@@ -11,11 +11,6 @@
 
 namespace loader {
 
-template <>
-constexpr const char* dtype_name<double>() {
-  return "torch.float64";
-}
-
 namespace {
 
 // The threads of all aggregations of the process, kept between calls and remade when the count changes. One

@@ -15,6 +15,7 @@ namespace py = pybind11;
 template <typename T>
 constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, float>) return "torch.float32";
+  if constexpr (std::is_same_v<T, double>) return "torch.float64";
   if constexpr (std::is_same_v<T, int32_t>) return "torch.int32";
   if constexpr (std::is_same_v<T, int64_t>) return "torch.int64";
   if constexpr (std::is_same_v<T, uint8_t>) return "torch.uint8";

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 from loader import _core
+from loader.threads import available_cpus
 
 # Smaller outputs come from torch's allocator, which reuses blocks of that size by itself.
 _POOLED_BYTES = 1 << 20
@@ -41,7 +40,7 @@ class HostFeatures:
         if not tensor.is_contiguous():
             raise ValueError(f"features has strides {tensor.stride()}; it must be contiguous: .contiguous()")
         self.tensor = tensor
-        self.num_threads = _available_cpus() if num_threads is None else int(num_threads)
+        self.num_threads = available_cpus() if num_threads is None else int(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
@@ -90,7 +89,3 @@ class HostFeatures:
             f"HostFeatures(num_nodes={self.num_nodes}, dim={self.dim}, dtype={self.dtype}, "
             f"num_threads={self.num_threads})"
         )
-
-
-def _available_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

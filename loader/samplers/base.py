@@ -101,9 +101,7 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.is_floating_point() or seeds.dtype == torch.bool:
-        raise TypeError(
-            f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))"
-        )
+        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
     if seeds.dtype == torch.int64 and graph.indices.dtype == torch.int32 and seeds.numel():
         low, high = (int(x) for x in torch.aminmax(seeds))
         if low < 0 or high >= graph.num_nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +13,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds
-
-
-def available_cpus() -> int:
-    """Number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from loader.threads import available_cpus
 
 
 class CoreSampler(Sampler):
@@ -49,8 +44,7 @@ class CoreSampler(Sampler):
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         if graph.device.type != "cpu":
             raise ValueError(
-                f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; "
-                "use graph.to('cpu')"
+                f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
         seeds = as_seeds(graph, seeds)
         key = _core.batch_key(self.seed, epoch, batch)

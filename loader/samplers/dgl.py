@@ -53,8 +53,7 @@ class DGLSampler(Sampler):
         if torch.unique(seeds).numel() != seeds.numel():
             values, counts = torch.unique(seeds, return_counts=True)
             raise ValueError(
-                f"seeds holds vertex {int(values[counts > 1][0])} more than once; seeds must be distinct "
-                "(torch.unique)"
+                f"seeds holds vertex {int(values[counts > 1][0])} more than once; seeds must be distinct (torch.unique)"
             )
         with self._lock:
             g = self._convert(graph)

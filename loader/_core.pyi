@@ -1,0 +1,117 @@
+"""The C++ core (csrc/bindings). Tensors are checked (type, length, layout, device) before anything is read."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+with_cuda: bool  # whether the CUDA part was built; names with Cuda and cuda exist only then
+
+def batch_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all picks of one mini-batch; arguments and result are unsigned 64-bit integers."""
+
+class HopwiseSampler:
+    def __init__(self, num_threads: int) -> None: ...
+    def sample(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        seeds: Tensor,
+        fanouts: Sequence[int],
+        replace: bool,
+        edge_ids: bool,
+        key: int,
+    ) -> tuple[list[int], list[int]]:
+        """Samples and keeps the result; returns the sizes of the frontiers `[hops + 1]` and of the blocks `[hops]`."""
+
+    def write(
+        self, nodes: Tensor, indptr: Sequence[Tensor], indices: Sequence[Tensor], edge_ids: Sequence[Tensor]
+    ) -> None:
+        """Writes the last sample, in hop order, to arrays of the sizes that `sample` returned."""
+
+class FusedSampler:
+    def __init__(self, num_threads: int) -> None: ...
+    def sample(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        seeds: Tensor,
+        fanouts: Sequence[int],
+        replace: bool,
+        edge_ids: bool,
+        key: int,
+    ) -> tuple[list[int], list[int]]:
+        """See `HopwiseSampler.sample`."""
+
+    def write(
+        self, nodes: Tensor, indptr: Sequence[Tensor], indices: Sequence[Tensor], edge_ids: Sequence[Tensor]
+    ) -> None:
+        """See `HopwiseSampler.write`."""
+
+class _CudaSampler:
+    """Arguments are addresses: the caller checked and owns what lies there."""
+
+    def __init__(
+        self,
+        graph_indptr: int,
+        graph_indices: int,
+        num_nodes: int,
+        seen: int,
+        fresh: int,
+        local: int,
+        totals: int,
+        header: int,
+        host_header: int,
+    ) -> None: ...
+    def sample(
+        self,
+        seeds: int,
+        num_seeds: int,
+        fanouts: Sequence[int],
+        replace: bool,
+        key: int,
+        nodes: int,
+        indptr: Sequence[int],
+        indices: Sequence[int],
+        edge_ids: Sequence[int],
+        frontier_capacity: Sequence[int],
+        edge_capacity: Sequence[int],
+        row_begin: int,
+        row_degree: int,
+        schedule: int,
+        blocks_per_sm: int,
+        stream_address: int,
+        /,
+    ) -> tuple[int, int, int, list[int], list[int], int]:
+        """Returns (status, detail, hops done, frontiers, edges, kernels launched)."""
+
+class CudaSampler_i32_i32(_CudaSampler): ...
+class CudaSampler_i64_i32(_CudaSampler): ...
+class CudaSampler_i64_i64(_CudaSampler): ...
+
+cuda_workspace_totals: int
+cuda_header_bytes: int
+
+class Gatherer:
+    def __init__(self, num_threads: int) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+    def gather(self, table: Tensor, nodes: Tensor, out: Tensor) -> None:
+        """`out[i] = table[nodes[i]]`."""
+
+class PooledBuffer:
+    """Writable bytes that return to their pool with the last reference."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class BufferPool:
+    def __init__(self, keep: int) -> None: ...
+    def take(self, nbytes: int) -> PooledBuffer: ...
+    def clear(self) -> None: ...
+    @property
+    def idle_bytes(self) -> int: ...
+
+def mean_forward(indptr: Tensor, indices: Tensor, x: Tensor, out: Tensor, num_threads: int) -> None:
+    """Writes the mean over each row's sources of x [num_src, F] to out [num_dst, F]."""
+
+def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Tensor, num_threads: int) -> None:
+    """Writes the gradient of mean_forward with respect to x to grad_x [num_src, F]."""

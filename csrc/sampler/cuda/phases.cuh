@@ -110,6 +110,7 @@ struct Phases {
       const N v = args.seeds[i];
       if (v < 0 || v >= args.num_nodes) {
         fail(SampleStatus::kSeedRange, v);
+        args.row_degree[i] = 0;  // `count` still reads it
         continue;
       }
       const uint32_t bit = 1u << v % 32;

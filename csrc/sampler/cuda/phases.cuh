@@ -336,15 +336,16 @@ struct Phases {
     const int64_t old_rows = rows;
     rows += total.fresh;
     edges = total.old_edges + total.fresh_edges;
+    const bool fits = rows <= args.frontier_capacity[hop] && (!next || edges <= args.edge_capacity[hop]);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
       args.header->frontiers[hop] = rows;
       if (next) args.header->edges[hop] = edges;
       args.header->hops_done = hop;
+      if (!fits) fail(SampleStatus::kOverflow, 0);
+      // The last sizes are known: the host goes on while the blocks are written.
+      if (!next || !fits) publish();
     }
-    if (rows > args.frontier_capacity[hop] || (next && edges > args.edge_capacity[hop])) {
-      if (blockIdx.x == 0 && threadIdx.x == 0) fail(SampleStatus::kOverflow, 0);
-      return false;
-    }
+    if (!fits) return false;
     P* const indptr = next ? args.indptr[hop] : nullptr;
     if (next) {
       const Share groups = share((old_rows + 31) / 32, warps, warp);
@@ -453,9 +454,16 @@ struct Phases {
     host->status = args.header->status;
     host->detail = args.header->detail;
     host->hops_done = args.header->hops_done;
-    args.header->status = SampleStatus::kOk;  // for the next call
     __threadfence_system();
     *reinterpret_cast<volatile uint64_t*>(&host->sequence) = args.sequence;
+  }
+
+  // Ends a call, after all others have seen its status: bad seeds are told now, and the next call finds a
+  // clean state. One thread.
+  __device__ void finish() const {
+    const SampleStatus status = args.header->status;
+    if (status == SampleStatus::kSeedRange || status == SampleStatus::kSeedDuplicate) publish();
+    args.header->status = SampleStatus::kOk;
   }
 };
 

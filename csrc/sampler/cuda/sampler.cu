@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     ok = phases.assign(hop, rows, edges);
   }
   grid.sync();
-  if (blockIdx.x == 0 && threadIdx.x == 0) phases.publish();
+  if (blockIdx.x == 0 && threadIdx.x == 0) phases.finish();
   if (!ok) return phases.clean();
   for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, args.header->edges[hop - 1]);
 }
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kBlock) relabel_kernel(const __grid_constant__
 }
 
 template <typename P, typename N>
-__global__ void publish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  Phases<P, N>(args).publish();
+__global__ void finish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  Phases<P, N>(args).finish();
 }
 
 template <int Widest, typename P, typename N>
@@ -162,7 +162,7 @@ cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int block
     assign_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
   }
   relabel_kernel<<<blocks, kBlock, 0, stream>>>(args);
-  publish_kernel<<<1, 1, 0, stream>>>(args);
+  finish_kernel<<<1, 1, 0, stream>>>(args);
   *launches = 4 + 3 * args.hops;
   return cudaGetLastError();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,6 +12,26 @@
 #include <vector>
 
 namespace loader {
+
+// One step of a loop that waits for another thread.
+inline void spin_once() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until `ready()`, some tens of microseconds at most; false if that was not enough. To wake a sleeping
+// thread takes longer than that, and the phases of a mini-batch follow each other faster.
+template <typename Ready>
+bool spin_until(const Ready& ready) {
+  for (int i = 0; i < 4000; ++i) {
+    if (ready()) return true;
+    spin_once();
+  }
+  return ready();
+}
 
 // `run(f)` calls f(worker) once per worker, worker 0 on the calling thread, and returns when all have
 // returned; the first exception is rethrown. One `run` at a time.
@@ -23,7 +44,7 @@ class ThreadPool {
   ~ThreadPool() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      stop_ = true;
+      stop_.store(true, std::memory_order_release);
     }
     start_.notify_all();
     for (auto& t : threads_) t.join();
@@ -35,18 +56,24 @@ class ThreadPool {
   int size() const { return num_threads_; }
 
   void run(const std::function<void(int)>& f) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
+    error_ = nullptr;
+    if (num_threads_ > 1) {
       job_ = &f;
-      ++round_;
-      running_ = num_threads_ - 1;
-      error_ = nullptr;
+      running_.store(num_threads_ - 1, std::memory_order_relaxed);
+      bool wake;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        round_.fetch_add(1, std::memory_order_release);
+        wake = sleeping_ > 0;
+      }
+      if (wake) start_.notify_all();
     }
-    start_.notify_all();
     call(f, 0);
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return running_ == 0; });
-    job_ = nullptr;
+    const auto done = [this] { return running_.load(std::memory_order_acquire) == 0; };
+    if (num_threads_ > 1 && !spin_until(done)) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      done_.wait(lock, done);
+    }
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -71,18 +98,23 @@ class ThreadPool {
 
   void loop(int worker) {
     uint64_t seen = 0;
+    const auto called = [&] {
+      return round_.load(std::memory_order_acquire) != seen || stop_.load(std::memory_order_acquire);
+    };
     for (;;) {
-      const std::function<void(int)>* job;
-      {
+      if (!spin_until(called)) {
         std::unique_lock<std::mutex> lock(mutex_);
-        start_.wait(lock, [&] { return stop_ || round_ != seen; });
-        if (stop_) return;
-        seen = round_;
-        job = job_;
+        ++sleeping_;
+        start_.wait(lock, called);
+        --sleeping_;
       }
-      call(*job, worker);
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (--running_ == 0) done_.notify_one();
+      if (stop_.load(std::memory_order_acquire)) return;
+      seen = round_.load(std::memory_order_acquire);
+      call(*job_, worker);
+      if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        std::lock_guard<std::mutex> lock(mutex_);  // `run` may be about to sleep
+        done_.notify_one();
+      }
     }
   }
 
@@ -91,9 +123,10 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable start_, done_;
   const std::function<void(int)>* job_ = nullptr;
-  uint64_t round_ = 0;
-  int running_ = 0;
-  bool stop_ = false;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  int sleeping_ = 0;
   std::exception_ptr error_;
 };
 

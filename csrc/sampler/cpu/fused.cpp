@@ -1,22 +1,23 @@
 #include "sampler/cpu/fused.h"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <numeric>
 
 namespace loader {
 namespace {
 
-constexpr int kPageBits = 12;
+constexpr int kPageBits = 12;  // of 64 words
+constexpr int64_t kPageWords = (int64_t{1} << kPageBits) / 64;
 constexpr uint8_t kUnseen = 255;
-constexpr size_t kGroup = 32;          // tasks whose memory accesses are in flight together
-constexpr int64_t kMaxPending = 1024;  // picks that may wait for their fetch
-constexpr size_t kPrefetchAhead = 32;  // picks
-constexpr size_t kMaxChunk = 256;      // tasks that travel together
+constexpr size_t kGroup = 32;              // tasks whose memory accesses are in flight together
+constexpr int64_t kMaxPending = 1024;      // picks that may wait for their fetch
+constexpr size_t kPrefetchAhead = 32;      // picks
+constexpr size_t kMaxChunk = 256;          // tasks that travel together
+constexpr int64_t kSerialEdges = 1 << 17;  // fewer are written sooner than other threads are at hand
 
 // Relaxed accesses compile to plain moves; the order comes from the queue's mutex and the pool's joins.
 inline uint8_t load(const uint8_t& x) { return __atomic_load_n(&x, __ATOMIC_RELAXED); }
-inline void store(uint8_t& x, uint8_t value) { __atomic_store_n(&x, value, __ATOMIC_RELAXED); }
 
 // Lowers `x` to `value` and returns what it was before, where that was greater; else returns `value`.
 inline uint8_t fetch_min(uint8_t& x, uint8_t value) {
@@ -51,6 +52,7 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
     mark_seeds();
     pool_.run([this](int i) { work(workers_[i]); });
     pool_.run([this](int i) { scan(i); });
+    for (const N v : seeds_) level_[v] = kUnseen;
   } catch (...) {
     capacity_ = 0;  // the marks are in disorder: the next call makes new ones
     throw;
@@ -62,9 +64,12 @@ template <typename P, typename N>
 void FusedSampler<P, N>::resize(int64_t num_nodes) {
   if (num_nodes == capacity_) return;
   capacity_ = 0;  // stays so if an allocation throws
-  seen_.assign(num_nodes, 0);
   level_.assign(num_nodes, kUnseen);
-  dirty_.assign((num_nodes >> kPageBits) + 1, 0);
+  const int64_t pages = (num_nodes >> kPageBits) + 1;
+  for (Worker& worker : workers_) {
+    worker.seen.assign(pages * kPageWords, 0);
+    worker.dirty.assign(pages, 0);
+  }
   local_.reset(new N[num_nodes]);
   capacity_ = num_nodes;
 }
@@ -78,7 +83,6 @@ void FusedSampler<P, N>::mark_seeds() {
   for (const N v : seeds_) {
     if (level_[v] == 0) throw_duplicate_seed(v);
     level_[v] = 0;
-    mark(v);
     chunk.push_back({v, 1, static_cast<uint8_t>(options_.hops())});
     if (chunk.size() >= chunk_size_) queue_.push(chunk);
   }
@@ -142,7 +146,7 @@ void FusedSampler<P, N>::fetch(Worker& worker) {
   N* picked = worker.picked.extend(picks);
   for (size_t i = 0; i < picks; ++i) {
     picked[i] = graph_.indices[edges[i]];
-    __builtin_prefetch(&seen_[picked[i]]);
+    __builtin_prefetch(&worker.seen[picked[i] / 64]);
   }
   if (!options_.edge_ids) worker.edges.clear();
   for (; worker.first_row < worker.rows.size(); ++worker.first_row) {
@@ -153,46 +157,46 @@ void FusedSampler<P, N>::fetch(Worker& worker) {
 
 template <typename P, typename N>
 void FusedSampler<P, N>::discover(Worker& worker, N u, int hop) {
-  if (hop == options_.hops()) {  // no task will come of it
-    mark(u);
-    return;
-  }
+  mark(worker, u);
+  if (hop == options_.hops()) return;  // no task will come of it
   const uint8_t old = fetch_min(level_[u], static_cast<uint8_t>(hop));
   if (old == hop) return;  // all its tasks from here on were made: only one finder sees a greater value
-  mark(u);
   const int last = old == kUnseen ? options_.hops() : old;
   worker.out.push_back({u, static_cast<uint8_t>(hop + 1), static_cast<uint8_t>(last)});
   if (worker.out.size() >= chunk_size_) queue_.push(worker.out);
 }
 
 template <typename P, typename N>
-void FusedSampler<P, N>::mark(N v) {
-  if (load(seen_[v])) return;
-  store(seen_[v], 1);
-  store(dirty_[v >> kPageBits], 1);
+void FusedSampler<P, N>::mark(Worker& worker, N v) {
+  worker.seen[v / 64] |= uint64_t{1} << v % 64;
+  worker.dirty[v >> kPageBits] = 1;
 }
 
 // Lists the new vertices of each hop in ascending order, for this worker's share of the pages, and cleans up.
 template <typename P, typename N>
 void FusedSampler<P, N>::scan(int index) {
-  Worker& worker = workers_[index];
-  const auto pages = static_cast<int64_t>(dirty_.size());
+  Worker& own = workers_[index];
+  const auto pages = static_cast<int64_t>(own.dirty.size());
   const auto last = static_cast<uint8_t>(options_.hops());
   for (int64_t page = pages * index / pool_.size(); page < pages * (index + 1) / pool_.size(); ++page) {
-    if (!dirty_[page]) continue;
-    dirty_[page] = 0;
-    const int64_t end = std::min((page + 1) << kPageBits, capacity_);
-    for (int64_t base = page << kPageBits; base < end; base += 8) {
-      const int64_t width = std::min<int64_t>(8, end - base);
-      uint64_t flags = 0;
-      std::memcpy(&flags, &seen_[base], width);
-      if (!flags) continue;
-      std::memset(&seen_[base], 0, width);
-      for (; flags; flags &= flags - 1) {
-        const int64_t v = base + __builtin_ctzll(flags) / 8;
+    uint64_t found[kPageWords] = {};
+    bool any = false;
+    for (Worker& worker : workers_) {
+      if (!worker.dirty[page]) continue;
+      any = true;
+      worker.dirty[page] = 0;
+      uint64_t* const words = &worker.seen[page * kPageWords];
+      for (int64_t w = 0; w < kPageWords; ++w) found[w] |= words[w];
+      std::fill_n(words, kPageWords, 0);
+    }
+    if (!any) continue;
+    for (int64_t w = 0; w < kPageWords; ++w) {
+      for (uint64_t bits = found[w]; bits; bits &= bits - 1) {
+        const int64_t v = (page << kPageBits) + 64 * w + __builtin_ctzll(bits);
         const uint8_t level = std::min(level_[v], last);
+        if (level == 0) continue;  // a seed
         level_[v] = kUnseen;
-        if (level > 0) worker.levels[level].push_back(static_cast<N>(v));
+        own.levels[level].push_back(static_cast<N>(v));
       }
     }
   }
@@ -216,12 +220,18 @@ SampleSizes FusedSampler<P, N>::sizes() const {
 
 template <typename P, typename N>
 void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
-  const auto frontiers = sizes().frontiers;
+  const SampleSizes all = sizes();
+  const auto& frontiers = all.frontiers;
+  const bool serial = std::accumulate(all.edges.begin(), all.edges.end(), int64_t{0}) < kSerialEdges;
+  const auto each_worker = [&](const std::function<void(int)>& f) {
+    if (!serial) return pool_.run(f);
+    for (int i = 0; i < pool_.size(); ++i) f(i);
+  };
   const int hops = options_.hops();
   std::copy(seeds_.begin(), seeds_.end(), out.nodes);
   for (size_t i = 0; i < seeds_.size(); ++i) local_[seeds_[i]] = static_cast<N>(i);
 
-  pool_.run([&](int index) {
+  each_worker([&](int index) {
     for (int h = 1; h <= hops; ++h) {
       int64_t next = frontiers[h - 1];
       for (int before = 0; before < index; ++before)
@@ -235,18 +245,18 @@ void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
       std::fill_n(out.blocks[h].indptr, frontiers[h] + 1, P{0});
   });
 
-  pool_.run([&](int index) {  // counts, each to its row
+  each_worker([&](int index) {  // counts, each to its row
     for (const Row& row : workers_[index].rows)
       out.blocks[row.hop - 1].indptr[local_[row.v] + 1] = static_cast<P>(row.count);
   });
-  pool_.split(hops, [&](int64_t begin, int64_t end) {
-    for (int64_t h = begin; h < end; ++h) {
+  each_worker([&](int index) {
+    for (int h = index; h < hops; h += pool_.size()) {
       P* const indptr = out.blocks[h].indptr;
       std::partial_sum(indptr, indptr + frontiers[h] + 1, indptr);
     }
   });
 
-  pool_.run([&](int index) {
+  each_worker([&](int index) {
     const Worker& worker = workers_[index];
     size_t first = 0;
     for (const Row& row : worker.rows) {

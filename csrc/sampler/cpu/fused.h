@@ -41,6 +41,10 @@ class FusedSampler {
     std::vector<int64_t> edge_counts;  // [hops]
     typename TaskQueue<N>::Chunk in, out;
     PickBatch<P> picks;
+    // The vertices that this worker found: a bit each, and a flag for each page of them that has one. Its
+    // own, so that no cache line travels between cores at every pick.
+    std::vector<uint64_t> seen;
+    std::vector<uint8_t> dirty;
     size_t first_row = 0;  // rows from here on wait for their picks
   };
 
@@ -51,7 +55,7 @@ class FusedSampler {
   void add_row(Worker& worker, N v, int hop);
   void fetch(Worker& worker);
   void discover(Worker& worker, N u, int hop);
-  void mark(N v);
+  static void mark(Worker& worker, N v);
   void scan(int index);
   SampleSizes sizes() const;
 
@@ -65,11 +69,9 @@ class FusedSampler {
   SampleOptions options_{};
   std::vector<N> seeds_;
 
-  // Per vertex. `seen_`: it is in some frontier. `level_`: the least hop below the last at which it was
-  // found. `local_`: its local id. `dirty_`: one flag for each kPage vertices, so that a scan skips what was
-  // not touched.
+  // Per vertex. `level_`: the least hop below the last at which it was found. `local_`: its local id.
   int64_t capacity_ = 0;
-  std::vector<uint8_t> seen_, level_, dirty_;
+  std::vector<uint8_t> level_;
   std::unique_ptr<N[]> local_;
 };
 

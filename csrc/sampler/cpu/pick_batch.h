@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "arena.h"
 #include "sampler/pick.h"
 
 namespace loader {
@@ -29,10 +29,13 @@ class PickBatch {
   // A row of `fanout` picks among the `degree` entries from `begin` on.
   void add(const Draws& draws, P begin, uint32_t degree, uint32_t fanout) {
     rows_.push_back({draws, begin, fanout, degree});
-    for (uint32_t block = 0; block < (fanout + 3) / 4; ++block) {
-      vertex_.push_back(draws.vertex);
-      hop_.push_back(draws.hop);
-      index_.push_back(block);
+    const uint32_t blocks = (fanout + 3) / 4;
+    uint64_t* const vertex = vertex_.extend(blocks);
+    uint32_t *const hop = hop_.extend(blocks), *const index = index_.extend(blocks);
+    for (uint32_t block = 0; block < blocks; ++block) {
+      vertex[block] = draws.vertex;
+      hop[block] = draws.hop;
+      index[block] = block;
     }
     pending_ += fanout;
   }
@@ -42,12 +45,12 @@ class PickBatch {
 
   // Writes the picked positions of all rows, row after row, to `edges` [pending()] and forgets the rows.
   void draw(bool replace, P* edges) {
-    if (!vertex_.empty()) {
-      words_.resize(4 * vertex_.size());
-      philox_lanes(static_cast<int64_t>(vertex_.size()), vertex_.data(), hop_.data(), index_.data(), key(),
-                   words_.data());
-    }
-    const uint32_t* words = words_.data();
+    words_.clear();
+    uint32_t* const drawn = words_.extend(4 * vertex_.size());
+    if (!vertex_.empty())
+      philox_lanes(static_cast<int64_t>(vertex_.size()), vertex_.begin(), hop_.begin(), index_.begin(), key(),
+                   drawn);
+    const uint32_t* words = drawn;
     uint32_t positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
@@ -86,9 +89,9 @@ class PickBatch {
     return 0;
   }
 
-  std::vector<Row> rows_;
-  std::vector<uint64_t> vertex_;
-  std::vector<uint32_t> hop_, index_, words_;
+  Arena<Row> rows_;
+  Arena<uint64_t> vertex_;
+  Arena<uint32_t> hop_, index_, words_;
   int64_t pending_ = 0;
 };
 

@@ -5,11 +5,14 @@
 // empty, no task exists and none can appear: that state, seen under the one mutex, is completion.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "parallel.h"
 
 namespace loader {
 
@@ -44,6 +47,8 @@ class TaskQueue {
         chunk = std::move(spare_.back());
         spare_.pop_back();
       }
+      news_.fetch_add(1, std::memory_order_release);
+      if (sleeping_ == 0) return;
     }
     ready_.notify_one();
   }
@@ -63,10 +68,18 @@ class TaskQueue {
         return true;
       }
       if (idle_ == workers_) {
+        news_.fetch_add(1, std::memory_order_release);
         ready_.notify_all();
         return false;
       }
+      const uint64_t known = news_.load(std::memory_order_relaxed);
+      lock.unlock();
+      const bool news = spin_until([&] { return news_.load(std::memory_order_acquire) != known; });
+      lock.lock();
+      if (news || news_.load(std::memory_order_relaxed) != known) continue;
+      ++sleeping_;
       ready_.wait(lock);
+      --sleeping_;
     }
   }
 
@@ -74,6 +87,7 @@ class TaskQueue {
   void abort() {
     std::lock_guard<std::mutex> lock(mutex_);
     aborted_ = true;
+    news_.fetch_add(1, std::memory_order_release);
     ready_.notify_all();
   }
 
@@ -81,7 +95,8 @@ class TaskQueue {
   std::mutex mutex_;
   std::condition_variable ready_;
   std::vector<Chunk> chunks_, spare_;
-  int workers_ = 0, idle_ = 0;
+  std::atomic<uint64_t> news_{0};  // counts what a waiting worker should look at; changes under the mutex
+  int workers_ = 0, idle_ = 0, sleeping_ = 0;
   bool aborted_ = false;
 };
 

@@ -1,0 +1,120 @@
+"""What the benchmarks share: graphs, what the machine is, peak memory, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loader.datasets import NodeDataset
+from loader.graph import Graph
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def ints(text: str) -> tuple[int, ...]:
+    """`"10,10"` as numbers."""
+    return tuple(int(word) for word in text.split(","))
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """Where the graphs of a benchmark come from."""
+    parser.add_argument("--data-dir", default="data", help="folder of the datasets' raw files (default: data)")
+    parser.add_argument("--cache-dir", default=None, help="folder of converted datasets (default: data-dir/cache)")
+    parser.add_argument(
+        "--csc",
+        nargs=2,
+        metavar=("INDPTR.npy", "INDICES.npy"),
+        help="arrays of a graph to take in place of the products-shaped one",
+    )
+
+
+def load_dataset(name: str, data_dir: str, cache_dir: str | None) -> NodeDataset:
+    """The dataset that `conf/dataset/<name>.yaml` describes."""
+    from hydra.utils import instantiate
+    from omegaconf import OmegaConf
+
+    path = ROOT / "conf" / "dataset" / f"{name}.yaml"
+    config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": 0})
+    config["dataset"] = OmegaConf.load(path)
+    return instantiate(config.dataset).load()
+
+
+def load_graph(source: str, arguments: argparse.Namespace) -> Graph:
+    """`source` is the name of a dataset, or "csc" for the arrays given by `--csc`."""
+    if source != "csc":
+        return load_dataset(source, arguments.data_dir, arguments.cache_dir).graph
+    indptr, indices = (torch.from_numpy(np.load(path)) for path in arguments.csc)
+    return Graph(indptr, indices)
+
+
+def resident_bytes(peak: bool = False) -> int:
+    """Memory of this process that lies in RAM, now or at most since `forget_peak`. Linux only."""
+    field = "VmHWM:" if peak else "VmRSS:"
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def forget_peak() -> int:
+    """Sets the peak back to what is resident now, and returns that."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc: what the process freed and kept would otherwise serve the measured code for nothing
+        trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident_bytes()
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    packages = ("gnn-loader", "torch", "dgl", "numpy")
+    installed = {d.name: d.version for d in importlib.metadata.distributions()}
+    return {"python": platform.python_version(), **{p: installed.get(p, "absent") for p in packages}}
+
+
+def _command() -> str:
+    """The command line, with no more than the names of folders and files that lie outside the checkout."""
+    words = [Path(word).name if os.path.isabs(word) else word for word in sys.argv[1:]]
+    return shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *words])
+
+
+def context() -> dict[str, Any]:
+    """What a reader needs to judge or repeat a figure."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": _command(),
+        "hardware": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        },
+        "system": platform.platform(),
+        "versions": _versions(),
+    }
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**context(), **content}, indent=1) + "\n")
+    print(f"wrote {path}")

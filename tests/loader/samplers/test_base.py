@@ -1,0 +1,127 @@
+"""Arguments of samplers: what is refused, and that the message names the value and the way out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from marks import needs_dgl
+
+from loader.graph import Graph
+from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler, resolve_fanouts
+
+CORE = [HopwiseSampler, FusedSampler]
+ALL = [*CORE, FullSampler, pytest.param(DGLSampler, marks=needs_dgl)]
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph(torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0]))
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "num_hops", "resolved"),
+    [
+        (10, 3, (10, 10, 10)),
+        (-1, 1, (-1,)),
+        ([15, 10, 5], None, (15, 10, 5)),
+        ((5,), 1, (5,)),
+        ([1, -1, 1024], 3, (1, -1, 1024)),
+        (2, 8, (2,) * 8),
+    ],
+)
+def test_fanouts_are_one_number_or_one_for_each_hop(fanouts, num_hops, resolved) -> None:
+    assert resolve_fanouts(fanouts, num_hops) == resolved
+    sampler = FusedSampler(fanouts, num_hops, num_threads=1)
+    assert (sampler.fanouts, sampler.num_hops) == (resolved, len(resolved))
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "num_hops", "message"),
+    [
+        (10, None, r"single number 10: say num_hops"),
+        ([10, 10], 3, r"\[10, 10\] has 2 entries for 3 layers"),
+        ([10, 0], None, r"fanout 0 is not possible: give 1 to 1024, or -1"),
+        ([-2], None, r"fanout -2 is not possible"),
+        ([1025], None, r"fanout 1025 is not possible"),
+        ([], None, r"0 hops were asked for; 1 to 8"),
+        (5, 9, r"9 hops were asked for; 1 to 8"),
+        (5, 0, r"0 hops were asked for"),
+    ],
+)
+@pytest.mark.parametrize("make", [*CORE, DGLSampler])  # checked before DGL is looked for
+def test_impossible_fanouts_are_refused(make, fanouts, num_hops, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(fanouts, num_hops)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+@pytest.mark.parametrize("make", [*CORE, DGLSampler])
+def test_seed_of_more_than_64_bits_is_refused(make, seed) -> None:
+    with pytest.raises(ValueError, match=rf"seed is {seed}; it must be in \[0, 2\*\*64\)"):
+        make([5], seed=seed)
+
+
+@pytest.mark.parametrize("num_threads", [0, -3])
+@pytest.mark.parametrize("make", CORE)
+def test_less_than_one_thread_is_refused(make, num_threads) -> None:
+    with pytest.raises(ValueError, match=rf"num_threads is {num_threads}; it must be at least 1"):
+        make([5], num_threads=num_threads)
+
+
+@pytest.fixture(params=ALL)
+def sampler(request: pytest.FixtureRequest) -> Sampler:
+    """One of each kind, of two hops."""
+    return FullSampler(2) if request.param is FullSampler else request.param([2, 2])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "message"),
+    [
+        (torch.tensor([0, 3]), ValueError, r"vertex 3; valid ids are 0 to 2"),
+        (torch.tensor([-1]), ValueError, r"vertex -1; valid ids are 0 to 2"),
+        (torch.tensor([2**40]), ValueError, rf"vertex {2**40}; valid ids are 0 to 2"),
+        (torch.tensor([1, 0, 1]), ValueError, r"vertex 1 more than once.*torch\.unique"),
+        (torch.tensor([0.0, 1.0]), TypeError, r"dtype torch\.float32; it must be an integer"),
+        (torch.tensor([True, False, True]), TypeError, r"dtype torch\.bool.*nonzero"),
+        (torch.tensor([[0, 1]]), ValueError, r"1 dimension"),
+        ([0, 1], ValueError, r"must be a tensor"),
+    ],
+)
+def test_bad_seeds_are_refused_and_the_sampler_goes_on(sampler, graph, seeds, error, message) -> None:
+    good = torch.tensor([2, 0], dtype=torch.int32)
+    before = sampler.sample(graph, good).digest()
+    with pytest.raises(error, match=message):
+        sampler.sample(graph, seeds)
+    assert sampler.sample(graph, good).digest() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_seeds_of_any_integer_type_mean_the_same(sampler, graph, dtype) -> None:
+    batch = sampler.sample(graph, torch.tensor([2, 0], dtype=dtype))
+    assert batch.nodes.dtype == torch.int32
+    assert batch.digest() == sampler.sample(graph, torch.tensor([2, 0])).digest()
+
+
+def test_no_seeds_and_no_vertices_give_empty_blocks(sampler, graph) -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    for g in (graph, Graph(torch.tensor([0]), none)):
+        batch = sampler.sample(g, none)
+        assert batch.frontier_sizes == (0, 0, 0)
+        assert [b.num_edges for b in batch.blocks] == [0, 0]
+
+
+@pytest.mark.parametrize("make", CORE)
+@pytest.mark.parametrize("argument", ["epoch", "batch"])
+def test_negative_epoch_or_batch_is_refused(make, argument, graph) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        make([2]).sample(graph, torch.tensor([0]), **{argument: -1})
+
+
+@pytest.mark.parametrize("make", CORE)
+def test_closed_sampler_says_so(make, graph) -> None:
+    sampler = make([2])
+    sampler.sample(graph, torch.tensor([0]))
+    sampler.close()
+    sampler.close()
+    with pytest.raises(RuntimeError, match=rf"{make.__name__} was closed"):
+        sampler.sample(graph, torch.tensor([0]))

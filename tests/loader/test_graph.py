@@ -1,0 +1,149 @@
+"""The CSC graph: what it accepts, narrows and refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+
+
+def t(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def test_rows_hold_in_neighbours() -> None:
+    graph = Graph(t(0, 2, 2, 3), t(1, 2, 0))
+    assert (graph.num_nodes, graph.num_edges) == (3, 3)
+    assert graph.in_degrees().tolist() == [2, 0, 1]
+    assert graph.device == torch.device("cpu")
+    assert graph.edge_ids is None
+    assert repr(graph) == "Graph(num_nodes=3, num_edges=3, device='cpu')"
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_types_become_as_narrow_as_the_sizes_allow(dtype) -> None:
+    graph = Graph(t(0, 1, 2).to(dtype), t(1, 0).to(dtype))
+    assert graph.indptr.dtype == graph.indices.dtype == graph.in_degrees().dtype == torch.int32
+
+
+def test_arrays_of_the_right_type_are_shared() -> None:
+    indptr, indices = t(0, 1, 2).int(), t(1, 0).int()
+    graph = Graph(indptr, indices)
+    assert graph.indptr.data_ptr() == indptr.data_ptr()
+    assert graph.indices.data_ptr() == indices.data_ptr()
+    assert graph.to("cpu") is graph
+
+
+def test_strided_arrays_are_made_contiguous() -> None:
+    graph = Graph(t(0, 9, 1, 9, 2, 9).int()[::2], t(1, 9, 0, 9).int()[::2])
+    assert graph.indptr.is_contiguous()
+    assert graph.indices.is_contiguous()
+    assert graph.indices.tolist() == [1, 0]
+
+
+def test_graphs_without_vertices_or_edges() -> None:
+    assert Graph(t(0), t()).num_nodes == 0
+    lonely = Graph(t(0, 0, 0), t())
+    assert (lonely.num_nodes, lonely.num_edges, lonely.in_degrees().tolist()) == (2, 0, [0, 0])
+    assert Graph.from_edges(t(), t(), 0).num_nodes == 0
+    assert Graph.from_edges(t(), t(), 3).indptr.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "message"),
+    [
+        (t(), t(), r"indptr is empty; it needs num_nodes \+ 1 entries"),
+        (t(1, 2), t(0, 0), r"indptr starts at 1; it must start at 0"),
+        (t(0, 3, 1, 4), t(0, 1, 2, 0), r"not monotone: indptr\[1\] = 3 > 1"),
+        (t(0, 1, 2), t(0, 1, 1), r"indptr ends at 2; it must end at len\(indices\) = 3"),
+        (t(0, 1, 4), t(0, 1), r"indptr ends at 4; it must end at len\(indices\) = 2"),
+        (t(0, 1, 2), t(0, 2), r"indices holds vertex 2; valid ids are 0 to 1"),
+        (t(0, 1, 2), t(-1, 1), r"indices holds vertex -1; valid ids are 0 to 1"),
+        (t(0, 1).view(1, 2), t(0), r"indptr has 2 dimensions; it must have 1"),
+        (t(0, 1), torch.tensor(0), r"indices has 0 dimensions"),
+    ],
+)
+def test_contradictions_are_refused(indptr, indices, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Graph(indptr, indices)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bool])
+@pytest.mark.parametrize("which", ["indptr", "indices", "edge_ids"])
+def test_other_than_integers_are_refused(which, dtype) -> None:
+    arrays = {"indptr": t(0, 1), "indices": t(0), "edge_ids": t(0)}
+    arrays[which] = arrays[which].to(dtype)
+    with pytest.raises(TypeError, match=rf"{which} has dtype {dtype}; it must be an integer type"):
+        Graph(**arrays)
+
+
+@pytest.mark.parametrize("which", ["indptr", "indices"])
+def test_other_than_tensors_are_refused(which) -> None:
+    arrays = {"indptr": t(0, 1), "indices": t(0)}
+    arrays[which] = arrays[which].numpy()
+    with pytest.raises((TypeError, AttributeError)):
+        Graph(**arrays)
+
+
+def test_arrays_of_two_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"indices lies on meta, the rest of the graph on cpu"):
+        Graph(t(0, 1), t(0).to("meta"))
+
+
+def test_unchecked_arrays_are_taken_as_they_are() -> None:
+    assert Graph(t(0, 1, 2), t(0, 7), validate=False).indices.tolist() == [0, 7]
+
+
+def test_edge_ids_follow_the_edges() -> None:
+    graph = Graph(t(0, 1, 3), t(1, 0, 1), edge_ids=t(30, 10, 20))
+    assert graph.edge_ids is not None
+    assert graph.edge_ids.tolist() == [30, 10, 20]
+    with pytest.raises(ValueError, match="edge_ids has 2 entries, indices has 3"):
+        Graph(t(0, 1, 3), t(1, 0, 1), edge_ids=t(0, 1))
+
+
+def test_from_edges_sorts_each_list_by_source_and_keeps_parallel_edges() -> None:
+    src, dst = t(2, 0, 1, 0, 2, 2), t(0, 0, 2, 2, 2, 0)
+    graph = Graph.from_edges(src, dst, 4, keep_edge_ids=True)
+    assert graph.indptr.tolist() == [0, 3, 3, 6, 6]
+    assert graph.indices.tolist() == [0, 2, 2, 0, 1, 2]
+    assert graph.edge_ids is not None
+    assert graph.edge_ids.tolist() == [1, 0, 5, 3, 2, 4]
+    assert torch.equal(src[graph.edge_ids], graph.indices.long())
+    assert Graph.from_edges(src, dst, 4).edge_ids is None
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "num_nodes", "message"),
+    [
+        (t(0, 1), t(0), 2, r"src has 2 entries, dst has 1"),
+        (t(0, 3), t(0, 1), 3, r"src holds vertex 3; valid ids are 0 to 2"),
+        (t(0, 1), t(0, -5), 3, r"dst holds vertex -5"),
+        (t(), t(), -1, r"num_nodes is -1; it must be at least 0"),
+    ],
+)
+def test_from_edges_refuses_contradictions(src, dst, num_nodes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Graph.from_edges(src, dst, num_nodes)
+
+
+def test_from_edges_refuses_floats() -> None:
+    with pytest.raises(TypeError, match=r"dst has dtype torch\.float32"):
+        Graph.from_edges(t(0), torch.zeros(1), 1)
+
+
+@pytest.mark.gpu
+def test_a_graph_moves_to_the_gpu_and_back_and_is_pinned() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    graph = Graph(t(0, 1, 3), t(1, 0, 1), edge_ids=t(30, 10, 20))
+    there = graph.to("cuda")
+    assert there.device.type == "cuda"
+    assert there.to("cpu").indices.tolist() == [1, 0, 1]
+    pinned = graph.pin_memory()
+    assert pinned.indptr.is_pinned()
+    assert pinned.indices.is_pinned()
+    assert pinned.edge_ids is not None
+    assert pinned.edge_ids.is_pinned()

@@ -6,12 +6,16 @@ import argparse
 import ctypes
 import datetime
 import gc
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import shlex
+import statistics
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +82,20 @@ def forget_peak() -> int:
         trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return resident_bytes()
+
+
+def free_cores(threads: int = 2) -> float:
+    """How much `threads` threads get done in the time of one: their number on idle cores, 1 without a core to spare."""
+    data = bytes(1 << 25)
+
+    def seconds(count: int) -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(lambda _: hashlib.sha256(data).digest(), range(count)))
+        return time.perf_counter() - begin
+
+    seconds(threads)
+    return statistics.median(threads * seconds(1) / seconds(threads) for _ in range(5))
 
 
 def _cpu_model() -> str:

@@ -12,17 +12,15 @@ turns. With both stages equally long and two cores, a perfect pipeline needs hal
 from __future__ import annotations
 
 import argparse
-import hashlib
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from _common import RESULTS, add_graph_options, load_graph, write_json
+from _common import RESULTS, add_graph_options, free_cores, load_graph, write_json
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -84,20 +82,6 @@ def choose_width(loader: NodeLoader, make: Callable[[int], Trainer]) -> int:
         if ratio > 2:
             break
     return min(gap, key=lambda width: gap[width])
-
-
-def free_cores() -> float:
-    """How much two threads get done in the time of one: 2 on two idle cores, 1 on a machine without a core to spare."""
-    data = bytes(1 << 25)
-
-    def seconds(threads: int) -> float:
-        begin = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda _: hashlib.sha256(data).digest(), range(threads)))
-        return time.perf_counter() - begin
-
-    seconds(2)
-    return statistics.median(2 * seconds(1) / seconds(2) for _ in range(5))
 
 
 def epoch(loader: NodeLoader, trainer: Trainer) -> dict[str, float]:

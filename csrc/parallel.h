@@ -38,17 +38,15 @@ bool spin_until(const Ready& ready) {
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads)) {
-    for (int i = 1; i < num_threads_; ++i) threads_.emplace_back([this, i] { loop(i); });
+    try {
+      for (int i = 1; i < num_threads_; ++i) threads_.emplace_back([this, i] { loop(i); });
+    } catch (...) {  // the machine gives no more threads: no destructor will run
+      join();
+      throw;
+    }
   }
 
-  ~ThreadPool() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stop_.store(true, std::memory_order_release);
-    }
-    start_.notify_all();
-    for (auto& t : threads_) t.join();
-  }
+  ~ThreadPool() { join(); }
 
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -87,6 +85,15 @@ class ThreadPool {
   }
 
  private:
+  void join() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_.store(true, std::memory_order_release);
+    }
+    start_.notify_all();
+    for (auto& t : threads_) t.join();
+  }
+
   void call(const std::function<void(int)>& f, int worker) {
     try {
       f(worker);

@@ -29,7 +29,9 @@ class HopwiseSampler:
         """Writes the last sample, in hop order, to arrays of the sizes that `sample` returned."""
 
 class FusedSampler:
-    def __init__(self, num_threads: int) -> None: ...
+    def __init__(self, num_threads: int, serial_edges: int) -> None:
+        """Mini-batches that cannot reach `serial_edges` edges are sampled by one thread."""
+
     def sample(
         self,
         indptr: Tensor,

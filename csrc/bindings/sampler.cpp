@@ -29,7 +29,9 @@ SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge
 template <template <typename, typename> class Impl>
 class AnySampler {
  public:
-  explicit AnySampler(int num_threads) : num_threads_(num_threads) {
+  // `serial_edges`: see FusedSampler; the others have no use for it.
+  explicit AnySampler(int num_threads, int64_t serial_edges = 0)
+      : num_threads_(num_threads), serial_edges_(serial_edges) {
     if (num_threads < 1)
       throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
   }
@@ -68,7 +70,7 @@ class AnySampler {
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
     using Pointer = std::unique_ptr<Impl<P, N>>;
-    if (!std::holds_alternative<Pointer>(impl_)) impl_ = std::make_unique<Impl<P, N>>(num_threads_);
+    if (!std::holds_alternative<Pointer>(impl_)) impl_ = make<P, N>();
     Impl<P, N>& impl = *std::get<Pointer>(impl_);
     sizes_ = {};
     edge_ids_ = options.edge_ids;
@@ -77,6 +79,14 @@ class AnySampler {
       sizes_ = impl.sample({offsets.data, sources.data, offsets.size - 1}, starts.data, starts.size, options);
     }
     return {sizes_.frontiers, sizes_.edges};
+  }
+
+  template <typename P, typename N>
+  std::unique_ptr<Impl<P, N>> make() const {
+    if constexpr (std::is_constructible_v<Impl<P, N>, int, int64_t>)
+      return std::make_unique<Impl<P, N>>(num_threads_, serial_edges_);
+    else
+      return std::make_unique<Impl<P, N>>(num_threads_);
   }
 
   template <typename P, typename N>
@@ -98,6 +108,7 @@ class AnySampler {
   }
 
   int num_threads_;
+  int64_t serial_edges_;
   bool edge_ids_ = false;
   SampleSizes sizes_;
   std::variant<std::monostate, std::unique_ptr<Impl<int32_t, int32_t>>,
@@ -106,10 +117,9 @@ class AnySampler {
 };
 
 template <template <typename, typename> class Impl>
-void bind_class(py::module_& m, const char* name) {
+py::class_<AnySampler<Impl>> bind_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
-  py::class_<Class>(m, name)
-      .def(py::init<int>(), py::arg("num_threads"))
+  return py::class_<Class>(m, name)
       .def("sample", &Class::sample, py::arg("indptr"), py::arg("indices"), py::arg("seeds"),
            py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"), py::arg("key"))
       .def("write", &Class::write, py::arg("nodes"), py::arg("indptr"), py::arg("indices"),
@@ -120,8 +130,9 @@ void bind_class(py::module_& m, const char* name) {
 
 void bind_sampler(py::module_& m) {
   m.def("batch_key", &batch_key, py::arg("seed"), py::arg("epoch"), py::arg("batch"));
-  bind_class<HopwiseSampler>(m, "HopwiseSampler");
-  bind_class<FusedSampler>(m, "FusedSampler");
+  bind_class<HopwiseSampler>(m, "HopwiseSampler").def(py::init<int>(), py::arg("num_threads"));
+  bind_class<FusedSampler>(m, "FusedSampler")
+      .def(py::init<int, int64_t>(), py::arg("num_threads"), py::arg("serial_edges"));
 }
 
 }  // namespace loader

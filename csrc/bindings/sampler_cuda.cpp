@@ -49,18 +49,19 @@ class Engine {
     args_.host_header = reinterpret_cast<SampleHeader*>(host_header);
   }
 
-  // What the following mini-batches are. Outputs lie in two buffers: vertices (`nodes` at 0, each hop's `indices`) and
-  // edges (each hop's `indptr`, then its edge ids where those are wanted), at the given offsets, in elements, hop order.
+  // What the following mini-batches are. Outputs lie in two buffers: vertices (`nodes` at 0, each hop's
+  // `indices`) and edges (each hop's `indptr`, then its edge ids where those are wanted), at the given
+  // offsets, in elements, hop order.
   void plan(const std::vector<int64_t>& fanouts, bool replace, const std::vector<int64_t>& frontier_capacity,
             const std::vector<int64_t>& edge_capacity, const std::vector<int64_t>& indices_at,
-            const std::vector<int64_t>& indptr_at, const std::vector<int64_t>& edge_ids_at, uintptr_t row_begin,
-            uintptr_t row_degree) {
+            const std::vector<int64_t>& indptr_at, const std::vector<int64_t>& edge_ids_at,
+            uintptr_t row_begin, uintptr_t row_degree) {
     const size_t hops = fanouts.size();
     if (hops < 1 || hops > kMaxHops || frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops ||
         indices_at.size() != hops || indptr_at.size() != hops ||
         (!edge_ids_at.empty() && edge_ids_at.size() != hops))
-      throw py::value_error("one offset and one capacity is needed for each of 1 to " + std::to_string(kMaxHops) +
-                            " hops");
+      throw py::value_error("one offset and one capacity is needed for each of 1 to " +
+                            std::to_string(kMaxHops) + " hops");
     for (size_t h = 0; h < hops; ++h) {
       if (frontier_capacity[h] > frontier_capacity[h + 1])
         throw py::value_error("frontier_capacity must not decrease: one array holds all frontiers");
@@ -81,8 +82,8 @@ class Engine {
   }
 
   // Samples by the last `plan`. Returns (status, detail, hops done, frontiers, edges, kernels launched).
-  py::tuple sample(uintptr_t seeds, int64_t num_seeds, uint64_t key, uintptr_t vertices, uintptr_t edges, int schedule,
-                   int blocks_per_sm, uintptr_t stream_address) {
+  py::tuple sample(uintptr_t seeds, int64_t num_seeds, uint64_t key, uintptr_t vertices, uintptr_t edges,
+                   int schedule, int blocks_per_sm, uintptr_t stream_address) {
     const auto hops = static_cast<size_t>(args_.hops);
     if (hops == 0) throw std::runtime_error("sample was called before plan");
     args_.seeds = reinterpret_cast<const N*>(seeds);

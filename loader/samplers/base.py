@@ -26,6 +26,9 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     Raises:
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
+    for k in (fanouts,) if isinstance(fanouts, (int, float)) else fanouts:
+        if not isinstance(k, int) or isinstance(k, bool):
+            raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
     if isinstance(fanouts, int):
         if num_hops is None:
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
@@ -71,9 +74,11 @@ class Sampler(ABC):
         self.fanouts = resolve_fanouts(fanouts, num_hops)
         self.replace = bool(replace)
         self.edge_ids = bool(edge_ids)
+        if not isinstance(seed, int):
+            raise TypeError(f"seed is {seed!r}; it must be an integer")
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed is {seed}; it must be in [0, 2**64)")
-        self.seed = int(seed)
+        self.seed = seed
 
     @property
     def num_hops(self) -> int:
@@ -94,6 +99,13 @@ class Sampler(ABC):
 
     def close(self) -> None:  # noqa: B027 - most samplers hold nothing
         """Frees threads and workspaces; the sampler cannot be used afterwards."""
+
+
+def check_position(epoch: int, batch: int) -> None:
+    """Raises ValueError unless both count from 0."""
+    for name, value in (("epoch", epoch), ("batch", batch)):
+        if not 0 <= value < 2**64:
+            raise ValueError(f"{name} is {value}; it must be in [0, 2**64)")
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:

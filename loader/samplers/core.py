@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
-from loader.samplers.base import Sampler, as_seeds
+from loader.samplers.base import Sampler, as_seeds, check_position
 from loader.threads import available_cpus
+
+# Mini-batches that cannot reach this many edges are sampled by one thread alone: waking the others takes longer.
+SERIAL_EDGES = 1 << 17
 
 
 class CoreSampler(Sampler):
@@ -23,8 +27,6 @@ class CoreSampler(Sampler):
         num_threads: threads of one call, by default as many as there are processors.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
     """
-
-    _engine_type: Any
 
     def __init__(
         self,
@@ -38,8 +40,12 @@ class CoreSampler(Sampler):
     ) -> None:
         super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
         self.num_threads = available_cpus() if num_threads is None else int(num_threads)
-        self._engine = self._engine_type(self.num_threads)
+        self._engine = self._make_engine()
         self._lock = threading.Lock()
+
+    @abstractmethod
+    def _make_engine(self) -> Any:
+        """The class of the extension that does the work."""
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         if graph.device.type != "cpu":
@@ -47,6 +53,7 @@ class CoreSampler(Sampler):
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
         seeds = as_seeds(graph, seeds)
+        check_position(epoch, batch)
         key = _core.batch_key(self.seed, epoch, batch)
         edge_dtype, node_dtype = graph.indptr.dtype, graph.indices.dtype
         with self._lock:
@@ -85,17 +92,19 @@ class CoreSampler(Sampler):
 class HopwiseSampler(CoreSampler):
     """Hop by hop, a barrier between hops: the specification, and the oracle of all other samplers."""
 
-    _engine_type = _core.HopwiseSampler
+    def _make_engine(self) -> Any:
+        return _core.HopwiseSampler(self.num_threads)
 
 
 class FusedSampler(CoreSampler):
     """One call for all hops: workers share a queue of (vertex, hop) tasks, with no barrier between hops.
 
     Bit-identical to `HopwiseSampler` for any number of threads. The idea is PGSampler's; the workspace takes
-    6 bytes a vertex (10 with int64 vertices).
+    5 bytes a vertex (9 with int64 vertices), and a bit for each vertex and thread.
     """
 
-    _engine_type = _core.FusedSampler
+    def _make_engine(self) -> Any:
+        return _core.FusedSampler(self.num_threads, SERIAL_EDGES)
 
 
 class FullSampler(FusedSampler):

@@ -11,7 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
-from loader.samplers.base import Sampler, as_seeds
+from loader.samplers.base import Sampler, as_seeds, check_position
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1}
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
@@ -78,6 +78,7 @@ class CudaSampler(Sampler):
         self._lock = threading.Lock()
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
+        check_position(epoch, batch)
         key = _core.batch_key(self.seed, epoch, batch)
         with self._lock:
             if self._closed:

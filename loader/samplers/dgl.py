@@ -12,7 +12,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.optional import import_dgl
-from loader.samplers.base import Sampler, as_seeds
+from loader.samplers.base import Sampler, as_seeds, check_position
 
 
 class DGLSampler(Sampler):
@@ -47,15 +47,19 @@ class DGLSampler(Sampler):
         self._sampler = self._dgl.dataloading.NeighborSampler(list(self.fanouts[::-1]), replace=self.replace)
         self._lock = threading.Lock()
         self._graph: tuple[Graph, Any] | None = None
+        self._closed = False
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         seeds = as_seeds(graph, seeds)
+        check_position(epoch, batch)
         if torch.unique(seeds).numel() != seeds.numel():
             values, counts = torch.unique(seeds, return_counts=True)
             raise ValueError(
                 f"seeds holds vertex {int(values[counts > 1][0])} more than once; seeds must be distinct (torch.unique)"
             )
         with self._lock:
+            if self._closed:
+                raise RuntimeError("this DGLSampler was closed; make a new one")
             g = self._convert(graph)
             self._dgl.seed(_mix(self.seed, epoch, batch))
             _, _, dgl_blocks = self._sampler.sample_blocks(g, seeds.long())
@@ -82,7 +86,9 @@ class DGLSampler(Sampler):
         return MiniBatch(nodes, sizes, tuple(blocks), epoch=epoch, index=batch)
 
     def close(self) -> None:
-        self._graph = None
+        with self._lock:
+            self._graph = None
+            self._closed = True
 
     def _convert(self, graph: Graph) -> Any:
         if graph.device.type != "cpu":

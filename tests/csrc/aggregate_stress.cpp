@@ -15,8 +15,12 @@ int64_t compare(Random& random, int rounds) {
   loader::ThreadPool one(1);
   for (int round = 0; round < rounds; ++round) {
     loader::ThreadPool pool(static_cast<int>(random.between(2, 6)));
-    const int64_t num_dst = random.between(0, 400), num_src = num_dst + random.between(1, 2000);
-    const int64_t dim = random.between(1, 70);
+    // The first two are large enough for each step to be shared out among threads, summing and checking; the
+    // others are small and odd.
+    const bool wide = round == 0, tall = round == 1;
+    const int64_t num_dst = wide ? 16000 : tall ? 400000 : random.between(0, 400);
+    const int64_t num_src = num_dst + (wide || tall ? 60000 : random.between(1, 2000));
+    const int64_t dim = wide ? 32 : tall ? 1 : random.between(1, 70);
     std::vector<P> indptr{0};
     std::vector<I> indices;
     for (int64_t i = 0; i < num_dst; ++i) {

@@ -1,7 +1,6 @@
 #include "sampler/cpu/fused.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 namespace loader {
@@ -10,11 +9,10 @@ namespace {
 constexpr int kPageBits = 12;  // of 64 words
 constexpr int64_t kPageWords = (int64_t{1} << kPageBits) / 64;
 constexpr uint8_t kUnseen = 255;
-constexpr size_t kGroup = 32;              // tasks whose memory accesses are in flight together
-constexpr int64_t kMaxPending = 1024;      // picks that may wait for their fetch
-constexpr size_t kPrefetchAhead = 32;      // picks
-constexpr size_t kMaxChunk = 256;          // tasks that travel together
-constexpr int64_t kSerialEdges = 1 << 17;  // fewer are written sooner than other threads are at hand
+constexpr size_t kGroup = 32;          // tasks whose memory accesses are in flight together
+constexpr int64_t kMaxPending = 1024;  // picks that may wait for their fetch
+constexpr size_t kPrefetchAhead = 32;  // picks
+constexpr size_t kMaxChunk = 256;      // tasks that travel together
 
 // Relaxed accesses compile to plain moves; the order comes from the queue's mutex and the pool's joins.
 inline uint8_t load(const uint8_t& x) { return __atomic_load_n(&x, __ATOMIC_RELAXED); }
@@ -38,6 +36,7 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
   graph_ = graph;
   options_ = options;
   seeds_.assign(seeds, seeds + num_seeds);
+  serial_ = is_small();
   for (Worker& worker : workers_) {
     worker.rows.clear();
     worker.picked.clear();
@@ -50,14 +49,36 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
   }
   try {
     mark_seeds();
-    pool_.run([this](int i) { work(workers_[i]); });
-    pool_.run([this](int i) { scan(i); });
+    if (serial_)
+      work(workers_[0]);
+    else
+      pool_.run([this](int i) { work(workers_[i]); });
+    each_worker(serial_, [this](int i) { scan(i); });
     for (const N v : seeds_) level_[v] = kUnseen;
   } catch (...) {
     capacity_ = 0;  // the marks are in disorder: the next call makes new ones
     throw;
   }
   return sizes();
+}
+
+// Whether the fanouts alone keep the mini-batch below serial_edges_.
+template <typename P, typename N>
+bool FusedSampler<P, N>::is_small() const {
+  auto rows = static_cast<int64_t>(seeds_.size());
+  int64_t edges = 0;
+  for (const int64_t fanout : options_.fanouts) {
+    if (fanout == kAllNeighbours || edges >= serial_edges_) return false;
+    edges += rows * fanout;
+    rows += rows * fanout;
+  }
+  return edges < serial_edges_;
+}
+
+template <typename P, typename N>
+void FusedSampler<P, N>::each_worker(bool serial, const std::function<void(int)>& f) {
+  if (!serial) return pool_.run(f);
+  for (int i = 0; i < pool_.size(); ++i) f(i);
 }
 
 template <typename P, typename N>
@@ -76,7 +97,7 @@ void FusedSampler<P, N>::resize(int64_t num_nodes) {
 
 template <typename P, typename N>
 void FusedSampler<P, N>::mark_seeds() {
-  queue_.reset(pool_.size());
+  queue_.reset(serial_ ? 1 : pool_.size());
   const size_t share = seeds_.size() / (4 * workers_.size()) + 1;
   chunk_size_ = std::min(kMaxChunk, std::max(share, kGroup));
   typename TaskQueue<N>::Chunk chunk;
@@ -222,16 +243,13 @@ template <typename P, typename N>
 void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
   const SampleSizes all = sizes();
   const auto& frontiers = all.frontiers;
-  const bool serial = std::accumulate(all.edges.begin(), all.edges.end(), int64_t{0}) < kSerialEdges;
-  const auto each_worker = [&](const std::function<void(int)>& f) {
-    if (!serial) return pool_.run(f);
-    for (int i = 0; i < pool_.size(); ++i) f(i);
-  };
   const int hops = options_.hops();
+  const bool serial =
+      serial_ || std::accumulate(all.edges.begin(), all.edges.end(), int64_t{0}) < serial_edges_;
   std::copy(seeds_.begin(), seeds_.end(), out.nodes);
   for (size_t i = 0; i < seeds_.size(); ++i) local_[seeds_[i]] = static_cast<N>(i);
 
-  each_worker([&](int index) {
+  each_worker(serial, [&](int index) {
     for (int h = 1; h <= hops; ++h) {
       int64_t next = frontiers[h - 1];
       for (int before = 0; before < index; ++before)
@@ -245,18 +263,18 @@ void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
       std::fill_n(out.blocks[h].indptr, frontiers[h] + 1, P{0});
   });
 
-  each_worker([&](int index) {  // counts, each to its row
+  each_worker(serial, [&](int index) {  // counts, each to its row
     for (const Row& row : workers_[index].rows)
       out.blocks[row.hop - 1].indptr[local_[row.v] + 1] = static_cast<P>(row.count);
   });
-  each_worker([&](int index) {
+  each_worker(serial, [&](int index) {
     for (int h = index; h < hops; h += pool_.size()) {
       P* const indptr = out.blocks[h].indptr;
       std::partial_sum(indptr, indptr + frontiers[h] + 1, indptr);
     }
   });
 
-  each_worker([&](int index) {
+  each_worker(serial, [&](int index) {
     const Worker& worker = workers_[index];
     size_t first = 0;
     for (const Row& row : worker.rows) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,10 @@ namespace loader {
 template <typename P, typename N>
 class FusedSampler {
  public:
-  explicit FusedSampler(int num_threads) : pool_(num_threads), workers_(pool_.size()) {}
+  // Mini-batches of fewer than `serial_edges` edges are sampled by one thread: to share them out would take
+  // longer.
+  FusedSampler(int num_threads, int64_t serial_edges)
+      : serial_edges_(serial_edges), pool_(num_threads), workers_(pool_.size()) {}
 
   // Samples and keeps the picks; returns the sizes of the arrays that `write` fills.
   SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
@@ -48,6 +52,8 @@ class FusedSampler {
     size_t first_row = 0;  // rows from here on wait for their picks
   };
 
+  bool is_small() const;
+  void each_worker(bool serial, const std::function<void(int)>& f);
   void resize(int64_t num_nodes);
   void mark_seeds();
   void work(Worker& worker);
@@ -59,10 +65,12 @@ class FusedSampler {
   void scan(int index);
   SampleSizes sizes() const;
 
+  const int64_t serial_edges_;
   ThreadPool pool_;
   std::vector<Worker> workers_;
   TaskQueue<N> queue_;
   size_t chunk_size_ = 0;
+  bool serial_ = false;  // the mini-batch under way is too small to be shared out
 
   // Of the call under way.
   Csc<P, N> graph_{};

@@ -125,3 +125,16 @@ def test_closed_sampler_says_so(make, graph) -> None:
     sampler.close()
     with pytest.raises(RuntimeError, match=rf"{make.__name__} was closed"):
         sampler.sample(graph, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("fanouts", [2.5, [10, 2.0], ["10"], True])
+def test_fanouts_are_integers(fanouts: object) -> None:
+    with pytest.raises(TypeError, match="is not an integer"):
+        resolve_fanouts(fanouts, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("position", [{"epoch": -1}, {"batch": -3}])
+def test_positions_count_from_zero(position: dict[str, int]) -> None:
+    graph = Graph(torch.tensor([0, 1]), torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"is -\d; it must be in"):
+        FusedSampler(1, 1).sample(graph, torch.tensor([0]), **position)

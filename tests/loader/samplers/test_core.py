@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
-from loader.samplers import FullSampler, FusedSampler, HopwiseSampler
+from loader.samplers import FullSampler, FusedSampler, HopwiseSampler, core
 
 CORE = [HopwiseSampler, FusedSampler]
 FANOUTS = st.lists(st.sampled_from([-1, 1, 2, 3, 10, 16, 17, 33, 200, 1024]), min_size=1, max_size=5)
@@ -233,3 +233,13 @@ def test_arrays_that_contradict_each_other_are_refused(make) -> None:
     with pytest.raises(TypeError, match=r"indptr has dtype torch\.int32; it must be torch\.int64"):
         sampler.sample(broken, torch.arange(5))
     assert sampler.sample(graph, torch.arange(5)).digest() == expected
+
+
+@pytest.mark.parametrize("limit", [0, 1000, 1 << 17, 1 << 40])
+def test_small_batches_are_the_same_on_one_thread(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph.from_edges(*torch.randint(500, (2, 6000), generator=torch.Generator().manual_seed(3)), 500)
+    seeds = torch.arange(0, 500, 7)
+    expected = HopwiseSampler([5, 5, 5], num_threads=1).sample(graph, seeds).digest()
+    monkeypatch.setattr(core, "SERIAL_EDGES", limit)
+    sampler = FusedSampler([5, 5, 5], num_threads=3)
+    assert [sampler.sample(graph, seeds).digest() for _ in range(3)] == [expected] * 3

@@ -39,8 +39,9 @@ class CudaSampler(Sampler):
     mini-batch that does not fit is sampled again with more room. Nothing is ever cut off.
 
     Args:
-        schedule: `"cooperative"`: one launch, grid barriers between hops; `"hopwise"`: launches hop by hop, the
-            baseline; `"auto"`: the one measured fastest, `cooperative`.
+        schedule: `"cooperative"`: one launch, grid barriers between the phases of a hop; `"hopwise"`: a launch for
+            each phase, the baseline; `"auto"`: `cooperative`. The two were within 9 % of each other on an H200
+            (benchmarks/results/sampler_gpu.json), and one launch asks less of the host.
         blocks_per_sm: thread blocks on each multiprocessor; fewer leave room for training kernels. 0: as many as fit.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.

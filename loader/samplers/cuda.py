@@ -42,7 +42,8 @@ class CudaSampler(Sampler):
         schedule: `"cooperative"`: one launch, grid barriers between the phases of a hop; `"hopwise"`: a launch for
             each phase, the baseline; `"auto"`: `cooperative`. The two were within 9 % of each other on an H200
             (benchmarks/results/sampler_gpu.json), and one launch asks less of the host.
-        blocks_per_sm: thread blocks on each multiprocessor; fewer leave room for training kernels. 0: as many as fit.
+        blocks_per_sm: thread blocks on each multiprocessor; 0: the kernel's own choice, one. No more are launched than
+            fit at the same time, which the registers of most kernels limit to one.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 

@@ -22,16 +22,24 @@ class FeatureStore(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Element type of the rows."""
+        """Element type of the rows that `gather` returns."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows that `gather` returns lie."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `gather` only puts work on the current stream: the host does not wait, nor work itself."""
 
     def gather(self, nodes: Tensor) -> Tensor:
         """The rows of `nodes`.
 
         Args:
-            nodes: `[n]`, int32 or int64, in `[0, num_nodes)`; ids may repeat.
+            nodes: `[n]`, int32 or int64, in `[0, num_nodes)`, on the CPU or on `device`; ids may repeat.
 
         Returns:
-            `[n, dim]`; row `i` belongs to `nodes[i]`. The caller owns it.
+            `[n, dim]` on `device`; row `i` belongs to `nodes[i]`. The caller owns it.
 
         Raises:
             ValueError: an id is out of range; the message names the first one.

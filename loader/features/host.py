@@ -56,6 +56,14 @@ class HostFeatures:
     def dtype(self) -> torch.dtype:
         return self.tensor.dtype
 
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def asynchronous(self) -> bool:
+        return False
+
     def gather(self, nodes: Tensor) -> Tensor:
         """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
 

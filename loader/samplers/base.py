@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -84,6 +84,16 @@ class Sampler(ABC):
     def num_hops(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the mini-batches lie."""
+        return torch.device("cpu")
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `start` returns before the mini-batch is sampled."""
+        return False
+
     @abstractmethod
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         """Samples one mini-batch.
@@ -96,6 +106,17 @@ class Sampler(ABC):
         Raises:
             ValueError: seeds out of range or duplicated.
         """
+
+    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
+        """Begins a mini-batch and returns what finishes it: `start(...)()` is `sample(...)`.
+
+        A GPU sampler only puts its work on the current stream here; finishing waits for the sizes, on whatever
+        stream is current then. Others sample at once. Mini-batches are finished in the order they were begun.
+
+        Args and Raises: see `sample`; errors may come from either half.
+        """
+        sampled = self.sample(graph, seeds, epoch=epoch, batch=batch)
+        return lambda: sampled
 
     def close(self) -> None:  # noqa: B027 - most samplers hold nothing
         """Frees threads and workspaces; the sampler cannot be used afterwards."""

@@ -73,11 +73,15 @@ class CudaSampler(Sampler):
         self.blocks_per_sm = int(blocks_per_sm)
         index = torch.cuda.current_device()
         device = torch.device("cuda", index) if device is None else torch.device(device)
-        self.device = torch.device("cuda", index if device.index is None else device.index)
+        self._device = torch.device("cuda", index if device.index is None else device.index)
         self.launches = 0  # kernels of the last mini-batch
         self._workspace: _Workspace | None = None
         self._closed = False
         self._lock = threading.Lock()
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         check_position(epoch, batch)

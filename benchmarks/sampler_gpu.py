@@ -34,6 +34,28 @@ CASES = [
 ]
 
 
+def measure_launches_of_several(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int) -> dict:
+    """Milliseconds a mini-batch when several are sampled by one launch."""
+    row: dict = {"fanouts": fanouts, "batch": size}
+    samplers = {count: CudaSampler(fanouts, batches_per_launch=count) for count in (1, 2, 4, 8, 16)}
+    times: dict[int, list[float]] = {count: [] for count in samplers}
+    batches = max(1, perm.numel() // size)
+    for i in range(rounds // 2 + 3):
+        for count, sampler in samplers.items():
+            at = [(16 * i + b) % batches for b in range(count)]
+            seeds = [perm[b * size : (b + 1) * size] for b in at]
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            finish = [sampler.start(graph, s, batch=b) for s, b in zip(seeds, at, strict=True)]
+            for f in finish:
+                f()
+            torch.cuda.synchronize()
+            if i >= 3:
+                times[count].append(1e3 * (time.perf_counter() - start) / count)
+    row.update({str(count): float(np.median(t)) for count, t in times.items()})
+    return row
+
+
 def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int, blocks: int) -> dict:
     samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
     times: dict[str, list[float]] = {name: [] for name in samplers}
@@ -88,6 +110,9 @@ def main() -> None:
             f"{name} {row[name]['ms']:.3f} ms (host {row[name]['host_ms']:.3f})" for name in sorted(SCHEDULES)
         )
         print(f"{fanouts!s:14} {size:6} {row['edges']:9} edges {row['nodes']:8} nodes  {cells}", flush=True)
+    several = [measure_launches_of_several(graph, perm, [10, 10], 1024, args.rounds)]
+    for row in several:
+        print("batches_per_launch", row, flush=True)
     if args.out:
         result = {
             "hardware": torch.cuda.get_device_name(),
@@ -96,6 +121,7 @@ def main() -> None:
             "graph": repr(graph),
             "blocks_per_sm": args.blocks_per_sm,
             "rows": rows,
+            "batches_per_launch": several,
         }
         args.out.write_text(json.dumps(result, indent=1) + "\n")
 

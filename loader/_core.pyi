@@ -50,48 +50,85 @@ class FusedSampler:
         """See `HopwiseSampler.write`."""
 
 class _CudaSampler:
-    """Arguments are addresses: the caller checked and owns what lies there."""
+    """The sampler of a graph on a GPU. Arguments called address are of memory that the caller checked and owns."""
 
     def __init__(
         self,
-        graph_indptr: int,
-        graph_indices: int,
+        graph_indptr_address: int,
+        graph_indices_address: int,
         num_nodes: int,
-        seen: int,
-        fresh: int,
-        local: int,
-        totals: int,
-        header: int,
-        host_header: int,
+        bitmaps_address: int,
+        bitmaps_stride: int,
+        local_address: int,
+        totals_address: int,
+        state_address: int,
+        headers_address: int,
+        num_headers: int,
+        /,
     ) -> None: ...
-    def sample(
+    def plan(
         self,
-        seeds: int,
-        num_seeds: int,
         fanouts: Sequence[int],
         replace: bool,
-        key: int,
-        nodes: int,
-        indptr: Sequence[int],
-        indices: Sequence[int],
-        edge_ids: Sequence[int],
+        pad: bool,
         frontier_capacity: Sequence[int],
         edge_capacity: Sequence[int],
-        row_begin: int,
-        row_degree: int,
+        indices_at: Sequence[int],
+        indptr_at: Sequence[int],
+        edge_ids_at: Sequence[int],
+        num_seeds: int,
+        tasks: int,
         schedule: int,
-        blocks_per_sm: int,
-        stream_address: int,
         /,
-    ) -> tuple[int, int, int, list[int], list[int], int]:
-        """Returns (status, detail, hops done, frontiers, edges, kernels launched)."""
+    ) -> tuple[int, int, int, int]:
+        """Says what the following mini-batches are; returns entries of (rows, tasks, picks_at, picks) for `use`."""
+
+    def use(
+        self,
+        row_begin_address: int,
+        row_degree_address: int,
+        list_address: int,
+        rows: int,
+        tasks_address: int,
+        num_tasks: int,
+        picks_at_address: int,
+        picks_address: int,
+        positions_address: int,
+        num_picks: int,
+        /,
+    ) -> None:
+        """The arrays of the plan."""
+
+    def add(
+        self,
+        seeds_address: int,
+        num_seeds: int,
+        key: int,
+        vertices_address: int,
+        edges_address: int,
+        sizes_address: int,
+        /,
+    ) -> int:
+        """Adds a mini-batch to the next launch; returns the number by which it is known."""
+
+    def launch(self, schedule: int, blocks: int, stream_address: int, /) -> int:
+        """Launches what was added; returns the number of kernels."""
+
+    def finish(self, number: int, hops: int, stream_address: int, /) -> tuple[int, int, int, list[int], list[int], int]:
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed)."""
+
+    def peek(self, number: int, /) -> tuple[int, int] | None:
+        """(status, detail), or None for a mini-batch that is not done."""
 
 class CudaSampler_i32_i32(_CudaSampler): ...
 class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
-cuda_workspace_totals: int
+cuda_workspace_totals: int  # entries of 32 bits, a mini-batch of a launch
+cuda_state_bytes: int
 cuda_header_bytes: int
+cuda_max_batches_per_launch: int
+cuda_max_task_vertices: int
 
 class Gatherer:
     def __init__(self, num_threads: int) -> None: ...

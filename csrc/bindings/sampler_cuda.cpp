@@ -1,6 +1,7 @@
 // Exports the GPU sampler: checks what Python hands over, launches, waits for the sizes without the GIL.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -32,30 +33,39 @@ void wait(const SampleHeader* header, uint64_t sequence, cudaStream_t stream) {
   std::atomic_thread_fence(std::memory_order_acquire);
 }
 
-// The workspace of one graph on one device: raw addresses of tensors that Python owns.
+// Entries of the arrays that a plan needs, for each mini-batch of a launch.
+struct WorkspaceSizes {
+  int64_t rows = 0, tasks = 0, picks_at = 0, picks = 0;
+};
+
+// The sampler of one graph on one device: raw addresses of tensors that Python owns, which outlive it.
 template <typename P, typename N>
 class Engine {
  public:
-  Engine(uintptr_t graph_indptr, uintptr_t graph_indices, int64_t num_nodes, uintptr_t seen, uintptr_t fresh,
-         uintptr_t local, uintptr_t totals, uintptr_t header, uintptr_t host_header) {
+  // `headers`: `num_headers` of pinned host memory, so many mini-batches may be begun and not finished.
+  Engine(uintptr_t graph_indptr, uintptr_t graph_indices, int64_t num_nodes, uintptr_t bitmaps,
+         int64_t bitmaps_stride, uintptr_t local, uintptr_t totals, uintptr_t state, uintptr_t headers,
+         uint64_t num_headers)
+      : headers_(reinterpret_cast<SampleHeader*>(headers)), num_headers_(num_headers) {
     args_.graph_indptr = reinterpret_cast<const P*>(graph_indptr);
     args_.graph_indices = reinterpret_cast<const N*>(graph_indices);
     args_.num_nodes = num_nodes;
-    args_.seen = reinterpret_cast<uint32_t*>(seen);
-    args_.fresh = reinterpret_cast<uint32_t*>(fresh);
+    args_.bitmaps = reinterpret_cast<uint32_t*>(bitmaps);
+    args_.bitmaps_stride = bitmaps_stride;
     args_.local = reinterpret_cast<N*>(local);
-    args_.totals = reinterpret_cast<int64_t*>(totals);
-    args_.header = reinterpret_cast<SampleHeader*>(header);
-    args_.host_header = reinterpret_cast<SampleHeader*>(host_header);
+    args_.local_stride = num_nodes;
+    args_.totals = reinterpret_cast<uint32_t*>(totals);
+    args_.state = reinterpret_cast<SampleState*>(state);
   }
 
-  // What the following mini-batches are. Outputs lie in two buffers: vertices (`nodes` at 0, each hop's
-  // `indices`) and edges (each hop's `indptr`, then its edge ids where those are wanted), at the given
-  // offsets, in elements, hop order.
-  void plan(const std::vector<int64_t>& fanouts, bool replace, const std::vector<int64_t>& frontier_capacity,
-            const std::vector<int64_t>& edge_capacity, const std::vector<int64_t>& indices_at,
-            const std::vector<int64_t>& indptr_at, const std::vector<int64_t>& edge_ids_at,
-            uintptr_t row_begin, uintptr_t row_degree) {
+  // What the following mini-batches are, of at most `num_seeds` seeds. Outputs lie in two buffers: vertices
+  // (`nodes` at 0, each hop's `indices`) and edges (each hop's `indptr`, then its edge ids where those are
+  // wanted), at the given offsets, in elements, hop order. `tasks`: slots of the queue. Returns the sizes of
+  // the arrays that `use` takes: (rows, picks_at, picks).
+  py::tuple plan(const std::vector<int64_t>& fanouts, bool replace, bool pad,
+                 const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
+                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
+                 const std::vector<int64_t>& edge_ids_at, int64_t num_seeds, int64_t tasks, int schedule) {
     const size_t hops = fanouts.size();
     if (hops < 1 || hops > kMaxHops || frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops ||
         indices_at.size() != hops || indptr_at.size() != hops ||
@@ -69,62 +79,130 @@ class Engine {
     }
     args_.hops = static_cast<int>(hops);
     args_.replace = replace;
-    args_.row_begin = reinterpret_cast<P*>(row_begin);
-    args_.row_degree = reinterpret_cast<uint32_t*>(row_degree);
+    args_.pad = pad;
+    args_.edge_ids = !edge_ids_at.empty();
     for (size_t h = 0; h < hops; ++h) {
       args_.fanouts[h] = static_cast<int>(fanouts[h]);
       args_.edge_capacity[h] = edge_capacity[h];
+      args_.indices_at[h] = indices_at[h];
+      args_.indptr_at[h] = indptr_at[h];
+      args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
-    indices_at_ = indices_at;
-    indptr_at_ = indptr_at;
-    edge_ids_at_ = edge_ids_at;
+    const WorkspaceSizes sizes = workspace_sizes(num_seeds, tasks, static_cast<Schedule>(schedule));
+    return py::make_tuple(sizes.rows, sizes.tasks, sizes.picks_at, sizes.picks);
   }
 
-  // Samples by the last `plan`. Returns (status, detail, hops done, frontiers, edges, kernels launched).
-  py::tuple sample(uintptr_t seeds, int64_t num_seeds, uint64_t key, uintptr_t vertices, uintptr_t edges,
-                   int schedule, int blocks_per_sm, uintptr_t stream_address) {
-    const auto hops = static_cast<size_t>(args_.hops);
-    if (hops == 0) throw std::runtime_error("sample was called before plan");
-    args_.seeds = reinterpret_cast<const N*>(seeds);
-    args_.num_seeds = num_seeds;
-    args_.key = key;
-    args_.nodes = reinterpret_cast<N*>(vertices);
-    for (size_t h = 0; h < hops; ++h) {
-      args_.indices[h] = reinterpret_cast<N*>(vertices) + indices_at_[h];
-      args_.indptr[h] = reinterpret_cast<P*>(edges) + indptr_at_[h];
-      args_.edge_ids[h] = edge_ids_at_.empty() ? nullptr : reinterpret_cast<P*>(edges) + edge_ids_at_[h];
-    }
-    ++args_.sequence;
-    const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
+  // The arrays of the plan; null where the size is 0. `positions` has as many entries as `picks`, if edge ids
+  // are wanted.
+  void use(uintptr_t row_begin, uintptr_t row_degree, uintptr_t list, int64_t rows, uintptr_t tasks,
+           int64_t num_tasks, uintptr_t picks_at, uintptr_t picks, uintptr_t positions, int64_t num_picks) {
+    args_.row_begin = reinterpret_cast<P*>(row_begin);
+    args_.row_degree = reinterpret_cast<uint32_t*>(row_degree);
+    args_.list = reinterpret_cast<N*>(list);
+    args_.rows_capacity = rows;
+    args_.tasks = reinterpret_cast<uint64_t*>(tasks);
+    args_.tasks_capacity = num_tasks;
+    args_.picks_at = reinterpret_cast<uint32_t*>(picks_at);
+    args_.picks = reinterpret_cast<N*>(picks);
+    args_.positions = reinterpret_cast<P*>(positions);
+    args_.picks_capacity = num_picks;
+  }
+
+  // Adds a mini-batch to the next launch; returns the number by which `finish` knows it.
+  uint64_t add(uintptr_t seeds, int64_t num_seeds, uint64_t key, uintptr_t vertices, uintptr_t edges,
+               uintptr_t sizes) {
+    if (args_.num_batches == kMaxBatchesPerLaunch) throw std::runtime_error("the launch is full");
+    const uint64_t sequence = ++sequence_;
+    args_.batches[args_.num_batches++] = {reinterpret_cast<const void*>(seeds),
+                                          num_seeds,
+                                          key,
+                                          reinterpret_cast<void*>(vertices),
+                                          reinterpret_cast<void*>(edges),
+                                          reinterpret_cast<int64_t*>(sizes),
+                                          header_of(sequence),
+                                          sequence};
+    return sequence;
+  }
+
+  // Launches what was added, by the last `plan`. Returns the number of kernels.
+  int launch(int schedule, int blocks, uintptr_t stream) {
     int launches = 0;
+    const cudaError_t error = launch_sample(args_, static_cast<Schedule>(schedule), blocks, &launches,
+                                            reinterpret_cast<cudaStream_t>(stream));
+    args_.num_batches = 0;
+    check(error, "launching the sampler");
+    return launches;
+  }
+
+  // Waits for the sizes of a mini-batch: (status, detail, hops done, frontiers, edges, slots needed).
+  py::tuple finish(uint64_t sequence, size_t hops, uintptr_t stream) const {
+    const SampleHeader& h = *header_of(sequence);
     {
       py::gil_scoped_release release;
-      check(launch_sample(args_, static_cast<Schedule>(schedule), blocks_per_sm, &launches, stream),
-            "launching the sampler");
-      wait(args_.host_header, args_.sequence, stream);
+      wait(&h, sequence, reinterpret_cast<cudaStream_t>(stream));
     }
-    const SampleHeader& h = *args_.host_header;
     return py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
                           std::vector<int64_t>(h.frontiers, h.frontiers + hops + 1),
-                          std::vector<int64_t>(h.edges, h.edges + hops), launches);
+                          std::vector<int64_t>(h.edges, h.edges + hops), h.tasks);
+  }
+
+  // (status, detail) of a mini-batch that may not be done: without waiting; None where it is not.
+  py::object peek(uint64_t sequence) const {
+    const SampleHeader& h = *header_of(sequence);
+    if (*static_cast<const volatile uint64_t*>(&h.sequence) != sequence) return py::none();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return py::make_tuple(static_cast<int64_t>(h.status), h.detail);
   }
 
  private:
+  SampleHeader* header_of(uint64_t sequence) const { return headers_ + sequence % num_headers_; }
+
+  WorkspaceSizes workspace_sizes(int64_t num_seeds, int64_t tasks, Schedule schedule) const {
+    const int hops = args_.hops, width = kernel_width<N>(args_.fanouts, hops);
+    WorkspaceSizes sizes;
+    // The list may hold seeds once more, see Cooperative::push.
+    sizes.rows = args_.frontier_capacity[hops - 1] + num_seeds;
+    const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
+    if (schedule == Schedule::kStatic || schedule == Schedule::kPersistent) {
+      sizes.tasks = tasks;
+      const int64_t tickets = num_seeds * hops + tasks;
+      if (width == kWide) {
+        sizes.picks_at = tickets;
+        // The tasks of a seed may be made once more, see queue.cuh.
+        for (int h = 0; h < hops; ++h) sizes.picks += 2 * args_.edge_capacity[h];
+        if (sizes.picks > int64_t{UINT32_MAX})
+          throw std::overflow_error("a mini-batch of up to " + std::to_string(sizes.picks / 2) +
+                                    " edges is more than a queue's 2^31; use schedule='cooperative'");
+      } else {
+        sizes.picks = whole_groups(tickets) * queue_width(width);
+      }
+    } else if (schedule == Schedule::kCooperative && width != kWide) {
+      for (int h = 0; h < hops; ++h)
+        sizes.picks += whole_groups(std::min(sizes.rows, args_.frontier_capacity[h] + num_seeds)) *
+                       pick_width(args_.fanouts[h]);
+    }
+    return sizes;
+  }
+
   SampleArgs<P, N> args_{};
-  std::vector<int64_t> indices_at_, indptr_at_, edge_ids_at_;
+  SampleHeader* headers_;
+  uint64_t num_headers_;
+  uint64_t sequence_ = 0;
 };
 
 template <typename P, typename N>
 void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name)
-      .def(py::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
-                    uintptr_t>(),
-           py::arg("graph_indptr"), py::arg("graph_indices"), py::arg("num_nodes"), py::arg("seen"),
-           py::arg("fresh"), py::arg("local"), py::arg("totals"), py::arg("header"), py::arg("host_header"))
+      .def(py::init<uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t,
+                    uintptr_t, uint64_t>())
       .def("plan", &Class::plan)
-      .def("sample", &Class::sample);
+      .def("use", &Class::use)
+      .def("add", &Class::add)
+      .def("launch", &Class::launch)
+      .def("finish", &Class::finish)
+      .def("peek", &Class::peek);
 }
 
 }  // namespace
@@ -134,7 +212,10 @@ void bind_sampler_cuda(py::module_& m) {
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");
   m.attr("cuda_workspace_totals") = workspace_totals();
+  m.attr("cuda_state_bytes") = sizeof(SampleState);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
+  m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
+  m.attr("cuda_max_task_vertices") = kMaxTaskVertices;
 }
 
 }  // namespace loader

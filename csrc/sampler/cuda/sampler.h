@@ -1,4 +1,4 @@
-// The GPU sampler: what a launch takes, and its launchers. Raw device pointers and a stream in, error code
+// The GPU sampler: what a launch takes, and its launcher. Raw device pointers and a stream in, error code
 // out.
 #pragma once
 
@@ -10,9 +10,19 @@
 
 namespace loader {
 
-enum class Schedule : int { kCooperative = 0, kHopwise = 1 };
+// How the hops of a mini-batch are put on the GPU:
+//   kHopwise      a launch for each phase of each hop: what a sampler without a grid barrier does
+//   kCooperative  one launch, a barrier of the grid between hops
+//   kStatic       one launch for all hops, a warp works off what its own seeds lead to
+//   kPersistent   one launch for all hops, warps share a queue of (vertex, hop) tasks (PGSampler)
+// The last two write the blocks in three further launches.
+enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3 };
 
 enum class SampleStatus : int64_t { kOk = 0, kOverflow = 1, kSeedRange = 2, kSeedDuplicate = 3 };
+
+constexpr int kMaxBatchesPerLaunch = 16;
+constexpr int kMaxBlocks = 512;                         // of one launch
+constexpr int64_t kMaxTaskVertices = int64_t{1} << 40;  // of a graph, for a task to fit a word of a queue
 
 // Written by the kernel into pinned host memory, `sequence` last.
 struct SampleHeader {
@@ -21,6 +31,29 @@ struct SampleHeader {
   SampleStatus status;
   int64_t detail;  // the offending seed
   int64_t hops_done;
+  int64_t tasks;  // slots that a queue needed
+  uint64_t sequence;
+};
+
+// Device memory of one mini-batch in flight: zero at first, left ready for the next launch by each.
+struct SampleState {
+  SampleHeader header;
+  uint64_t error;  // sequence << 8 | status; an entry of an older sequence means nothing
+  // Each counter has a line of memory of its own.
+  struct alignas(128) Counter {
+    unsigned long long value;
+  } barrier, found, head, tail, done;
+};
+
+// What differs between the mini-batches of one launch.
+struct BatchArgs {
+  const void* seeds;  // [num_seeds]
+  int64_t num_seeds;
+  uint64_t key;
+  void* vertices;             // output: nodes, then each hop's indices
+  void* edges;                // output: each hop's indptr, then its edge ids where those are wanted
+  int64_t* sizes;             // output: [2 * hops + 1] frontiers, then edges, in device memory; or null
+  SampleHeader* host_header;  // pinned host memory
   uint64_t sequence;
 };
 
@@ -29,40 +62,77 @@ struct SampleArgs {
   const P* graph_indptr;   // [num_nodes + 1]
   const N* graph_indices;  // [num_edges], device or pinned host memory
   int64_t num_nodes;
-  const N* seeds;  // [num_seeds]
-  int64_t num_seeds;
   int hops;
   int fanouts[kMaxHops];  // hop order
-  int replace;
-  uint64_t key;
+  bool replace;
+  bool edge_ids;
+  bool pad;  // fill the outputs to their capacities, or wholly where the seeds are bad
 
-  // Outputs, hop order; the capacities bound what is written.
-  N* nodes;               // [frontier_capacity[hops]]
-  P* indptr[kMaxHops];    // [frontier_capacity[h] + 1]
-  N* indices[kMaxHops];   // [edge_capacity[h]]
-  P* edge_ids[kMaxHops];  // the same, or null
+  // Where the outputs begin, in elements of `vertices` (nodes at 0) and of `edges`, hop order; the capacities
+  // bound what is written.
+  int64_t indices_at[kMaxHops];   // [edge_capacity[h]]
+  int64_t indptr_at[kMaxHops];    // [frontier_capacity[h] + 1]
+  int64_t edge_ids_at[kMaxHops];  // [edge_capacity[h]]
   int64_t frontier_capacity[kMaxHops + 1];
   int64_t edge_capacity[kMaxHops];
 
-  // Workspace. The bitmaps are zero between calls.
-  uint32_t* seen;             // [(num_nodes + 31) / 32], vertices of the frontier so far
-  uint32_t* fresh;            // the same, vertices found at this hop
-  N* local;                   // [num_nodes] local ids
-  P* row_begin;               // [frontier_capacity[hops - 1]] where a row's neighbour list begins
-  uint32_t* row_degree;       // the same, its length
-  int64_t* totals;            // [workspace_totals()] partial sums of blocks and warps
-  SampleHeader* header;       // device memory
-  SampleHeader* host_header;  // pinned host memory
-  uint64_t sequence;
+  // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
+  uint32_t* bitmaps;  // [hops + 1][num_words]: vertices of each frontier; zero between launches
+  int64_t bitmaps_stride;
+  N* local;  // [num_nodes] local ids
+  int64_t local_stride;
+  uint32_t* totals;  // [workspace_totals()] partial sums of blocks and warps
+  SampleState* state;
+  // Sized by the plan:
+  P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival
+  uint32_t* row_degree;  // [rows_capacity] its length
+  N* list;               // [rows_capacity] vertices in order of arrival
+  int64_t rows_capacity;
+  uint64_t* tasks;  // [tasks_capacity], zero between launches
+  int64_t tasks_capacity;
+  uint32_t* picks_at;  // [seed tasks + tasks_capacity] where a task's picks begin, if fanouts are wide
+  N* picks;            // [picks_capacity] global ids in the order of the tasks
+  P* positions;        // [picks_capacity] their places in graph_indices, where edge ids are wanted
+  int64_t picks_capacity;
+
+  int num_batches;
+  BatchArgs batches[kMaxBatchesPerLaunch];
 };
 
-// Number of int64 entries of SampleArgs::totals.
-int64_t workspace_totals();
+// The widest row that a thread of a kernel picks in registers; kWide: a warp picks rows of any fanout.
+constexpr int kWide = 0;
 
-// Launches the sampling of one mini-batch on `stream`. `blocks_per_sm`: 0 for the schedule's own choice.
-// `launches` receives the number of kernels launched.
+// Entries that a row of picks takes in the cooperative schedule; `fanout` is at most 32.
+LOADER_HD constexpr int pick_width(int fanout) {
+  return fanout <= 5 ? 5 : fanout <= 10 ? 10 : fanout <= 15 ? 15 : fanout <= 20 ? 20 : 32;
+}
+
+// The width of the kernel that serves all of these fanouts, at least 10. Graphs of 2^31 vertices and more are
+// rare: they do without the code for narrow rows, which is long to compile.
+template <typename N>
+int kernel_width(const int* fanouts, int hops) {
+  int widest = 10;
+  for (int h = 0; h < hops; ++h) {
+    if (fanouts[h] == kAllNeighbours || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
+    widest = fanouts[h] > widest ? fanouts[h] : widest;
+  }
+  return pick_width(widest);
+}
+
+// Of the kernels with a queue, which have fewer variants; the entries that a row of picks takes there.
+constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
+
+// uint32 entries of SampleArgs::totals, a mini-batch: 64-bit sums, of blocks and of warps.
+constexpr int kMaxValues = kMaxHops + kMaxHops * (kMaxHops + 1) / 2;
+constexpr int kBlock = 512;  // threads
+constexpr int kWarps = kBlock / 32;
+LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues * kMaxBlocks * (1 + kWarps); }
+
+// Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as
+// are resident at once, which also is the most. `launches` receives the number of kernels launched. More than
+// one mini-batch a launch: kCooperative alone.
 template <typename P, typename N>
-cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks_per_sm, int* launches,
+cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream);
 
 }  // namespace loader

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from loader import _core
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
-from loader.samplers.cuda import SCHEDULES, CudaSampler
+from loader.samplers.cuda import SCHEDULES, CudaSampler, PaddedMiniBatch
 
 gpu = [
     pytest.mark.gpu,
@@ -33,6 +35,16 @@ def skewed_graph(seed: int) -> Graph:
     src = torch.randint(n, (e,), generator=g)
     dst = torch.randint(n, (e,), generator=g) // rng.choice([1, 1, 3, 50])
     return Graph.from_edges(src, dst, n, keep_edge_ids=rng.random() < 0.3)
+
+
+@contextmanager
+def no_host_wait() -> Iterator[None]:
+    """Within, torch raises where it would make the host wait for the GPU."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 class TestOnGPU:
@@ -146,3 +158,138 @@ class TestOnGPU:
         torch.cuda.synchronize()
         for i, got in enumerate(results):
             assert got.digest() == oracle.sample(graph, torch.arange(i, i + 300), batch=i).digest()
+
+    def test_many_begun_before_one_is_finished(self) -> None:
+        graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
+        on_gpu, sampler, oracle = graph.to("cuda"), CudaSampler([10, 10]), HopwiseSampler([10, 10])
+        seeds = [torch.arange(i, i + 300) for i in range(60)]
+        finish = [sampler.start(on_gpu, s, batch=i) for i, s in enumerate(seeds)]
+        for i, s in enumerate(seeds):
+            assert finish[i]().digest() == oracle.sample(graph, s, batch=i).digest()
+
+    @pytest.mark.parametrize("fanouts", [[10, 10], [3, 40], [-1, 2], [15, 10, 5]])
+    @pytest.mark.parametrize("batches", [2, 3, 8, 16])
+    def test_several_batches_a_launch(self, batches: int, fanouts: list[int]) -> None:
+        graph = skewed_graph(4)
+        on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts)
+        sampler = CudaSampler(fanouts, batches_per_launch=batches)
+        for turn in range(3):
+            # The last launch is not full, its mini-batches are of different sizes.
+            count = batches if turn < 2 else batches - 1
+            size = min(graph.num_nodes, 200)
+            seeds = [torch.randperm(graph.num_nodes)[: size - (turn + i) % 7] for i in range(count)]
+            finish = [sampler.start(on_gpu, s, epoch=turn, batch=i) for i, s in enumerate(seeds)]
+            for i, s in enumerate(seeds):
+                assert finish[i]().digest() == oracle.sample(graph, s, epoch=turn, batch=i).digest()
+
+    @schedules
+    @pytest.mark.parametrize("edge_ids", [False, True])
+    @pytest.mark.parametrize("fanouts", [[5, 5], [10, 10, 10], [40, 2]])
+    def test_padded(self, fanouts: list[int], edge_ids: bool, schedule: str) -> None:
+        graph = skewed_graph(5)
+        on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts, edge_ids=edge_ids)
+        sampler = CudaSampler(fanouts, edge_ids=edge_ids, schedule=schedule, pad_to_capacity=True)
+        shapes = set()
+        for i in range(5):
+            seeds = torch.randperm(graph.num_nodes)[:50]
+            on_device = seeds.to("cuda", graph.indices.dtype)
+            torch.cuda.synchronize()
+            with no_host_wait():
+                padded = sampler.sample(on_gpu, on_device, batch=i)
+            assert isinstance(padded, PaddedMiniBatch)
+            assert padded.trim().digest() == oracle.sample(graph, seeds, batch=i).digest()
+            for block in padded.blocks:
+                assert block.indptr.numel() == block.num_dst + 1
+                assert block.indptr.diff().min() >= 0
+                assert block.indices.max() < block.num_src
+            assert padded.nodes.max() < graph.num_nodes
+            shapes.add(tuple(t.shape for t in padded.tensors()))
+        assert len(shapes) == 1
+
+    def test_padded_with_bad_seeds(self) -> None:
+        graph = skewed_graph(5)
+        on_gpu = graph.to("cuda")
+        sampler = CudaSampler([5, 5], pad_to_capacity=True)
+        bad = torch.tensor([1, graph.num_nodes], dtype=torch.int32, device="cuda")
+        padded = sampler.sample(on_gpu, bad, batch=7)
+        torch.cuda.synchronize()
+        assert padded.trim().num_edges == 0
+        assert all(int(t.abs().max()) == 0 for t in padded.tensors())
+        with pytest.raises(ValueError, match="mini-batch 7"):
+            sampler.sample(on_gpu, bad[:1])
+        seeds = torch.arange(20)
+        assert sampler.sample(on_gpu, seeds).trim().digest() == HopwiseSampler([5, 5]).sample(graph, seeds).digest()
+
+    @schedules
+    @pytest.mark.parametrize("blocks_per_sm", [0.01, 0.5, 1])
+    def test_any_number_of_blocks(self, blocks_per_sm: float, schedule: str) -> None:
+        graph = skewed_graph(5)
+        sampler = CudaSampler([10, 10], schedule=schedule, blocks_per_sm=blocks_per_sm)
+        seeds = torch.arange(min(graph.num_nodes, 500))
+        assert (
+            sampler.sample(graph.to("cuda"), seeds).digest() == HopwiseSampler([10, 10]).sample(graph, seeds).digest()
+        )
+
+    def test_auto_says_what_it_chose(self) -> None:
+        graph = Graph.from_edges(*torch.randint(300_000, (2, 6_000_000)), 300_000)
+        on_gpu, sampler, oracle = graph.to("cuda"), CudaSampler([10, 10]), HopwiseSampler([10, 10])
+        chosen = []
+        for size in (100, 100, 60_000, 60_000, 100):
+            seeds = torch.randperm(300_000)[:size]
+            assert sampler.sample(on_gpu, seeds).digest() == oracle.sample(graph, seeds).digest()
+            chosen.append(sampler.launched)
+        assert chosen[0] == "cooperative"
+        assert chosen[3] == "hopwise"
+
+    @schedules
+    @pytest.mark.parametrize("fanouts", [[10, 10, 10], [-1, -1]])
+    def test_every_vertex_is_a_seed(self, fanouts: list[int], schedule: str) -> None:
+        # Every pick of the first hop is a seed: whichever mark comes first, no vertex may be sampled otherwise.
+        graph = Graph.from_edges(*torch.randint(5000, (2, 60000)), 5000)
+        sampler, oracle, on_gpu = CudaSampler(fanouts, schedule=schedule), HopwiseSampler(fanouts), graph.to("cuda")
+        for i in range(10):
+            seeds = torch.randperm(5000)
+            assert sampler.sample(on_gpu, seeds, batch=i).digest() == oracle.sample(graph, seeds, batch=i).digest()
+
+    @schedules
+    def test_beyond_2_to_31_edges(self, schedule: str) -> None:
+        # Vertex v has the in-neighbours (v * 40 + i * 1_000_003) % n; the lists are made on the GPU.
+        n, degree = 56_000_000, 40
+        if torch.cuda.mem_get_info()[0] < 24 * 2**30:
+            pytest.skip("needs 24 GiB of free GPU memory")
+        assert n * degree > 2**31
+        i = torch.arange(degree, device="cuda") * 1_000_003
+        indices = torch.empty(n, degree, dtype=torch.int32, device="cuda")
+        for v in torch.arange(n, device="cuda").split(n // 8):
+            indices[v] = ((v[:, None] * 40 + i) % n).int()
+        indptr = torch.arange(n + 1, device="cuda") * degree
+        graph = Graph(indptr, indices.view(-1), validate=False)
+        assert graph.indptr.dtype == torch.int64
+        seeds = torch.cat([torch.arange(n - 500, n), torch.arange(500)])
+        batch = CudaSampler([10, 5], schedule=schedule, edge_ids=True).sample(graph, seeds)
+        assert batch.blocks[0].edge_ids is not None
+        assert int(batch.blocks[0].edge_ids.max()) > 2**31
+        assert batch.digest() == HopwiseSampler([10, 5], edge_ids=True).sample(graph.to("cpu"), seeds).digest()
+        del graph, indices, indptr
+        torch.cuda.empty_cache()
+
+
+class TestOptions:
+    """Options are refused before any work starts; a machine without a GPU refuses the sampler itself."""
+
+    pytestmark = gpu
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"schedule": "best"}, "schedule is 'best'"),
+            ({"blocks_per_sm": 2}, r"blocks_per_sm is 2; it must be in \(0, 1\]"),
+            ({"batches_per_launch": 0}, "batches_per_launch is 0"),
+            ({"batches_per_launch": 17}, "batches_per_launch is 17; it must be in 1 to 16"),
+            ({"batches_per_launch": 2, "schedule": "persistent"}, "use schedule='cooperative'"),
+            ({"pad_to_capacity": True, "fanouts": [-1]}, "fanout -1"),
+        ],
+    )
+    def test_bad_options(self, options: dict, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            CudaSampler(**{"fanouts": [5], **options})

@@ -1,0 +1,318 @@
+// From what was reached to canonical blocks, after all hops were sampled:
+//
+//   count   of each warp's share of the sets: new vertices of each hop, and the edges of their rows in each
+//   block assign  prefix sums over those counts: local ids, in ascending order of vertex within a hop, and
+//   all indptr write   the picks, in local ids, to the rows that are theirs now
+//
+// with a barrier of the whole group of blocks after count and assign.
+#pragma once
+
+#include "sampler/cuda/space.cuh"
+
+namespace loader {
+
+// The values that are counted: `hops` numbers of new vertices, then the edges that the vertices found at hop
+// h have in block j, for 0 <= h < j <= hops; kMaxValues at most.
+__device__ __forceinline__ int fresh_value(int hop) { return hop - 1; }
+__device__ __forceinline__ int edge_value(int hops, int h, int j) { return hops + j * (j - 1) / 2 + h; }
+
+// `Sum` holds the edges of a warp's share: 32 bits do for fanouts up to 32.
+template <typename P, typename N, typename Sum>
+struct Assembly : Space<P, N> {
+  using Space<P, N>::Space;
+  using Space<P, N>::args;
+  using Space<P, N>::block;
+  using Space<P, N>::blocks;
+  using Space<P, N>::lane;
+
+  __device__ int num_values() const { return args.hops + args.hops * (args.hops + 1) / 2; }
+  __device__ unsigned long long* block_totals(int value) const {
+    return reinterpret_cast<unsigned long long*>(args.totals + this->slot * workspace_totals()) +
+           value * kMaxBlocks;
+  }
+  // The same of the warps of this block that come before, [kMaxValues] a warp.
+  __device__ unsigned long long* warp_before(int64_t warp) const {
+    return block_totals(kMaxValues) + warp * kMaxValues;
+  }
+
+  // In: row_degree of the seeds, the sets of all hops.
+  __device__ void count() const {
+    __shared__ unsigned long long partial[kWarps][kMaxValues];
+    const int own = threadIdx.x / 32;
+    for (int v = lane; v < kMaxValues; v += 32) partial[own][v] = 0;
+    __syncwarp();
+    const auto add = [&](int value, Sum mine) {
+      const Sum sum = warp_sum(mine);
+      if (lane == 0) partial[own][value] += sum;
+    };
+    const int hops = args.hops;
+    const Share groups = share((this->num_seeds() + 31) / 32, this->warps(), this->warp());
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      const int64_t row = group * 32 + lane;
+      const uint32_t degree = row < this->num_seeds() ? this->row_degree()[row] : 0;
+      for (int j = 1; j <= hops; ++j) add(edge_value(hops, 0, j), this->count_of(degree, j));
+    }
+    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
+    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+      uint32_t below = this->load_words(this->reached(0), first, tiles.end);
+      uint32_t following = this->load_words(this->reached(1), first, tiles.end);
+      for (int h = 1; h <= hops; ++h) {
+        const uint32_t set = following;
+        if (h < hops) following = this->load_words(this->reached(h + 1), first, tiles.end);
+        const uint32_t fresh = set & ~below;
+        below = set;
+        const uint32_t filled = __ballot_sync(kFullMask, fresh);
+        if (!filled) continue;
+        add(fresh_value(h), __popc(fresh));
+        if (h == hops) break;
+        for (int t = 0; t < kTilesPerLoad; ++t) {
+          if (!(filled >> t * kTileWords & kTileMask)) continue;
+          P begin[kTileWords];
+          uint32_t degree[kTileWords];
+          this->load_rows(first, t, fresh, begin, degree);
+          for (int j = h + 1; j <= hops; ++j) {
+            Sum edges = 0;
+#pragma unroll
+            for (int k = 0; k < kTileWords; ++k) edges += this->count_of(degree[k], j);
+            add(edge_value(hops, h, j), edges);
+          }
+        }
+      }
+    }
+    __syncthreads();
+    for (int v = threadIdx.x; v < num_values(); v += kBlock) {
+      unsigned long long sum = 0;
+      for (int w = 0; w < kWarps; ++w) {
+        warp_before(int64_t{block} * kWarps + w)[v] = sum;
+        sum += partial[w][v];
+      }
+      block_totals(v)[block] = sum;
+    }
+    __syncthreads();
+  }
+
+  // Writes nodes, local ids and every indptr, and leaves the sets empty. False where the outputs are too
+  // small: nothing was written then. The host learns the sizes here.
+  __device__ bool assign() const {
+    __shared__ unsigned long long before[kMaxValues], total[kMaxValues], begin_of[kMaxValues];
+    __shared__ unsigned long long cursors[kWarps][kMaxValues];
+    __shared__ int64_t frontiers[kMaxHops + 1], edges[kMaxHops];
+    __shared__ bool fits;
+    const int hops = args.hops, own = threadIdx.x / 32;
+    for (int v = own; v < num_values(); v += kWarps) {
+      unsigned long long b = 0, t = 0;
+      for (int i = lane; i < blocks; i += 32) {
+        const unsigned long long c = block_totals(v)[i];
+        t += c;
+        if (i < block) b += c;
+      }
+      b = warp_sum(b);
+      t = warp_sum(t);
+      if (lane == 0) {
+        before[v] = b;
+        total[v] = t;
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      bool enough = true;
+      frontiers[0] = this->num_seeds();
+      for (int h = 1; h <= hops; ++h) {
+        begin_of[fresh_value(h)] = frontiers[h - 1];
+        frontiers[h] = frontiers[h - 1] + total[fresh_value(h)];
+        enough &= frontiers[h] <= args.frontier_capacity[h];
+        int64_t sum = 0;
+        for (int g = 0; g < h; ++g) {
+          begin_of[edge_value(hops, g, h)] = sum;
+          sum += total[edge_value(hops, g, h)];
+        }
+        edges[h - 1] = sum;
+        enough &= sum <= args.edge_capacity[h - 1];
+      }
+      fits = enough && this->status() == SampleStatus::kOk;
+      if (block == 0) {
+        SampleHeader& header = this->header();
+        for (int h = 0; h <= hops; ++h) header.frontiers[h] = frontiers[h];
+        for (int h = 0; h < hops; ++h) header.edges[h] = edges[h];
+        header.hops_done = hops;
+        if (!fits) this->fail(SampleStatus::kOverflow, 0);
+        this->publish();
+      }
+    }
+    __syncthreads();
+    if (!fits) return false;
+    unsigned long long* const cursor = cursors[own];
+    for (int v = lane; v < num_values(); v += 32)
+      cursor[v] = begin_of[v] + before[v] + warp_before(this->warp())[v];
+    __syncwarp();
+
+    const Share groups = share((this->num_seeds() + 31) / 32, this->warps(), this->warp());
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      const int64_t row = group * 32 + lane;
+      const bool valid = row < this->num_seeds();
+      if (valid) {
+        const N v = this->seeds()[row];
+        this->nodes()[row] = v;
+        this->local()[v] = static_cast<N>(row);
+      }
+      const uint32_t degree = valid ? this->row_degree()[row] : 0;
+      for (int j = 1; j <= hops; ++j) write_indptr(j, valid, row, degree, cursor[edge_value(hops, 0, j)]);
+    }
+    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
+    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+      uint32_t below = take_words(0, first, tiles.end), following = take_words(1, first, tiles.end);
+      for (int h = 1; h <= hops; ++h) {
+        const uint32_t set = following;
+        if (h < hops) following = take_words(h + 1, first, tiles.end);
+        const uint32_t fresh = set & ~below;
+        below = set;
+        const uint32_t filled = __ballot_sync(kFullMask, fresh);
+        for (int t = 0; t < kTilesPerLoad; ++t)
+          if (filled >> t * kTileWords & kTileMask) number_tile(h, first, t, fresh, cursor);
+      }
+    }
+    if (block == blocks - 1 && threadIdx.x < hops) {
+      const int j = threadIdx.x + 1;
+      this->indptr(j)[frontiers[j - 1]] = static_cast<P>(edges[j - 1]);
+    }
+    return true;
+  }
+
+  // A word of the set of each lane, which is zero from then on.
+  __device__ uint32_t take_words(int hop, int64_t first, int64_t end) const {
+    const int64_t index = first * kTileWords + lane;
+    if (index >= min(end * kTileWords, this->num_words())) return 0;
+    uint32_t* const set = this->reached(hop);
+    const uint32_t word = set[index];
+    if (word) set[index] = 0;
+    return word;
+  }
+
+  // indptr of block `j` for a lane's row; moves the warp's cursor on. `at`: shared memory.
+  __device__ void write_indptr(int j, bool valid, int64_t row, uint32_t degree,
+                               unsigned long long& at) const {
+    Sum sum;
+    const Sum offset = exclusive(valid ? static_cast<Sum>(this->count_of(degree, j)) : 0, sum);
+    if (valid) this->indptr(j)[row] = static_cast<P>(at + offset);
+    __syncwarp();
+    if (lane == 0) at += sum;
+    __syncwarp();
+  }
+
+  // The vertices of one tile that were found at hop `h`.
+  __device__ void number_tile(int h, int64_t first, int t, uint32_t fresh, unsigned long long* cursor) const {
+    const int hops = args.hops;
+    const auto begin = static_cast<int64_t>(cursor[fresh_value(h)]);
+    int64_t rank = begin;
+    uint32_t marks = 0;  // bit k: lane's vertex of word k is one of them
+#pragma unroll
+    for (int k = 0; k < kTileWords; ++k) {
+      const uint32_t bits = __shfl_sync(kFullMask, fresh, t * kTileWords + k);
+      if (bits >> lane & 1) {
+        const int64_t v = ((first + t) * kTileWords + k) * 32 + lane;
+        const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
+        this->nodes()[row] = static_cast<N>(v);
+        this->local()[v] = static_cast<N>(row);
+        marks |= 1u << k;
+      }
+      rank += __popc(bits);
+    }
+    if (h < hops) {
+      P list_begin[kTileWords];
+      uint32_t degree[kTileWords];
+      this->load_rows(first, t, fresh, list_begin, degree);
+      for (int j = h + 1; j <= hops; ++j) {
+        unsigned long long& at = cursor[edge_value(hops, h, j)];
+        unsigned long long sum_before = at;
+        Sum offset[kTileWords], sum[kTileWords];
+#pragma unroll
+        for (int k = 0; k < kTileWords; ++k) offset[k] = this->count_of(degree[k], j);
+        exclusive(offset, sum);
+        int64_t row_begin = begin;
+#pragma unroll
+        for (int k = 0; k < kTileWords; ++k) {
+          const uint32_t bits = __shfl_sync(kFullMask, fresh, t * kTileWords + k);
+          if (marks >> k & 1)
+            this->indptr(j)[row_begin + __popc(bits & ((1u << lane) - 1))] =
+                static_cast<P>(sum_before + offset[k]);
+          row_begin += __popc(bits);
+          sum_before += sum[k];
+        }
+        __syncwarp();
+        if (lane == 0) at = sum_before;
+      }
+    }
+    __syncwarp();
+    if (lane == 0) cursor[fresh_value(h)] = rank;
+    __syncwarp();
+  }
+
+  // Prefix sums over the lanes, see warp_exclusive; 64-bit sums are rare and go one by one.
+  __device__ static Sum exclusive(Sum x, Sum& total) {
+    if constexpr (sizeof(Sum) == 4) {
+      return warp_exclusive(x, total);
+    } else {
+      Sum sum = x;
+      for (uint32_t offset = 1; offset < 32; offset *= 2) {
+        const Sum below = __shfl_up_sync(kFullMask, sum, offset);
+        if (threadIdx.x % 32 >= offset) sum += below;
+      }
+      total = __shfl_sync(kFullMask, sum, 31);
+      return sum - x;
+    }
+  }
+  __device__ static void exclusive(Sum (&x)[kTileWords], Sum (&total)[kTileWords]) {
+    if constexpr (sizeof(Sum) == 4) {
+      warp_exclusive(x, total);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kTileWords; ++k) x[k] = exclusive(x[k], total[k]);
+    }
+  }
+
+  // The rows of 32 tasks, one a lane: `count` picks each, at most K, that lie K apart from `first` on. They
+  // go to element `into` of the vertex output, their edge ids to `ids_into` of the edge output, and the
+  // following.
+  template <int K>
+  __device__ void write(int64_t into, int64_t ids_into, uint32_t count, int64_t first) const {
+    constexpr int kEach = K < 5 ? K : 5;
+    N* const vertices = static_cast<N*>(this->batch().vertices);
+    const N* const from = this->picks() + first;
+    for (int round = 0; round < K; round += kEach) {
+      N u[kEach];
+      int64_t to[kEach];
+      bool used[kEach];
+#pragma unroll
+      for (int r = 0; r < kEach; ++r) {
+        const int e = (round + r) * 32 + lane, task = e / K,
+                  i = e % K;  // e >= 32 * K where 5 does not divide K
+        to[r] = __shfl_sync(kFullMask, into, task & 31) + i;
+        used[r] = static_cast<uint32_t>(i) < __shfl_sync(kFullMask, count, task & 31) && task < 32;
+        if (used[r]) u[r] = from[e];
+      }
+#pragma unroll
+      for (int r = 0; r < kEach; ++r)
+        if (used[r]) u[r] = this->local()[u[r]];
+#pragma unroll
+      for (int r = 0; r < kEach; ++r)
+        if (used[r]) vertices[to[r]] = u[r];
+    }
+    if (!args.edge_ids) return;
+    for (int e = lane; e < 32 * K; e += 32) {
+      const int task = e / K, i = e % K;
+      const int64_t at = __shfl_sync(kFullMask, ids_into, task) + i;
+      if (static_cast<uint32_t>(i) < __shfl_sync(kFullMask, count, task))
+        static_cast<P*>(this->batch().edges)[at] = this->positions()[first + e];
+    }
+  }
+
+  // The same for one task by a warp, of any size, its picks from `first` on.
+  __device__ void write_wide(int64_t into, int64_t ids_into, int64_t count, int64_t first) const {
+    for (int64_t i = lane; i < count; i += 32) {
+      static_cast<N*>(this->batch().vertices)[into + i] = this->local()[this->picks()[first + i]];
+      if (args.edge_ids) static_cast<P*>(this->batch().edges)[ids_into + i] = this->positions()[first + i];
+    }
+  }
+};
+
+}  // namespace loader

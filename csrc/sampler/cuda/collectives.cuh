@@ -1,0 +1,77 @@
+// Sums and prefix sums of warps, and shares of work.
+#pragma once
+
+#include "sampler/cuda/sampler.h"
+
+namespace loader {
+
+constexpr uint32_t kFullMask = 0xFFFFFFFFu;
+
+template <typename T>
+__device__ __forceinline__ T warp_sum(T x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullMask, x, offset);
+  return x;
+}
+
+// Exclusive prefix over the lanes; `total` receives the sum.
+__device__ __forceinline__ uint32_t warp_exclusive(uint32_t x, uint32_t& total) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t sum = x;
+  for (uint32_t offset = 1; offset < 32; offset *= 2) {
+    const uint32_t below = __shfl_up_sync(kFullMask, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  total = __shfl_sync(kFullMask, sum, 31);
+  return sum - x;
+}
+
+// The same for several values a lane at once; the scans overlap.
+template <int M>
+__device__ __forceinline__ void warp_exclusive(uint32_t (&x)[M], uint32_t (&total)[M]) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t sum[M];
+#pragma unroll
+  for (int j = 0; j < M; ++j) sum[j] = x[j];
+#pragma unroll
+  for (uint32_t offset = 1; offset < 32; offset *= 2) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      const uint32_t below = __shfl_up_sync(kFullMask, sum[j], offset);
+      if (lane >= offset) sum[j] += below;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < M; ++j) {
+    total[j] = __shfl_sync(kFullMask, sum[j], 31);
+    x[j] = sum[j] - x[j];
+  }
+}
+
+struct Share {
+  int64_t begin, end;
+};
+
+// Part `i` of `parts` contiguous, almost equal parts of [0, n).
+__device__ __forceinline__ Share share(int64_t n, int64_t parts, int64_t i) {
+  const int64_t each = n / parts, rest = n % parts;
+  const int64_t begin = each * i + min(i, rest);
+  return {begin, begin + each + (i < rest)};
+}
+
+// Barrier of `size` resident blocks, of which this is number `rank`. `state` is zero before the first use and
+// may be used again at once: its top bit flips with each barrier.
+__device__ __forceinline__ void group_barrier(unsigned long long* state, int rank, int size) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    constexpr unsigned kFlip = 0x80000000u;
+    auto* const word = reinterpret_cast<unsigned*>(state);
+    __threadfence();
+    const unsigned before = atomicAdd(word, rank == 0 ? kFlip - (size - 1) : 1u);
+    while (((before ^ *reinterpret_cast<volatile unsigned*>(word)) & kFlip) == 0) {
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+}  // namespace loader

@@ -1,0 +1,7 @@
+#include "sampler/cuda/launch.cuh"
+
+namespace loader {
+
+template cudaError_t launch_sample(const SampleArgs<int64_t, int32_t>&, Schedule, int, int*, cudaStream_t);
+
+}  // namespace loader

@@ -1,0 +1,155 @@
+// One mini-batch of a launch as its thread blocks see it: its arrays, and their place in the group of blocks.
+#pragma once
+
+#include "sampler/cuda/collectives.cuh"
+#include "sampler/cuda/sampler.h"
+
+namespace loader {
+
+constexpr int kTileWords = 8;  // words of a bitmap that a warp handles together
+constexpr int kTilesPerLoad = 32 / kTileWords;
+constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
+
+template <typename P, typename N>
+struct Space {
+  const SampleArgs<P, N>& args;
+  const int slot;   // which mini-batch of the launch
+  const int block;  // of the `blocks` that work on it
+  const int blocks;
+  const uint32_t lane = threadIdx.x % 32;
+
+  // All blocks of the grid for one mini-batch.
+  __device__ explicit Space(const SampleArgs<P, N>& a)
+      : args(a), slot(0), block(blockIdx.x), blocks(gridDim.x) {}
+  __device__ Space(const SampleArgs<P, N>& a, int slot, int block, int blocks)
+      : args(a), slot(slot), block(block), blocks(blocks) {}
+
+  // Warps in the order of prefix sums.
+  __device__ int64_t warp() const { return int64_t{block} * kWarps + threadIdx.x / 32; }
+  __device__ int64_t warps() const { return int64_t{blocks} * kWarps; }
+
+  __device__ const BatchArgs& batch() const { return args.batches[slot]; }
+  __device__ const N* seeds() const { return static_cast<const N*>(batch().seeds); }
+  __device__ int64_t num_seeds() const { return batch().num_seeds; }
+  __device__ N* nodes() const { return static_cast<N*>(batch().vertices); }
+  __device__ N* indices(int hop) const {
+    return static_cast<N*>(batch().vertices) + args.indices_at[hop - 1];
+  }
+  __device__ P* indptr(int hop) const { return static_cast<P*>(batch().edges) + args.indptr_at[hop - 1]; }
+  __device__ P* edge_ids(int hop) const { return static_cast<P*>(batch().edges) + args.edge_ids_at[hop - 1]; }
+
+  __device__ int64_t num_words() const { return (args.num_nodes + 31) / 32; }
+  __device__ int64_t num_tiles() const { return (num_words() + kTileWords - 1) / kTileWords; }
+  // The vertices within `hop` hops.
+  __device__ uint32_t* reached(int hop) const {
+    return args.bitmaps + slot * args.bitmaps_stride + hop * num_words();
+  }
+  __device__ N* local() const { return args.local + slot * args.local_stride; }
+  __device__ P* row_begin() const { return args.row_begin + slot * args.rows_capacity; }
+  __device__ uint32_t* row_degree() const { return args.row_degree + slot * args.rows_capacity; }
+  __device__ N* list() const { return args.list + slot * args.rows_capacity; }
+  __device__ N* picks() const { return args.picks + slot * args.picks_capacity; }
+  __device__ P* positions() const { return args.positions + slot * args.picks_capacity; }
+  __device__ SampleState& state() const { return args.state[slot]; }
+  __device__ SampleHeader& header() const { return state().header; }
+
+  __device__ uint32_t count_of(uint32_t degree, int hop) const {
+    return static_cast<uint32_t>(pick_count(degree, args.fanouts[hop - 1], args.replace));
+  }
+
+  // The first error of a mini-batch stays.
+  __device__ void fail(SampleStatus status, int64_t detail) const {
+    auto* const word = reinterpret_cast<unsigned long long*>(&state().error);
+    const unsigned long long mine = batch().sequence << 8 | static_cast<unsigned long long>(status);
+    unsigned long long before = *reinterpret_cast<volatile unsigned long long*>(word);
+    while (before >> 8 != batch().sequence) {
+      const unsigned long long seen = atomicCAS(word, before, mine);
+      if (seen == before) {
+        header().detail = detail;
+        return;
+      }
+      before = seen;
+    }
+  }
+
+  __device__ SampleStatus status() const {
+    const uint64_t error = *reinterpret_cast<volatile uint64_t*>(&state().error);
+    return error >> 8 == batch().sequence ? static_cast<SampleStatus>(error & 0xFF) : SampleStatus::kOk;
+  }
+
+  // Whether a seed is a vertex of the graph; the host is told of one that is not.
+  __device__ bool check_seed(N v) const {
+    if (v >= 0 && v < args.num_nodes) return true;
+    fail(SampleStatus::kSeedRange, v);
+    return false;
+  }
+
+  // Hands the sizes to the host, which waits for `sequence`. One thread.
+  __device__ void publish() const {
+    SampleHeader* const host = batch().host_header;
+    const SampleHeader& own = header();
+    for (int h = 0; h <= args.hops; ++h) host->frontiers[h] = own.frontiers[h];
+    for (int h = 0; h < args.hops; ++h) host->edges[h] = own.edges[h];
+    host->status = status();
+    host->detail = own.detail;
+    host->hops_done = own.hops_done;
+    host->tasks = own.tasks;
+    __threadfence_system();
+    *reinterpret_cast<volatile uint64_t*>(&host->sequence) = batch().sequence;
+  }
+
+  // After a failure: leaves the bitmaps as the next launch wants them.
+  __device__ void clean() const {
+    uint32_t* const words = reached(0);
+    for (int64_t i = int64_t{block} * kBlock + threadIdx.x; i < (args.hops + 1) * num_words();
+         i += int64_t{blocks} * kBlock)
+      words[i] = 0;
+  }
+
+  // Fills the outputs beyond the mini-batch, or all of them: vertex 0, empty rows, edges to local vertex 0.
+  // So a padded mini-batch can be used as it is: what is added reaches none of the seeds. All threads of the
+  // group.
+  __device__ void fill_rest(bool all) const {
+    const int64_t thread = int64_t{block} * kBlock + threadIdx.x, threads = int64_t{blocks} * kBlock;
+    const int hops = args.hops;
+    const auto frontier = [&](int h) { return all ? 0 : header().frontiers[h]; };
+    const auto edges = [&](int h) { return all ? 0 : header().edges[h]; };
+    for (int64_t i = frontier(hops) + thread; i < args.frontier_capacity[hops]; i += threads) nodes()[i] = 0;
+    for (int hop = 1; hop <= hops; ++hop) {
+      for (int64_t i = edges(hop - 1) + thread; i < args.edge_capacity[hop - 1]; i += threads) {
+        indices(hop)[i] = 0;
+        if (args.edge_ids) edge_ids(hop)[i] = 0;
+      }
+      const int64_t first = all ? 0 : frontier(hop - 1) + 1;
+      for (int64_t i = first + thread; i <= args.frontier_capacity[hop - 1]; i += threads)
+        indptr(hop)[i] = static_cast<P>(edges(hop - 1));
+    }
+    if (thread <= 2 * hops && batch().sizes)
+      batch().sizes[thread] = thread <= hops ? frontier(thread) : edges(thread - hops - 1);
+  }
+
+  // A word of each lane: those of the tiles from `first` on, zero beyond tile `end`.
+  __device__ uint32_t load_words(const uint32_t* bitmap, int64_t first, int64_t end) const {
+    const int64_t index = first * kTileWords + lane;
+    return index < min(end * kTileWords, num_words()) ? bitmap[index] : 0;
+  }
+
+  // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex
+  // of word j in entry j. All loads are under way before the first is used; nothing in the kernel writes the
+  // graph.
+  __device__ void load_rows(int64_t first, int t, uint32_t word, P (&begin)[kTileWords],
+                            uint32_t (&degree)[kTileWords]) const {
+    P end[kTileWords];
+#pragma unroll
+    for (int j = 0; j < kTileWords; ++j) {
+      const bool marked = __shfl_sync(kFullMask, word, t * kTileWords + j) >> lane & 1;
+      const P* const at = args.graph_indptr + ((first + t) * kTileWords + j) * 32 + lane;
+      begin[j] = marked ? __ldg(at) : 0;
+      end[j] = marked ? __ldg(at + 1) : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kTileWords; ++j) degree[j] = static_cast<uint32_t>(end[j] - begin[j]);
+  }
+};
+
+}  // namespace loader

@@ -1,0 +1,277 @@
+"""What the GPU sampler keeps for a graph: device memory, and what it learned of the sizes of mini-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+
+HEADERS = 64  # mini-batches that may be begun and not finished
+_HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
+_QUEUES = ("fused-static", "persistent")
+
+# Above so many edges a mini-batch, writing blocks in order at once is faster than ordering them afterwards
+# (benchmarks/results/sampler_gpu.json).
+_MANY_EDGES = 2_000_000
+
+SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
+
+
+class Plan:
+    """Where the outputs of a mini-batch lie: vertices, then edges, in one buffer if they have one type, else in two.
+
+    Args:
+        schedule: that will sample it.
+        frontiers, edges: capacities, in elements.
+        edge_ids: whether there is room for them.
+        vertex_dtype, edge_dtype: of the buffers.
+    """
+
+    def __init__(
+        self,
+        schedule: str,
+        frontiers: list[int],
+        edges: list[int],
+        edge_ids: bool,
+        vertex_dtype: torch.dtype,
+        edge_dtype: torch.dtype,
+    ) -> None:
+        self.schedule = schedule
+        self.frontiers, self.edges = frontiers, edges
+        self.vertex_room = [_aligned(n) for n in (frontiers[-1], *edges)]
+        self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
+        if edge_ids:
+            self.edge_room += [_aligned(n) for n in edges]
+        num_vertices, num_edges = sum(self.vertex_room), sum(self.edge_room)
+        if vertex_dtype == edge_dtype:
+            self.buffers = [(num_vertices + num_edges, vertex_dtype)]
+            self.edges_at = num_vertices * vertex_dtype.itemsize
+        else:
+            self.buffers = [(num_vertices, vertex_dtype), (num_edges, edge_dtype)]
+            self.edges_at = 0
+
+    def cut(self, buffers: list[Tensor], sizes: list[int]) -> list[Tensor]:
+        """The used part of each array: nodes, indices of each hop, indptr of each hop, edge ids of each hop."""
+        cuts = []
+        for size, room in zip(sizes, self.vertex_room + self.edge_room, strict=True):
+            cuts += [size, room - size]
+        if len(buffers) == 1:
+            return list(buffers[0].split_with_sizes(cuts)[::2])
+        split = 2 * len(self.vertex_room)
+        return [
+            *buffers[0].split_with_sizes(cuts[:split])[::2],
+            *buffers[1].split_with_sizes(cuts[split:])[::2],
+        ]
+
+
+def _aligned(n: int) -> int:
+    """`n` rounded up so that every array begins at a multiple of 128 bytes."""
+    return (n + 31) // 32 * 32
+
+
+class Workspace:
+    """What belongs to one graph on one device: sets, local ids, and the sizes of mini-batches so far.
+
+    Args:
+        graph: its arrays lie on `device` or in pinned host memory.
+        device: the GPU.
+        schedule: a key of `SCHEDULES`, or `"auto"`.
+        fanouts, replace, edge_ids, pad: of all mini-batches.
+        batches: mini-batches of one launch, each with arrays of its own.
+        warps: of a launch; a queue has room for what each leaves unused.
+
+    Attributes:
+        engine: the sampler of the extension, set to the last plan.
+
+    Raises:
+        ValueError: the graph lies elsewhere, or is too large for a queue's tasks.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: torch.device,
+        schedule: str,
+        fanouts: tuple[int, ...],
+        *,
+        replace: bool,
+        edge_ids: bool,
+        pad: bool,
+        batches: int,
+        warps: int,
+    ) -> None:
+        for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+            if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
+                raise ValueError(
+                    f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
+                    f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
+                )
+        if schedule in _QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
+            raise ValueError(
+                f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
+                f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
+            )
+        self.graph, self.device, self.schedule = graph, device, schedule
+        self._fanouts, self._replace, self._edge_ids, self._pad = fanouts, replace, edge_ids, pad
+        self._batches, self._warps = batches, warps
+        n = graph.num_nodes
+        words = (len(fanouts) + 1) * max((n + 31) // 32, 1)
+        self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
+        edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
+        self._tensors = [
+            torch.zeros(batches * words, dtype=torch.int32, device=device),
+            torch.empty(batches * max(n, 1), dtype=self._node_dtype, device=device),
+            torch.empty(batches * _core.cuda_workspace_totals, dtype=torch.int32, device=device),
+            torch.zeros(batches * _core.cuda_state_bytes, dtype=torch.uint8, device=device),
+            torch.zeros(HEADERS * _core.cuda_header_bytes, dtype=torch.uint8, pin_memory=True),
+        ]
+        bitmaps, local, totals, state, headers = (t.data_ptr() for t in self._tensors)
+        make_engine: Any = getattr(_core, f"CudaSampler_i{edge_bits}_i{node_bits}")
+        self.engine = make_engine(
+            graph.indptr.data_ptr(),
+            graph.indices.data_ptr(),
+            n,
+            bitmaps,
+            words,
+            local,
+            totals,
+            state,
+            headers,
+            HEADERS,
+        )
+        self._arrays: dict[str, Tensor] = {}
+        self._sizes: tuple[int, ...] = ()
+        self._stream = torch.cuda.current_stream(device)
+        self._largest: tuple[list[int], list[int]] = ([], [])
+        self._most_tasks = 0
+        self._plans: dict[int, Plan] = {}
+        self._planned: Plan | None = None
+        self._graph_edge_ids: Tensor | None = None
+
+    def plan(self, num_seeds: int) -> Plan:
+        """The plan for mini-batches of up to `num_seeds`, with the engine set to it."""
+        plan = self._plans.get(num_seeds)
+        if plan is None:
+            frontiers, edges = self._capacities(num_seeds)
+            plan = self._plans[num_seeds] = Plan(
+                self._choose(edges), frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype
+            )
+        if plan is not self._planned:
+            hops = len(self._fanouts)
+            vertex_at = [sum(plan.vertex_room[:i]) for i in range(len(plan.vertex_room))]
+            edge_at = [sum(plan.edge_room[:i]) for i in range(len(plan.edge_room))]
+            sizes = self.engine.plan(
+                self._fanouts,
+                self._replace,
+                self._pad,
+                plan.frontiers,
+                plan.edges,
+                vertex_at[1:],
+                edge_at[:hops],
+                edge_at[hops:],
+                num_seeds,
+                self._tasks(plan, num_seeds),
+                SCHEDULES[plan.schedule],
+            )
+            self._make_room(sizes)
+            self._planned = plan
+        return plan
+
+    def _make_room(self, sizes: tuple[int, ...]) -> None:
+        """Arrays at least as large as the plan wants them. Those it had may still be in use by a kernel."""
+        if not self._sizes or any(new > old for new, old in zip(sizes, self._sizes, strict=True)):
+            for used in self._arrays.values():
+                used.record_stream(self._stream)
+            self._sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
+            rows, tasks, picks_at, picks = (self._batches * n for n in self._sizes)
+
+            def array(length: int, dtype: torch.dtype, *, zero: bool = False) -> Tensor:
+                return (torch.zeros if zero else torch.empty)(length, dtype=dtype, device=self.device)
+
+            self._arrays = {
+                "row_begin": array(rows, self._edge_dtype),
+                "row_degree": array(rows, torch.int32),
+                "list": array(rows if self.schedule in ("auto", "cooperative") else 0, self._node_dtype),
+                "tasks": array(tasks, torch.int64, zero=True),
+                "picks_at": array(picks_at, torch.int32),
+                "picks": array(picks, self._node_dtype),
+                "positions": array(picks if self._edge_ids else 0, self._edge_dtype),
+            }
+        rows, tasks, _, picks = self._sizes
+        a = {name: held.data_ptr() for name, held in self._arrays.items()}
+        self.engine.use(
+            a["row_begin"],
+            a["row_degree"],
+            a["list"],
+            rows,
+            a["tasks"],
+            tasks,
+            a["picks_at"],
+            a["picks"],
+            a["positions"],
+            picks,
+        )
+
+    def _choose(self, edges: list[int]) -> str:
+        """The schedule of a mini-batch with room for so many edges at each hop."""
+        if self.schedule != "auto":
+            return self.schedule
+        expected = sum(self._largest[1]) if self._largest[1] else sum(edges)
+        return "hopwise" if expected > _MANY_EDGES and self._batches == 1 else "cooperative"
+
+    def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
+        """Room for the frontiers and the edges of each hop, in elements."""
+        n, e = self.graph.num_nodes, self.graph.num_edges
+        largest_frontiers, largest_edges = ([], []) if self._pad else self._largest
+        frontiers, edges = [num_seeds], []
+        for h, k in enumerate(self._fanouts):
+            # A first guess for "all neighbours" is twice the mean degree; a wrong one is mended by a repetition.
+            most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
+            if k != -1 and not self._replace:
+                most_edges = min(most_edges, e)
+            if h < len(largest_edges):
+                learned = int(_HEADROOM * largest_edges[h]) + 1024
+                most_edges = learned if k == -1 else min(most_edges, learned)
+            edges.append(most_edges)
+            most_nodes = min(n, frontiers[-1] + most_edges)
+            if h + 1 < len(largest_frontiers):
+                most_nodes = min(most_nodes, int(_HEADROOM * largest_frontiers[h + 1]) + 1024)
+            frontiers.append(max(frontiers[-1], most_nodes))  # one array holds them all: it must not shrink
+        return frontiers, edges
+
+    def _tasks(self, plan: Plan, num_seeds: int) -> int:
+        """Slots of a queue: a task for each vertex and hop, the seeds' own made twice at most, and parts of hubs."""
+        if self.schedule not in _QUEUES:
+            return 0
+        tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)
+        tasks += sum(n // 8192 + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
+        if self.schedule == "fused-static":  # warps leave the ends of their chunks unused
+            tasks += tasks // 2 + 512 * self._warps
+        return max(tasks, int(_HEADROOM * self._most_tasks) + 1024)
+
+    def learn(self, frontiers: list[int], edges: list[int], tasks: int, *, did_fit: bool) -> None:
+        """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
+        if not self._largest[0] or not did_fit:
+            self._plans.clear()
+            self._planned = None
+        self._most_tasks = max(self._most_tasks, tasks)
+        for known, new in zip(self._largest, (frontiers, edges), strict=True):
+            known += [0] * (len(new) - len(known))
+            known[: len(new)] = map(max, known, new)
+
+    def edge_ids(self) -> Tensor:
+        """The graph's edge ids on the device."""
+        if self._graph_edge_ids is None:
+            assert self.graph.edge_ids is not None
+            self._graph_edge_ids = self.graph.edge_ids.to(self.device)
+        return self._graph_edge_ids
+
+    def wait_for_last_use(self, stream: torch.cuda.Stream) -> None:
+        """The workspace is one: a mini-batch on another stream waits for what the last one's stream holds."""
+        if stream != self._stream:
+            stream.wait_stream(self._stream)
+            self._stream = stream

@@ -13,7 +13,8 @@ Batch 2048, 4096, 8192 and 10240, fanout 10, 15 and 20, two and three hops. For 
 The hop-by-hop schedule, a launch for each phase of each hop, is the baseline: it shares all code of the picks with the
 others, and is itself faster than DGL's. "fused-static" is the paper's ablation (fusion without balancing), "persistent"
 its sampler. Besides: what a sampled edge costs at 10240 seeds beside 2048, what hubs cost (degree 10^6, a tenth of all
-vertices sampled), and the rate of random reads beside that of a plain gather in the same run.
+vertices sampled), the rate of random reads beside that of a plain gather in the same run, and what a mini-batch of
+one size costs as the graph grows, whose sets of vertices are bitmaps.
 """
 
 from __future__ import annotations
@@ -124,6 +125,15 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
     }
 
 
+def regular_graph(n: int, degree: int) -> Graph:
+    """`degree` random in-neighbours each."""
+    g = torch.Generator("cuda").manual_seed(2)
+    indices = torch.empty(n * degree, dtype=torch.int32, device="cuda")
+    for part in indices.split(1 << 28):
+        part.random_(0, n, generator=g)
+    return Graph(torch.arange(n + 1, device="cuda") * degree, indices, validate=False)
+
+
 def random_reads(graph: Graph, count: int = 8_000_000) -> float:
     """G reads a second of single entries of `indices` at random places, by torch."""
     at = torch.randint(graph.num_edges, (count,), device="cuda")
@@ -214,6 +224,21 @@ def main() -> None:
     print("hubs beside regular:", {k: round(v, 3) for k, v in hubs.items() if k.startswith("ratio")})
     print("edges:", hubs["hubs"]["edges"], hubs["regular"]["edges"])
 
+    # The sets of vertices are bitmaps, of which every bit is looked at: what that costs as graphs grow.
+    growth = []
+    for n in (2_500_000, 25_000_000, 111_000_000, *(() if arguments.quick else (400_000_000,))):
+        graph = regular_graph(n, 12)
+        g = torch.Generator("cuda").manual_seed(7)
+        order = torch.randint(n, (1 << 21,), device="cuda", generator=g, dtype=torch.int32).unique()
+        order = order[torch.randperm(order.numel(), device="cuda", generator=g)]
+        for fanouts, size in (([10, 10], 1024), ([10, 10, 10], 2048)):
+            row = {"vertices": n, **measure(graph, order, fanouts, size, arguments.rounds)}
+            growth.append(row)
+            times = {name: round(row[name]["device_ms"], 3) for name in SCHEDULES}
+            print(f"{n:11,} vertices {fanouts} x {size}: {row['edges']} edges, ms on the GPU {times}", flush=True)
+        del graph, order
+        torch.cuda.empty_cache()
+
     write_json(
         arguments.json,
         {
@@ -222,6 +247,7 @@ def main() -> None:
             "random_reads_per_ns": rates,
             "edge_cost_10240_over_2048": small_large,
             "hubs": hubs,
+            "growth": growth,
         },
     )
     arguments.images.mkdir(parents=True, exist_ok=True)

@@ -167,7 +167,9 @@ class CudaSampler(Sampler):
         """See `Sampler.start`. At most 64 mini-batches may be begun and not finished.
 
         The mini-batch is launched on the stream that is current now or, with `batches_per_launch`, when its launch
-        is complete; its tensors belong to that stream. Finishing does not make another stream wait.
+        is complete; its tensors belong to that stream. Another stream that they are used on has to wait for what
+        that stream held when `start` returned; for a launch that came later, the stream that is current when the
+        mini-batch is finished waits by itself.
         """
         check_position(epoch, batch)
         key = _core.batch_key(self.seed, epoch, batch)
@@ -203,7 +205,7 @@ class CudaSampler(Sampler):
             self._launch()
         return begun.finish
 
-    def _launch(self) -> None:
+    def _launch(self, again: bool = False) -> None:
         """Launches what waits, on the current stream. The lock is held."""
         waiting = self._waiting
         if not waiting:
@@ -231,6 +233,11 @@ class CudaSampler(Sampler):
             )
         self.launches = engine.launch(SCHEDULES[plan.schedule], self._blocks, stream.cuda_stream)
         self.launched = plan.schedule
+        if again or self.batches_per_launch > 1:
+            late = torch.cuda.Event()
+            late.record(stream)
+            for b in waiting:
+                b.late = late
         if self.pad_to_capacity:
             self._unchecked += waiting
 
@@ -268,7 +275,20 @@ def _raise_for_seeds(status: int, detail: int, begun: _Begun) -> None:
 class _Begun:
     """A mini-batch between the two halves of `start`. Keeps the seeds while the kernel may read them."""
 
-    __slots__ = ("buffers", "epoch", "index", "key", "plan", "sampler", "seeds", "sequence", "sizes", "space", "stream")
+    __slots__ = (
+        "buffers",
+        "epoch",
+        "index",
+        "key",
+        "late",
+        "plan",
+        "sampler",
+        "seeds",
+        "sequence",
+        "sizes",
+        "space",
+        "stream",
+    )
 
     def __init__(self, sampler: CudaSampler, space: Workspace, seeds: Tensor, key: int, epoch: int, index: int) -> None:
         self.sampler, self.space, self.seeds, self.key = sampler, space, seeds, key
@@ -278,6 +298,7 @@ class _Begun:
         self.sizes: Tensor | None = None
         self.sequence = 0
         self.stream: torch.cuda.Stream | None = None
+        self.late: torch.cuda.Event | None = None  # after a launch that came later than `start`
 
     def finish(self) -> MiniBatch:
         if self.plan is None:
@@ -312,21 +333,25 @@ class _Begun:
         waiting, sampler._waiting = sampler._waiting, [self]
         try:
             with torch.cuda.device(sampler._device), torch.cuda.stream(self.stream):
-                sampler._launch()
+                sampler._launch(again=True)
         finally:
             sampler._waiting = waiting
 
     def _build(self, frontiers: list[int], edges: list[int]) -> MiniBatch:
         sampler, plan, graph = self.sampler, self.plan, self.space.graph
         assert plan is not None
+        if self.late is not None:
+            torch.cuda.current_stream(sampler._device).wait_event(self.late)
         sizes = [frontiers[-1], *edges, *[n + 1 for n in frontiers[:-1]]]
         arrays = plan.cut(self.buffers, sizes + edges if sampler.edge_ids else sizes)
         hops = len(edges)
         nodes, indices, indptr = arrays[0], arrays[1 : 1 + hops], arrays[1 + hops : 1 + 2 * hops]
         edge_ids: Sequence[Tensor | None] = arrays[1 + 2 * hops :] if sampler.edge_ids else [None] * hops
         if sampler.edge_ids and graph.edge_ids is not None:
-            with torch.cuda.stream(self.stream):
-                edge_ids = [self.space.edge_ids()[ids] for ids in arrays[1 + 2 * hops :]]
+            stream = torch.cuda.current_stream(sampler._device)
+            for buffer in self.buffers:
+                buffer.record_stream(stream)
+            edge_ids = [self.space.edge_ids()[ids] for ids in arrays[1 + 2 * hops :]]
         blocks = tuple(
             [Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], edge_ids[h]) for h in range(hops - 1, -1, -1)]
         )

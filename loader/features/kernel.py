@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.features.rows import Rows, check_nodes
+from loader.features.rows import Rows, check_nodes, check_range
 
 
 class KernelStore:
@@ -64,6 +64,8 @@ class KernelStore:
             if nodes.device.type != "cpu":
                 raise ValueError(f"nodes lies on {nodes.device}; it must lie on the CPU or on {self._device}")
             nodes = nodes.to(self._device, non_blocking=True)
+        if self.dim == 0:
+            check_range(nodes, self.num_nodes)  # there is nothing to launch
         if torch.cuda.current_device() != self._device.index:
             with torch.cuda.device(self._device):
                 return self._launch(gatherer, nodes.contiguous())
@@ -114,6 +116,9 @@ class KernelStore:
         """Makes the gatherer of the rows at the address `table`.
 
         Args:
+            placement: "device", "host" or "cached", see `_core.CudaGatherer`.
+            cache, slots, hits: of a cached table: its rows in GPU memory, `[num_nodes]` int32 where each row is in
+                `cache` (or -1), and an int64 that counts the rows found there.
             held: tensors that must live as long as the gatherer.
             release: frees what is not a tensor, once the GPU is done.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import torch
 from torch import Tensor
@@ -10,8 +11,9 @@ from torch import Tensor
 from loader import _core
 
 _LINE = 128  # bytes of a request of the GPU to the host
-_lock = threading.Lock()
-_shared: dict[tuple[int, int], tuple[_core.HostRegistration, int]] = {}  # registrations and how often they are held
+_lock = threading.RLock()  # a finalizer may run inside
+# What is locked, by first byte and length, and how often it is held.
+_locked: dict[tuple[int, int], tuple[_core.HostRegistration, int]] = {}
 
 
 def host_memory(nbytes: int) -> Tensor:
@@ -20,12 +22,12 @@ def host_memory(nbytes: int) -> Tensor:
 
 
 class PinnedTensor:
-    """A CPU tensor whose memory is locked for the GPU, until `release`.
+    """A CPU tensor whose memory is locked for the GPU, until `release` or the end of this object.
 
     The tensor's own memory is locked in place. Where that cannot be, because it is a memory-mapped file that the
     system does not lock or because another tensor on the same page is locked already, the rows are copied once to
-    memory of our own; `in_place` says which it was. Locking rounds nothing up, as an allocator of pinned memory
-    that keeps powers of two does. Tensors that torch pinned are used as they are.
+    memory of our own; `tensor` is the copy then. Locking rounds nothing up, as an allocator of pinned memory that
+    keeps powers of two does. Tensors that torch pinned are used as they are. Several may lock the same memory.
 
     Args:
         tensor: contiguous, on the CPU.
@@ -34,37 +36,29 @@ class PinnedTensor:
 
     Attributes:
         tensor: the locked tensor.
-        in_place: whether it is the one that was given.
-        address: where the current GPU sees it.
+        address: where the current GPU sees it; 0 for an empty one.
 
     Raises:
         RuntimeError: the system does not lock that much memory.
     """
 
     def __init__(self, tensor: Tensor, *, copy: bool = False) -> None:
-        self._key: tuple[int, int] | None = None
-        self.in_place = not copy
+        self.tensor = tensor
         self.address = 0
+        self._finalizer: weakref.finalize | None = None
         if tensor.numel() == 0:
-            self.tensor = tensor
             return
-        if not copy and not tensor.is_pinned():
+        if copy or not self._hold_in_place():
+            nbytes = tensor.numel() * tensor.element_size()
+            self.tensor = host_memory(nbytes).view(tensor.dtype).view(tensor.shape).copy_(tensor)
             try:
-                self._hold(tensor)
-            except RuntimeError:
-                self.in_place = False
-        if not self.in_place:
-            own = host_memory(tensor.numel() * tensor.element_size()).view(tensor.dtype).view(tensor.shape)
-            tensor = own.copy_(tensor)
-            try:
-                self._hold(tensor)
+                self._hold()
             except RuntimeError as error:
                 raise RuntimeError(
-                    f"{error}; {tensor.numel() * tensor.element_size() / 2**30:.2f} GiB had to be locked (the limit is "
-                    "that of `ulimit -l`); features=staged keeps the rows in pageable memory"
+                    f"{error}; {nbytes / 2**30:.2f} GiB had to be locked (`ulimit -l` may limit it); features=staged "
+                    "keeps the rows in pageable memory"
                 ) from error
-        self.tensor = tensor
-        self.address = _core.cuda_device_address(tensor.data_ptr())
+        self.address = _core.cuda_device_address(self.tensor.data_ptr())
 
     @property
     def whole_lines(self) -> bool:
@@ -72,20 +66,36 @@ class PinnedTensor:
         return self.address % _LINE == 0
 
     def release(self) -> None:
-        """Unlocks the memory, unless another holds it too. The GPU must be done with it."""
-        if self._key is None:
-            return
-        with _lock:
-            registration, holders = _shared.pop(self._key)
-            if holders > 1:
-                _shared[self._key] = (registration, holders - 1)
-            else:
-                registration.release()
-        self._key = None
+        """Waits for the GPU and unlocks the memory, unless another holds it too."""
+        if self._finalizer is not None:
+            self._finalizer()
 
-    def _hold(self, tensor: Tensor) -> None:
-        key = (tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    def _hold_in_place(self) -> bool:
+        try:
+            self._hold()
+        except RuntimeError:
+            return False
+        return True
+
+    def _hold(self) -> None:
+        begin = self.tensor.data_ptr()
+        key = (begin, self.tensor.numel() * self.tensor.element_size())
         with _lock:
-            registration, holders = _shared.get(key) or (_core.HostRegistration(*key), 0)
-            _shared[key] = (registration, holders + 1)
-        self._key = key
+            for known in _locked:
+                if known[0] <= begin and begin + key[1] <= known[0] + known[1]:
+                    key = known
+            if key not in _locked and self.tensor.is_pinned():
+                return  # by torch, which keeps it so as long as the tensor lives
+            registration, holders = _locked.get(key) or (_core.HostRegistration(*key), 0)
+            _locked[key] = (registration, holders + 1)
+        self._finalizer = weakref.finalize(self, _release, key, torch.cuda.current_device())
+
+
+def _release(key: tuple[int, int], device: int) -> None:
+    torch.cuda.synchronize(device)  # a copy or a kernel may still read it
+    with _lock:
+        registration, holders = _locked.pop(key)
+        if holders > 1:
+            _locked[key] = (registration, holders - 1)
+        else:
+            registration.release()

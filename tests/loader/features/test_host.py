@@ -159,11 +159,11 @@ def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -
 
 def test_types_that_do_not_convert() -> None:
     labels = torch.arange(4)
-    with pytest.raises(TypeError, match="dtype is torch.float16 for rows of torch.int64"):
+    with pytest.raises(TypeError, match=r"dtype is torch.float16 for rows of torch.int64"):
         HostFeatures(labels, dtype="float16")
-    with pytest.raises(TypeError, match="storage_dtype is torch.int32 for rows of torch.float32"):
+    with pytest.raises(TypeError, match=r"storage_dtype is torch.int32 for rows of torch.float32"):
         HostFeatures(torch.zeros(4), storage_dtype=torch.int32)
-    with pytest.raises(TypeError, match="'half_float'; it must be a torch.dtype or its name"):
+    with pytest.raises(TypeError, match=r"'half_float'; it must be a torch.dtype or its name"):
         HostFeatures(torch.zeros(4), dtype="half_float")
     assert HostFeatures(torch.zeros(4), dtype="float16").dtype == torch.float16
 

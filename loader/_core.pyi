@@ -137,6 +137,43 @@ class Gatherer:
     def gather(self, table: Tensor, nodes: Tensor, out: Tensor) -> None:
         """`out[i] = table[nodes[i]]`."""
 
+class CudaGatherer:
+    """Addresses of device memory and pinned host memory: the caller checked and owns what lies there."""
+
+    def __init__(
+        self,
+        placement: str,
+        table: int,
+        num_rows: int,
+        elements_a_row: int,
+        element_size: int,
+        from_dtype: str,
+        to_dtype: str,
+        raised: int,
+        bad_id: int,
+        cache: int = 0,
+        slots: int = 0,
+        hits: int = 0,
+    ) -> None:
+        """`placement` is "device", "host" (pinned) or "cached"; a bad id is reported at `raised` and `bad_id`."""
+
+    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, blocks: int, stream_address: int, /) -> None:
+        """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
+
+    def raise_bad_id(self, stream_address: int, /) -> None:
+        """Raises ValueError if a gather that is done met an id out of range; once."""
+
+class HostRegistration:
+    """Locks pages of the host for the GPU while it lives."""
+
+    def __init__(self, address: int, nbytes: int) -> None: ...
+    def release(self) -> None: ...
+
+def cuda_device_address(host_address: int) -> int:
+    """Where the current GPU sees pinned host memory."""
+
+cuda_bad_id_bytes: int
+
 class PooledBuffer:
     """Writable bytes that return to their pool with the last reference."""
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.features.rows import Rows, check_nodes
 from loader.threads import available_cpus
 
 # Smaller outputs come from torch's allocator, which reuses blocks of that size by itself.
@@ -22,39 +23,52 @@ class HostFeatures:
     are kept.
 
     Args:
-        tensor: `[num_nodes, dim]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied.
+        tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
+            unless `storage_dtype` differs.
         num_threads: threads of one gather, by default as many as there are processors.
+        dtype: type of the rows that `gather` returns, by default the one they are kept in. Another one is converted
+            to after the gather.
+        storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
 
     Raises:
-        TypeError: `tensor` is not a tensor.
-        ValueError: `tensor` has not 2 dimensions, is not contiguous or not on the CPU; `num_threads` < 1.
+        TypeError: `tensor` is not a tensor, or a type cannot be converted.
+        ValueError: `tensor` has no dimension, is not contiguous or not on the CPU; `num_threads` < 1.
     """
 
-    def __init__(self, tensor: Tensor, num_threads: int | None = None) -> None:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
-        if tensor.dim() != 2:
-            raise ValueError(f"features has shape {list(tensor.shape)}; it must be [num_nodes, dim]")
-        if tensor.device.type != "cpu":
-            raise ValueError(f"features lies on {tensor.device}; HostFeatures needs it on the CPU: .cpu()")
-        if not tensor.is_contiguous():
-            raise ValueError(f"features has strides {tensor.stride()}; it must be contiguous: .contiguous()")
-        self.tensor = tensor
+    def __init__(
+        self,
+        tensor: Tensor,
+        num_threads: int | None = None,
+        *,
+        dtype: torch.dtype | str | None = None,
+        storage_dtype: torch.dtype | str | None = None,
+    ) -> None:
+        self._rows = Rows(tensor, storage_dtype, dtype)
+        self.tensor = self._rows.stored(tensor)
         self.num_threads = available_cpus() if num_threads is None else int(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
     @property
     def num_nodes(self) -> int:
-        return self.tensor.shape[0]
+        return self._rows.num_nodes
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._rows.shape
 
     @property
     def dim(self) -> int:
-        return self.tensor.shape[1]
+        return self._rows.dim
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.tensor.dtype
+        return self._rows.dtype
+
+    @property
+    def storage_dtype(self) -> torch.dtype:
+        """Element type in which the rows are kept."""
+        return self._rows.storage_dtype
 
     @property
     def device(self) -> torch.device:
@@ -75,11 +89,13 @@ class HostFeatures:
         gatherer = self._gatherer
         if gatherer is None:
             raise RuntimeError("this HostFeatures was closed; make a new one")
-        if nodes.dim() != 1:
-            raise ValueError(f"nodes has shape {list(nodes.shape)}; it must have 1 dimension")
+        check_nodes(nodes)
         out = self._output(nodes.numel())
         gatherer.gather(self.tensor, nodes.contiguous(), out)
-        return out
+        return out.to(self.dtype)
+
+    def check(self) -> None:
+        """Nothing to wait for: `gather` raises by itself."""
 
     def close(self) -> None:
         """Frees the threads and the idle outputs."""
@@ -87,13 +103,11 @@ class HostFeatures:
         self._pool.clear()
 
     def _output(self, num_rows: int) -> Tensor:
-        nbytes = num_rows * self.dim * self.tensor.element_size()
+        rows = self._rows
+        shape, nbytes = (num_rows, *rows.shape), num_rows * rows.nbytes
         if nbytes < _POOLED_BYTES:
-            return torch.empty(num_rows, self.dim, dtype=self.dtype)
-        return torch.frombuffer(self._pool.take(nbytes), dtype=self.dtype).view(num_rows, self.dim)
+            return torch.empty(shape, dtype=rows.storage_dtype)
+        return torch.frombuffer(self._pool.take(nbytes), dtype=rows.storage_dtype).view(shape)
 
     def __repr__(self) -> str:
-        return (
-            f"HostFeatures(num_nodes={self.num_nodes}, dim={self.dim}, dtype={self.dtype}, "
-            f"num_threads={self.num_threads})"
-        )
+        return f"HostFeatures({self._rows.describe()}, num_threads={self.num_threads})"

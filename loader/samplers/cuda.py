@@ -10,26 +10,16 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import cuda_device, require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
 from loader.samplers.cuda_workspace import HEADERS, SCHEDULES, Plan, Workspace
 
-__all__ = ["SCHEDULES", "CudaSampler", "PaddedMiniBatch", "require_cuda"]
+__all__ = ["SCHEDULES", "CudaSampler", "PaddedMiniBatch"]
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 _WARPS_PER_BLOCK = 16
-
-
-def require_cuda(wanted_by: str) -> None:
-    """Raises RuntimeError, with the way out, unless build and machine both have CUDA."""
-    if not _core.with_cuda:
-        raise RuntimeError(
-            f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
-            "pip install -e . -C cmake.define.LOADER_CUDA=ON"
-        )
-    if not torch.cuda.is_available():
-        raise RuntimeError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
 
 
 @dataclass(frozen=True)
@@ -138,9 +128,7 @@ class CudaSampler(Sampler):
         self.blocks_per_sm = float(blocks_per_sm)
         self.batches_per_launch = int(batches_per_launch)
         self.pad_to_capacity = bool(pad_to_capacity)
-        index = torch.cuda.current_device()
-        device = torch.device("cuda", index) if device is None else torch.device(device)
-        self._device = torch.device("cuda", index if device.index is None else device.index)
+        self._device = cuda_device(device)
         multiprocessors = torch.cuda.get_device_properties(self._device).multi_processor_count
         self._blocks = max(1, round(blocks_per_sm * multiprocessors)) if blocks_per_sm else 0
         self._most_warps = (self._blocks or multiprocessors) * _WARPS_PER_BLOCK

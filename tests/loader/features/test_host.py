@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from loader.features import FeatureStore, HostFeatures
+from loader.features.rows import CONVERTIBLE
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
@@ -65,7 +66,7 @@ def test_a_wide_id_out_of_range_is_not_truncated() -> None:
     ("tensor", "num_threads", "error", "message"),
     [
         ([[1.0]], 1, TypeError, "features is a list"),
-        (torch.zeros(3), 1, ValueError, r"\[num_nodes, dim\]"),
+        (torch.tensor(3.0), 1, ValueError, r"\[num_nodes, \.\.\.\]"),
         (torch.zeros(3, 4).t(), 1, ValueError, "contiguous"),
         (torch.zeros(3, 4, device="meta"), 1, ValueError, "lies on meta"),
         (torch.zeros(3, 4), 0, ValueError, "num_threads is 0"),
@@ -133,6 +134,38 @@ def test_memory_is_used_again_but_never_while_it_is_held() -> None:
     del view
     places = {store.gather(nodes).data_ptr() for _ in range(20)}
     assert len(places) == 1  # each was dropped before the next was asked for
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (2, 0)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+def test_rows_have_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    table = torch.randint(0, 9, (30, *shape)).to(dtype)
+    store = HostFeatures(table, 2)
+    nodes = torch.tensor([29, 0, 29, 7])
+    assert (store.num_nodes, store.row_shape, store.dim) == (30, shape, table[0].numel())
+    assert torch.equal(store.gather(nodes), table[nodes])
+    assert store.gather(nodes[:0]).shape == (0, *shape)
+
+
+@pytest.mark.parametrize("kept", CONVERTIBLE)
+@pytest.mark.parametrize("returned", CONVERTIBLE)
+def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -> None:
+    table = torch.randn(50, 7) * torch.tensor([1e-8, 1e-6, 1, 3, 1e5, 1e30, 1e-40])
+    store = HostFeatures(table, 2, storage_dtype=kept, dtype=returned)
+    assert (store.storage_dtype, store.dtype) == (kept, returned)
+    nodes = torch.randint(50, (80,))
+    assert torch.equal(store.gather(nodes), table.to(kept)[nodes].to(returned))
+
+
+def test_types_that_do_not_convert() -> None:
+    labels = torch.arange(4)
+    with pytest.raises(TypeError, match=r"dtype is torch.float16 for rows of torch.int64"):
+        HostFeatures(labels, dtype="float16")
+    with pytest.raises(TypeError, match=r"storage_dtype is torch.int32 for rows of torch.float32"):
+        HostFeatures(torch.zeros(4), storage_dtype=torch.int32)
+    with pytest.raises(TypeError, match=r"'half_float'; it must be a torch.dtype or its name"):
+        HostFeatures(torch.zeros(4), dtype="half_float")
+    assert HostFeatures(torch.zeros(4), dtype="float16").dtype == torch.float16
 
 
 def test_outputs_outlive_the_store() -> None:

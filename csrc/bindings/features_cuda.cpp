@@ -1,0 +1,160 @@
+// Exports the gather on the GPU, and the pinning of host memory that Python owns.
+#include <cuda_runtime_api.h>
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "bindings/views.h"
+#include "features/cuda/gather.h"
+
+namespace loader {
+namespace {
+
+void check(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // forgotten, or torch would raise it at its next call
+  throw std::runtime_error(what + " failed: " + cudaGetErrorString(error));
+}
+
+ElementType element_type(const std::string& dtype) {
+  if (dtype == "torch.float32") return ElementType::kFloat32;
+  if (dtype == "torch.float16") return ElementType::kFloat16;
+  if (dtype == "torch.bfloat16") return ElementType::kBFloat16;
+  throw py::type_error("rows of " + dtype +
+                       " cannot be converted; torch.float32, torch.float16 and torch.bfloat16 can");
+}
+
+Placement placement_of(const std::string& name) {
+  if (name == "device") return Placement::kDevice;
+  if (name == "host") return Placement::kHost;
+  if (name == "cached") return Placement::kCached;
+  throw py::value_error("placement is '" + name + "'; it must be device, host or cached");
+}
+
+// One table's rows on one GPU: raw addresses of memory that Python owns.
+class CudaGatherer {
+ public:
+  CudaGatherer(const std::string& placement, uintptr_t table, int64_t num_rows, int64_t elements_a_row,
+               int64_t element_size, const std::string& from, const std::string& to, uintptr_t raised,
+               uintptr_t bad_id, uintptr_t cache, uintptr_t slots, uintptr_t hits)
+      : placement_(placement_of(placement)) {
+    if (placement_ == Placement::kCached && (!slots || !hits))
+      throw py::value_error("a cached table needs slots and hits");
+    if (!raised || !bad_id) throw py::value_error("raised and bad_id must be given");
+    format_.convert = from != to;
+    format_.in_bytes = format_.out_bytes = elements_a_row * element_size;
+    if (format_.convert) {
+      format_.from = element_type(from);
+      format_.to = element_type(to);
+      format_.out_bytes = elements_a_row * (format_.to == ElementType::kFloat32 ? 4 : 2);
+    }
+    args_.table = reinterpret_cast<const uint8_t*>(table);
+    args_.num_rows = num_rows;
+    args_.cache = reinterpret_cast<const uint8_t*>(cache);
+    args_.slots = reinterpret_cast<const int32_t*>(slots);
+    args_.hits = reinterpret_cast<unsigned long long*>(hits);
+    args_.raised = reinterpret_cast<unsigned int*>(raised);
+    args_.bad_id = reinterpret_cast<BadId*>(bad_id);
+  }
+
+  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, int blocks,
+              uintptr_t stream_address) {
+    const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
+    raise_bad_id(stream_address);
+    GatherArgs args = args_;
+    args.nodes = reinterpret_cast<const void*>(nodes);
+    args.wide_ids = wide_ids;
+    args.n = n;
+    args.out = reinterpret_cast<uint8_t*>(out);
+    cudaError_t error;
+    {
+      py::gil_scoped_release release;
+      error = launch_gather(args, format_, placement_, blocks, stream);
+    }
+    check(error, "gathering on the GPU");
+  }
+
+  // Throws what a kernel has reported so far, once.
+  void raise_bad_id(uintptr_t stream_address) {
+    volatile BadId* const bad = args_.bad_id;
+    if (bad->raised == 0) return;
+    const int64_t id = bad->id, position = bad->position;
+    bad->raised = 0;
+    check(cudaMemsetAsync(args_.raised, 0, sizeof(*args_.raised),
+                          reinterpret_cast<cudaStream_t>(stream_address)),
+          "clearing the report of a bad id");
+    throw py::value_error("an earlier gather was given nodes[" + std::to_string(position) +
+                          "] = " + std::to_string(id) + "; the table has " + std::to_string(args_.num_rows) +
+                          " rows, valid ids are 0 to " + std::to_string(args_.num_rows - 1) +
+                          " (such rows were filled with zeros)");
+  }
+
+ private:
+  GatherArgs args_{};
+  RowFormat format_{};
+  const Placement placement_;
+};
+
+// Pages of the host, locked and mapped for all GPUs as long as this lives.
+class HostRegistration {
+ public:
+  HostRegistration(uintptr_t address, int64_t nbytes) : address_(reinterpret_cast<void*>(address)) {
+    if (nbytes < 1) throw py::value_error("nbytes is " + std::to_string(nbytes) + "; it must be at least 1");
+    cudaError_t error;
+    {
+      py::gil_scoped_release release;  // gigabytes take seconds
+      error = cudaHostRegister(address_, static_cast<size_t>(nbytes),
+                               cudaHostRegisterPortable | cudaHostRegisterMapped);
+    }
+    if (error != cudaSuccess) address_ = nullptr;
+    check(error, "pinning " + std::to_string(nbytes) + " bytes of host memory");
+  }
+  ~HostRegistration() {
+    if (address_ && cudaHostUnregister(address_) != cudaSuccess) cudaGetLastError();
+  }
+  HostRegistration(const HostRegistration&) = delete;
+  HostRegistration& operator=(const HostRegistration&) = delete;
+
+  void release() {
+    void* const address = address_;
+    address_ = nullptr;
+    if (!address) return;
+    cudaError_t error;
+    {
+      py::gil_scoped_release release;
+      error = cudaHostUnregister(address);
+    }
+    check(error, "unpinning host memory");
+  }
+
+ private:
+  void* address_;
+};
+
+uintptr_t device_address(uintptr_t host_address) {
+  void* address = nullptr;
+  check(cudaHostGetDevicePointer(&address, reinterpret_cast<void*>(host_address), 0),
+        "asking for the GPU's address of pinned memory");
+  return reinterpret_cast<uintptr_t>(address);
+}
+
+}  // namespace
+
+void bind_features_cuda(py::module_& m) {
+  py::class_<CudaGatherer>(m, "CudaGatherer")
+      .def(py::init<const std::string&, uintptr_t, int64_t, int64_t, int64_t, const std::string&,
+                    const std::string&, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t>(),
+           py::arg("placement"), py::arg("table"), py::arg("num_rows"), py::arg("elements_a_row"),
+           py::arg("element_size"), py::arg("from_dtype"), py::arg("to_dtype"), py::arg("raised"),
+           py::arg("bad_id"), py::arg("cache") = 0, py::arg("slots") = 0, py::arg("hits") = 0)
+      .def("gather", &CudaGatherer::gather)
+      .def("raise_bad_id", &CudaGatherer::raise_bad_id);
+  py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
+      .def(py::init<uintptr_t, int64_t>(), py::arg("address"), py::arg("nbytes"))
+      .def("release", &HostRegistration::release, "Unlocks them now.");
+  m.def("cuda_device_address", &device_address, py::arg("host_address"),
+        "Where the current GPU sees pinned host memory.");
+  m.attr("cuda_bad_id_bytes") = sizeof(BadId);
+}
+
+}  // namespace loader

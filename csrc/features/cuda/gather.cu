@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <numeric>
+
+#include "features/cuda/gather.h"
+#include "features/cuda/kernels.cuh"
+
+namespace loader {
+namespace {
+
+constexpr int kThreads = 256;
+// Loads of one thread under way at once. Two thousand threads a multiprocessor with two 16-byte loads each
+// are more than the memory's latency times its bandwidth; narrow units need more of them.
+constexpr int kDeviceInFlight = 4;
+constexpr int kHostInFlight = 2;
+// Over PCIe some hundred kilobytes under way fill the link: a few warps on each multiprocessor, which leaves
+// the rest of them to other kernels.
+constexpr int kHostBlocksPerMultiprocessor = 2;
+// Rows in device memory must not queue up behind those that come over PCIe.
+constexpr int kCachedBlocksPerMultiprocessor = 8;
+constexpr int64_t kMaxBlocks = 0x7fffffff;
+
+cudaError_t multiprocessors(int* count) {
+  constexpr int kMaxDevices = 64;
+  static int known[kMaxDevices];  // asked for once a device; a launch must not wait for the driver
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  if (device >= kMaxDevices) return cudaErrorInvalidDevice;
+  if (known[device] == 0) {
+    error = cudaDeviceGetAttribute(&known[device], cudaDevAttrMultiProcessorCount, device);
+    if (error != cudaSuccess) return error;
+  }
+  *count = known[device];
+  return cudaSuccess;
+}
+
+// Segments that a row at `base` + a multiple of `in_bytes` touches at most. All starts are congruent modulo
+// the greatest common divisor, and the worst is as far into a segment as that allows.
+int64_t most_segments(const uint8_t* base, int64_t in_bytes, int segment) {
+  const int64_t step = std::gcd(in_bytes, static_cast<int64_t>(segment));
+  const int64_t worst = segment - step + static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % step);
+  return (worst + in_bytes + segment - 1) / segment;
+}
+
+template <typename Unit>
+cudaError_t launch(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                   cudaStream_t stream) {
+  using In = typename Unit::In;
+  if (placement == Placement::kDevice) {
+    const Tiling tiling(format.in_bytes / static_cast<int64_t>(sizeof(In)), kThreads * kDeviceInFlight);
+    const int64_t grid = (args.n + tiling.rows - 1) / tiling.rows;
+    if (grid > kMaxBlocks) return cudaErrorInvalidConfiguration;
+    by_output<Unit, kThreads, kDeviceInFlight>
+        <<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(args, tiling);
+    return cudaGetLastError();
+  }
+  const bool cached = placement == Placement::kCached;
+  constexpr int kSegment = Group<Unit>::kSegment, kGroups = kThreads / Group<Unit>::kLanes;
+  int64_t segments = most_segments(args.table, format.in_bytes, kSegment);
+  if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, kSegment));
+  const Tiling tiling(segments, kGroups * kHostInFlight);
+  if (blocks == 0) {
+    const cudaError_t error = multiprocessors(&blocks);
+    if (error != cudaSuccess) return error;
+    blocks *= cached ? kCachedBlocksPerMultiprocessor : kHostBlocksPerMultiprocessor;
+  }
+  const auto grid =
+      static_cast<unsigned>(std::min<int64_t>((args.n + tiling.rows - 1) / tiling.rows, blocks));
+  if (cached)
+    by_line<Unit, true, kThreads, kHostInFlight>
+        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes);
+  else
+    by_line<Unit, false, kThreads, kHostInFlight>
+        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes);
+  return cudaGetLastError();
+}
+
+// The widest unit that every address and the length of a row are multiples of.
+bool fits(const GatherArgs& args, const RowFormat& format, int in, int out) {
+  const auto source = reinterpret_cast<uintptr_t>(args.table) | reinterpret_cast<uintptr_t>(args.cache) |
+                      static_cast<uintptr_t>(format.in_bytes);
+  return source % in == 0 && reinterpret_cast<uintptr_t>(args.out) % out == 0;
+}
+
+template <typename From, typename To>
+cudaError_t launch_converted(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                             cudaStream_t stream) {
+  if constexpr (std::is_same_v<From, To>) {
+    return cudaErrorInvalidValue;  // that is a copy
+  } else {
+    if (fits(args, format, 4 * sizeof(From), 4 * sizeof(To)))
+      return launch<Converted<From, To, 4>>(args, format, placement, blocks, stream);
+    if (fits(args, format, 2 * sizeof(From), 2 * sizeof(To)))
+      return launch<Converted<From, To, 2>>(args, format, placement, blocks, stream);
+    return launch<Converted<From, To, 1>>(args, format, placement, blocks, stream);
+  }
+}
+
+cudaError_t launch_copied(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                          cudaStream_t stream) {
+  if (fits(args, format, 16, 16)) return launch<Copied<16>>(args, format, placement, blocks, stream);
+  if (fits(args, format, 8, 8)) return launch<Copied<8>>(args, format, placement, blocks, stream);
+  if (fits(args, format, 4, 4)) return launch<Copied<4>>(args, format, placement, blocks, stream);
+  if (fits(args, format, 2, 2)) return launch<Copied<2>>(args, format, placement, blocks, stream);
+  return launch<Copied<1>>(args, format, placement, blocks, stream);
+}
+
+template <typename From>
+cudaError_t launch_from(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                        cudaStream_t stream) {
+  switch (format.to) {
+    case ElementType::kFloat32:
+      return launch_converted<From, float>(args, format, placement, blocks, stream);
+    case ElementType::kFloat16:
+      return launch_converted<From, __half>(args, format, placement, blocks, stream);
+    case ElementType::kBFloat16:
+      return launch_converted<From, __nv_bfloat16>(args, format, placement, blocks, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                          cudaStream_t stream) {
+  if (args.n == 0 || format.in_bytes == 0) return cudaSuccess;
+  if (!format.convert || format.from == format.to)
+    return launch_copied(args, format, placement, blocks, stream);
+  switch (format.from) {
+    case ElementType::kFloat32:
+      return launch_from<float>(args, format, placement, blocks, stream);
+    case ElementType::kFloat16:
+      return launch_from<__half>(args, format, placement, blocks, stream);
+    case ElementType::kBFloat16:
+      return launch_from<__nv_bfloat16>(args, format, placement, blocks, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace loader

@@ -1,0 +1,48 @@
+// Rows of a table by id, on the GPU. Raw addresses and a stream in, error code out.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace loader {
+
+enum class ElementType : int { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+
+// Where the rows lie, which decides how a kernel walks over them.
+enum class Placement : int { kDevice = 0, kHost = 1, kCached = 2 };
+
+// What a row is. Without `convert` a row is `in_bytes` bytes to be copied, whatever they mean.
+struct RowFormat {
+  bool convert;
+  ElementType from, to;
+  int64_t in_bytes, out_bytes;
+};
+
+// An id that was out of range, told to the host without its waiting. In pinned host memory.
+struct BadId {
+  int64_t id;
+  int64_t position;  // nodes[position] was the id
+  int64_t raised;    // 0: there is none; written last
+};
+
+struct GatherArgs {
+  const uint8_t* table;  // num_rows rows, back to back, in device or (as seen by the GPU) pinned host memory
+  int64_t num_rows;
+  const uint8_t* cache;      // kCached: some of the rows, in device memory
+  const int32_t* slots;      // kCached: [num_rows], where in `cache` a row is, or -1
+  unsigned long long* hits;  // kCached: how many rows were found in `cache`, added to
+  const void* nodes;         // [n] int32 or, with `wide_ids`, int64
+  bool wide_ids;
+  int64_t n;
+  uint8_t* out;          // [n] rows; those of ids out of range are zeros
+  unsigned int* raised;  // device memory: whether `bad_id` was written
+  BadId* bad_id;
+};
+
+// Launches out[i] = table[nodes[i]] on `stream`. `blocks` bounds the grid of kHost and kCached; 0: the
+// kernel's own choice.
+cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+                          cudaStream_t stream);
+
+}  // namespace loader

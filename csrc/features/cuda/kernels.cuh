@@ -1,0 +1,184 @@
+// The two ways over the rows of a gather.
+//
+// `by_output` numbers the units of the output and gives them to consecutive threads: writes are whole and
+// aligned whatever the length of a row, and no thread idles. Reads may straddle sectors, which memory beside
+// the processor serves at little extra cost.
+//
+// `by_line` numbers the 128-byte lines that a row touches in its table and gives each to a group of threads
+// that reads it in one request: over PCIe a request costs much more than a byte. A row that begins inside a
+// line is read from the line's start on, with the threads before it idle (EMOGI, Min et al., VLDB 2020).
+#pragma once
+
+#include <algorithm>
+
+#include "features/cuda/gather.h"
+#include "features/cuda/units.cuh"
+
+namespace loader {
+
+constexpr int kLineBytes = 128;  // of one request to memory
+constexpr int kWarp = 32;
+
+// Division by a number that is the same for all threads. Exact while dividend * divisor < 2^32.
+struct Divisor {
+  uint32_t divisor, magic;
+  explicit Divisor(uint32_t d) : divisor(d), magic(d > 1 ? 0xffffffffu / d + 1 : 0) {}
+  __device__ __forceinline__ uint32_t quotient(uint32_t dividend) const {
+    return divisor == 1 ? dividend : __umulhi(dividend, magic);
+  }
+};
+
+// How the rows of a gather are dealt out: a block takes `rows` of them at a time, of `parts` parts each.
+struct Tiling {
+  int64_t rows;
+  uint32_t parts;
+  Divisor by_parts;
+  Tiling(int64_t parts_a_row, int64_t parts_a_tile)
+      : rows(std::max<int64_t>(1, parts_a_tile / parts_a_row)),
+        parts(static_cast<uint32_t>(parts_a_row)),
+        by_parts(parts) {}
+};
+
+// The row and the part of it that part `t` of a tile is. A tile of one row may have more parts than the
+// division is exact for.
+struct Place {
+  uint32_t row, part;
+  __device__ __forceinline__ Place(const Tiling& tiling, uint32_t t) {
+    row = tiling.rows == 1 ? 0 : tiling.by_parts.quotient(t);
+    part = t - row * tiling.parts;
+  }
+};
+
+__device__ __forceinline__ int64_t id_at(const GatherArgs& args, int64_t i) {
+  return args.wide_ids ? __ldg(static_cast<const long long*>(args.nodes) + i)
+                       : static_cast<int64_t>(__ldg(static_cast<const int*>(args.nodes) + i));
+}
+
+__device__ __forceinline__ bool in_range(const GatherArgs& args, int64_t id) {
+  return static_cast<uint64_t>(id) < static_cast<uint64_t>(args.num_rows);
+}
+
+// The first thread of the grid that meets a bad id tells the host.
+__device__ __noinline__ void report(const GatherArgs& args, int64_t position, int64_t id) {
+  if (atomicExch(args.raised, 1u) != 0) return;
+  volatile BadId* const bad = args.bad_id;
+  bad->id = id;
+  bad->position = position;
+  __threadfence_system();
+  bad->raised = 1;
+}
+
+template <typename Word>
+__device__ __forceinline__ Word read_once(const uint8_t* address) {
+  return __ldg(reinterpret_cast<const Word*>(address));
+}
+
+template <typename Unit, int kThreads, int kInFlight>
+__global__ void __launch_bounds__(kThreads)
+    by_output(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling) {
+  using In = typename Unit::In;
+  using Out = typename Unit::Out;
+  const int64_t in_bytes = static_cast<int64_t>(tiling.parts) * sizeof(In);
+  const int64_t first = blockIdx.x * tiling.rows;
+  const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
+  const uint32_t total = rows * tiling.parts;
+  Out* const out = reinterpret_cast<Out*>(args.out) + first * tiling.parts;
+  for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kInFlight) {
+    int64_t id[kInFlight];
+    In word[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const uint32_t t = begin + k * kThreads;
+      id[k] = t < total ? id_at(args, first + Place(tiling, t).row) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const uint32_t t = begin + k * kThreads;
+      word[k] = In{};
+      if (t >= total) continue;
+      const Place place(tiling, t);
+      if (in_range(args, id[k]))
+        word[k] = read_once<In>(args.table + id[k] * in_bytes + place.part * sizeof(In));
+      else
+        report(args, first + place.row, id[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const uint32_t t = begin + k * kThreads;
+      if (t < total) out[t] = Unit::apply(word[k]);
+    }
+  }
+}
+
+// The bytes of a row that one group of threads reads at once, and the threads of a group.
+template <typename Unit>
+struct Group {
+  static constexpr int kUnit = sizeof(typename Unit::In);
+  static constexpr int kSegment = kLineBytes < kWarp * kUnit ? kLineBytes : kWarp * kUnit;
+  static constexpr int kLanes = kSegment / kUnit;
+};
+
+template <typename Unit, bool kCached, int kThreads, int kInFlight>
+__global__ void __launch_bounds__(kThreads)
+    by_line(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling,
+            const int64_t in_bytes) {
+  using In = typename Unit::In;
+  using Out = typename Unit::Out;
+  constexpr int kUnit = Group<Unit>::kUnit, kSegment = Group<Unit>::kSegment, kLanes = Group<Unit>::kLanes;
+  constexpr uint32_t kGroups = kThreads / kLanes;
+  const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const int64_t row_units = in_bytes / kUnit;
+  unsigned int hits = 0;
+  for (int64_t first = blockIdx.x * tiling.rows; first < args.n; first += gridDim.x * tiling.rows) {
+    const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
+    const uint32_t total = rows * tiling.parts;
+    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
+      int64_t id[kInFlight];
+      int32_t slot[kInFlight];
+      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
+      In word[kInFlight];
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        id[k] = t < total ? id_at(args, first + Place(tiling, t).row) : 0;
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        slot[k] = kCached && t < total && in_range(args, id[k]) ? __ldg(args.slots + id[k]) : -1;
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        word[k] = In{};
+        at[k] = -1;
+        if (t >= total) continue;
+        const Place place(tiling, t);
+        const bool valid = in_range(args, id[k]);
+        const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes
+                                                           : args.table + (valid ? id[k] : 0) * in_bytes;
+        const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(row) % kSegment);
+        at[k] = static_cast<int64_t>(place.part) * kSegment + static_cast<int>(lane * kUnit) - shift;
+        if (at[k] >= in_bytes) at[k] = -1;
+        if (valid && at[k] >= 0) word[k] = read_once<In>(row + at[k]);
+        if (lane == 0 && place.part == 0) {
+          hits += slot[k] >= 0;
+          if (!valid) report(args, first + place.row, id[k]);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        if (at[k] < 0) continue;
+        const Place place(tiling, begin + k * kGroups);
+        reinterpret_cast<Out*>(args.out)[(first + place.row) * row_units + at[k] / kUnit] =
+            Unit::apply(word[k]);
+      }
+    }
+  }
+  if constexpr (kCached) {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) hits += __shfl_down_sync(~0u, hits, offset);
+    if (threadIdx.x % kWarp == 0 && hits > 0) atomicAdd(args.hits, static_cast<unsigned long long>(hits));
+  }
+}
+
+}  // namespace loader

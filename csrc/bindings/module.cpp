@@ -9,6 +9,7 @@ void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
 #ifdef LOADER_WITH_CUDA
 void bind_sampler_cuda(py::module_& m);
+void bind_aggregate_cuda(py::module_& m);
 #endif
 }  // namespace loader
 
@@ -17,6 +18,7 @@ PYBIND11_MODULE(_core, m) {
 #ifdef LOADER_WITH_CUDA
   m.attr("with_cuda") = true;
   loader::bind_sampler_cuda(m);
+  loader::bind_aggregate_cuda(m);
 #else
   m.attr("with_cuda") = false;
 #endif

@@ -3,11 +3,11 @@
     python benchmarks/train_step_gpu.py [--steps 100] [--rounds 7]
 
 GraphSAGE of 3 layers, 100 -> 256 -> 256 -> 47, dropout 0.5, cross entropy, Adam (fused), on mini-batches that lie on
-the GPU with their features. A step's time is that of a run of `--steps` steps over different mini-batches, synchronised
-at its ends alone. `forward`, `backward`, `optimizer` are synchronised one by one, so their sum is more. `kernels` is the
-time that kernels ran, by torch's profiler; `host` is how long Python takes to issue a step while the GPU's queue has
-room (a few steps from an idle GPU). The peers differ from ours in the layer alone: they get the destination of each
-edge and its index type ready made, and the same optimiser and precision.
+the GPU with their features. A step's time is that of a run of `--steps` steps over different mini-batches,
+synchronised at its ends alone. `forward`, `backward`, `optimizer` are synchronised one by one, so their sum is more.
+`kernels` is the time that kernels ran, by torch's profiler; `host` is how long Python takes to issue a step while the
+GPU's queue has room (a few steps from an idle GPU). The peers differ from ours in the layer alone: they get the
+destination of each edge and its index type ready made, and the same optimiser and precision.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def measure(batches: list[Any], precision: str, steps: int, rounds: int) -> dict
     refused: dict[str, str] = {}
     for name, make in CONTENDERS.items():
         step = Step(make(), precision == "bf16")
-        if why := refusal(lambda step=step: [step(batch) for batch in batches]):
+        if why := refusal(partial(run_ms, step, batches, len(batches))):
             refused[name] = why
         else:
             made[name] = step

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.minibatch import Block
-from loader.ops import aggregate_mean, self_and_mean
+from loader.ops import aggregate_mean, concat_self_mean, self_and_mean
 
 # One gathered element costs about as much as this many multiply-adds of the projection, forward and backward
 # together (on an AMD EPYC core: 0.29 ns and 0.09 ns).
@@ -33,17 +33,30 @@ class SAGEConv(nn.Module):
         self.lin_self = nn.Linear(in_dim, out_dim)
         self.lin_neigh = nn.Linear(in_dim, out_dim, bias=False)
 
-    def projects_first(self, num_src: int, num_dst: int, num_edges: int) -> bool:
+    def projects_first(self, num_src: int, num_dst: int, num_edges: int, on_gpu: bool = False) -> bool:
         """Whether to multiply by `W_neigh` before the mean (the result is the same): where that is cheaper.
 
-        Projecting first multiplies `num_src - num_dst` rows more, but narrows each of the gathered rows.
+        Projecting first multiplies `num_src - num_dst` rows more, but narrows each of the gathered rows. On a CPU the
+        multiplications count; on a GPU, which has plenty of them, the elements moved: a projected row is read and
+        written three times (forward, gradient of `x`, gradient of `W_neigh`), a gathered row twice.
         """
-        multiplications = (num_src - num_dst) * self.in_dim * self.out_dim
-        return num_edges * (self.in_dim - self.out_dim) * _MACS_PER_GATHER > multiplications
+        extra_rows = num_src - num_dst
+        if on_gpu:
+            return 2 * num_edges * (self.in_dim - self.out_dim) > 3 * extra_rows * (self.in_dim + self.out_dim)
+        return num_edges * (self.in_dim - self.out_dim) * _MACS_PER_GATHER > extra_rows * self.in_dim * self.out_dim
 
-    def forward(self, x: Tensor, block: Block) -> Tensor:
-        """`x [num_src, in_dim]` -> `[num_dst, out_dim]`."""
-        if self.projects_first(block.num_src, block.num_dst, block.num_edges):
+    def forward(self, x: Tensor, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
+        """`x [num_src, in_dim]` -> `[num_dst, out_dim]`.
+
+        `x` goes through ReLU if `relu`, then through dropout of this probability: on a GPU they cost no pass over the
+        memory of their own (see `loader.ops.concat_self_mean`).
+        """
+        first = self.projects_first(block.num_src, block.num_dst, block.num_edges, x.is_cuda)
+        if x.is_cuda and not first:
+            both = concat_self_mean(x, block, relu=relu, dropout=dropout)
+            return F.linear(both, torch.cat((self.lin_self.weight, self.lin_neigh.weight), 1), self.lin_self.bias)
+        x = F.dropout(F.relu(x) if relu else x, dropout)
+        if first:
             return self.lin_self(x[: block.num_dst]) + aggregate_mean(self.lin_neigh(x), block)
         return self.combine(*self_and_mean(x, block))
 
@@ -114,9 +127,12 @@ class GraphSAGE(nn.Module):
                 f"the mini-batch has {len(blocks)} hops, the model {self.num_layers} layers; "
                 "give the sampler as many fanouts as the model has layers"
             )
-        x = F.dropout(x, self.input_dropout, self.training)
         for i, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
-            x = self.activate(i, conv(x, block))
+            # What follows a layer, `activate`, is left to the next one, which reads the rows anyway.
+            if i > 0:
+                x = self.norms[i - 1](x)
+            dropout = self.dropout if i > 0 else self.input_dropout
+            x = conv(x, block, relu=i > 0, dropout=dropout if self.training else 0.0)
         return x
 
     def activate(self, layer: int, x: Tensor) -> Tensor:

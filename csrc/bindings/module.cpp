@@ -10,6 +10,7 @@ void bind_aggregate(py::module_& m);
 #ifdef LOADER_WITH_CUDA
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
+void bind_aggregate_cuda(py::module_& m);
 #endif
 }  // namespace loader
 
@@ -19,6 +20,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("with_cuda") = true;
   loader::bind_sampler_cuda(m);
   loader::bind_features_cuda(m);
+  loader::bind_aggregate_cuda(m);
 #else
   m.attr("with_cuda") = false;
 #endif

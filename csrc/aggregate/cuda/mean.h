@@ -1,0 +1,65 @@
+// Mean over the sampled in-neighbours on the GPU, and its gradient: raw device pointers and a stream in,
+// error code out. No edge-by-feature intermediate; nothing waits for the host.
+//
+// Index arrays are trusted to be those of a block: looking at them would cost a wait for the GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace loader {
+
+// The block as a CSC matrix, in device memory; see BlockView in aggregate/mean.h.
+template <typename P, typename I>
+struct DeviceBlock {
+  const P* indptr;   // [num_dst + 1]
+  const I* indices;  // [num_edges]
+  int64_t num_dst;
+  int64_t num_src;
+  int64_t num_edges;
+};
+
+// Rows of `dim` elements, `stride` elements apart.
+template <typename T>
+struct Rows {
+  T* data;
+  int64_t stride;
+};
+
+// What happens to an element of x before anything is summed: ReLU, then dropout. An element is dropped where
+// 16 random bits, a function of (key, row, column) alone, are below `threshold`; what stays is scaled.
+struct Activation {
+  bool relu;
+  uint32_t threshold;  // of 65536; 0 drops nothing
+  uint32_t key;
+  double scale;
+
+  bool identity() const { return !relu && threshold == 0; }
+};
+
+// Rows longer than this are summed by a thread block for each slice of their columns.
+constexpr int64_t kLongRow = 256;
+
+// Bytes of workspace, uninitialised, aligned to 16.
+int64_t mean_forward_workspace(int64_t num_edges);
+int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes);
+
+// mean[i] = mean of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
+// null. f is `activation`. x: [num_src, dim]; mean, own: [num_dst, dim].
+template <typename P, typename I, typename T, typename O>
+cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, int64_t dim, Rows<O> mean,
+                                Rows<O> own, Activation activation, void* workspace, cudaStream_t stream);
+
+// grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
+// may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought
+// into the order of its sources first; within a source the order of the sum is a matter of chance, unless
+// `sorted_sources` [num_edges] and `order` [num_edges] are given: the sorted indices of the block and the
+// edges they belong to, from a stable sort.
+template <typename P, typename I, typename T>
+cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources,
+                                 const int64_t* order, Rows<const T> grad_mean, Rows<const T> grad_own,
+                                 Rows<const T> x, int64_t dim, Rows<T> grad_x, Activation activation,
+                                 void* workspace, cudaStream_t stream);
+
+}  // namespace loader

@@ -1,0 +1,10 @@
+#include "aggregate/cuda/mean.cuh"
+
+namespace loader {
+
+LOADER_FOR_INDEX_TYPES(LOADER_INSTANTIATE_FORWARD, float, float)
+LOADER_FOR_INDEX_TYPES(LOADER_INSTANTIATE_FORWARD, float, __nv_bfloat16)
+LOADER_FOR_INDEX_TYPES(LOADER_INSTANTIATE_FORWARD, float, __half)
+LOADER_FOR_INDEX_TYPES(LOADER_INSTANTIATE_BACKWARD, float)
+
+}  // namespace loader

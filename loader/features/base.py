@@ -1,24 +1,39 @@
-"""The protocol of all feature stores: vertex ids in, rows out."""
+"""The protocol of all feature stores: vertex ids in, rows out; and how a store is made."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from loader.graph import Graph
+    from loader.samplers.base import Sampler
+
 
 @runtime_checkable
 class FeatureStore(Protocol):
-    """Rows of features by vertex id, wherever they are kept. All stores of the same rows return equal bytes."""
+    """Rows by vertex id, wherever they are kept: features `[num_nodes, F]`, labels `[num_nodes]`, edge features.
+
+    All stores of the same rows, kept in the same type and returned in the same type, return equal bytes.
+    """
 
     @property
     def num_nodes(self) -> int:
         """Number of rows."""
 
     @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of a row: `(F,)` for features, `()` for labels."""
+
+    @property
     def dim(self) -> int:
-        """Features a row."""
+        """Elements a row, the product of `row_shape`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -39,11 +54,68 @@ class FeatureStore(Protocol):
             nodes: `[n]`, int32 or int64, in `[0, num_nodes)`, on the CPU or on `device`; ids may repeat.
 
         Returns:
-            `[n, dim]` on `device`; row `i` belongs to `nodes[i]`. The caller owns it.
+            `[n, *row_shape]` on `device`; row `i` belongs to `nodes[i]`. The caller owns it. A store on a GPU
+            writes it on the current stream of that GPU.
 
         Raises:
-            ValueError: an id is out of range; the message names the first one.
+            TypeError: `nodes` is neither int32 nor int64.
+            ValueError: an id is out of range; the message names it. An asynchronous store gives such an id a row of
+                zeros, and raises at a later `gather`, once the GPU has told, or at `check()`.
+            RuntimeError: the store was closed.
+        """
+
+    def check(self) -> None:
+        """Waits for the gathers begun so far, and raises what they have to say.
+
+        Raises:
+            ValueError: an id was out of range.
         """
 
     def close(self) -> None:
-        """Frees threads and memory; the store cannot be used afterwards."""
+        """Frees threads and memory, after what was begun is done; the store cannot be used afterwards."""
+
+
+@dataclass(frozen=True)
+class StoreContext:
+    """What a store may want to know of the run that it is made for, beside its rows.
+
+    Attributes:
+        graph: whose vertices the rows belong to.
+        sampler: of the mini-batches that the rows will be gathered for.
+        seeds: `[num_seeds]`, the training seeds.
+        batch_size: seeds of a mini-batch.
+        seed: of the order of the seeds.
+    """
+
+    graph: Graph
+    sampler: Sampler | None = None
+    seeds: Tensor | None = None
+    batch_size: int | None = None
+    seed: int = 0
+
+
+def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: StoreContext | None = None) -> FeatureStore:
+    """The store that the factory `make` makes of `tensor`.
+
+    A factory takes the tensor of all rows: a store's class, or a `functools.partial` of it as `conf/features/`
+    describes. One that has a keyword `context`, as `CachedFeatures` has, also gets `context`, unless it was given
+    one before; others never see it.
+
+    Args:
+        make: `make(tensor)` or `make(tensor, context=context)`.
+        tensor: `[num_nodes, ...]` on the CPU.
+        context: of the run; None where there is no graph or sampler (yet).
+    """
+    if context is not None and _takes_context(make):
+        return make(tensor, context=context)
+    return make(tensor)
+
+
+def _takes_context(make: Callable[..., Any]) -> bool:
+    if isinstance(make, functools.partial) and "context" in make.keywords:
+        return False
+    try:
+        parameter = inspect.signature(make).parameters.get("context")
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    return parameter is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)

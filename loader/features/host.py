@@ -49,6 +49,10 @@ class HostFeatures:
         return self.tensor.shape[0]
 
     @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape[1:])
+
+    @property
     def dim(self) -> int:
         return self.tensor.shape[1]
 
@@ -80,6 +84,9 @@ class HostFeatures:
         out = self._output(nodes.numel())
         gatherer.gather(self.tensor, nodes.contiguous(), out)
         return out
+
+    def check(self) -> None:
+        """Nothing to wait for: `gather` raises by itself."""
 
     def close(self) -> None:
         """Frees the threads and the idle outputs."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
@@ -16,17 +17,6 @@ from loader.samplers.base import Sampler, as_seeds, check_position
 SCHEDULES = {"cooperative": 0, "hopwise": 1}
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
-
-
-def require_cuda(wanted_by: str) -> None:
-    """Raises RuntimeError, with the way out, unless build and machine both have CUDA."""
-    if not _core.with_cuda:
-        raise RuntimeError(
-            f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
-            "pip install -e . -C cmake.define.LOADER_CUDA=ON"
-        )
-    if not torch.cuda.is_available():
-        raise RuntimeError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
 
 
 class CudaSampler(Sampler):

@@ -1,0 +1,40 @@
+"""Whether CUDA can be used here, and which GPU is meant."""
+
+from __future__ import annotations
+
+import torch
+
+from loader import _core
+
+
+def require_cuda(wanted_by: str) -> None:
+    """Raises RuntimeError, with the way out, unless build and machine both have CUDA."""
+    if not _core.with_cuda:
+        raise RuntimeError(
+            f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
+            "pip install -e . -C cmake.define.LOADER_CUDA=ON"
+        )
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
+
+
+def cuda_device(device: str | int | torch.device | None) -> torch.device:
+    """The GPU that `device` means, with its index; None is the current one.
+
+    Raises:
+        ValueError: `device` is not a GPU, or this machine has no such GPU.
+    """
+    if device is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if wanted.type != "cuda":
+        raise ValueError(f"device is '{wanted}'; it must be a GPU: cuda, or cuda:0 to cuda:{_count() - 1}")
+    if wanted.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    if wanted.index >= _count():
+        raise ValueError(f"device is '{wanted}'; this machine has {_count()} GPUs, cuda:0 to cuda:{_count() - 1}")
+    return wanted
+
+
+def _count() -> int:
+    return torch.cuda.device_count()

@@ -191,7 +191,7 @@ def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     configs = [OmegaConf.load(p) for p in tmp_path.glob("multirun/train/*/*/config.yaml")]
-    classes = {"fused": "FusedSampler", "hopwise": "HopwiseSampler", "dgl": "DGLSampler"}
+    classes = {"fused": "fused", "hopwise": "HopwiseSampler", "dgl": "DGLSampler"}
     assert {(c.sampler["_target_"].split(".")[-1], c.model.num_layers) for c in configs} == {
         (classes[s], layers) for s in samplers for layers in (1, 2)
     }

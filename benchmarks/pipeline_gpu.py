@@ -12,6 +12,7 @@ over epochs, synchronised at both ends. `bound` is the number of mini-batches ti
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import gc
 import statistics
@@ -110,15 +111,12 @@ def each(function: Callable[[Any], Any], items: list[Any]) -> float:
 
 def alone(node_loader: NodeLoader, training: Training, count: int) -> dict[str, float]:
     """Seconds a mini-batch of each stage by itself, over `count` mini-batches."""
+    steps = node_loader.steps
     tasks = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
-    sampled = [node_loader._sample(task) for task in tasks]
-    seconds = {"sample": each(node_loader._sample, tasks)}
-    store = node_loader.features
-    assert store is not None
-    order = node_loader._plan.stages
-    items = sampled
-    for stage in order[1:]:
-        function = {"gather": node_loader._gather_rows, "move": node_loader._move}[stage]
+    items: list[Any] = [steps.sample(task) for task in tasks]
+    seconds = {"sample": each(steps.sample, tasks)}
+    for stage in steps.plan.stages[1:]:
+        function: Callable[[Any], Any] = {"gather": steps.gather, "move": steps.move}[stage]
         seconds[stage] = each(function, items)
         items = [function(item) for item in items]
     ready = [to_gpu(item, node_loader.device)[0] for item in items]
@@ -193,7 +191,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     epoch, slowest = statistics.median(runs["pipelined"]), max(stages, key=lambda name: stages[name])
     row = {
         "ahead": ahead.ahead,
-        "stages": list(ahead._plan.stages),
+        "stages": list(ahead.steps.plan.stages),
         "batches": batches,
         "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
         "slowest": slowest,
@@ -240,6 +238,27 @@ def soak(node_loader: NodeLoader, training: Training, epochs: int) -> list[dict[
             }
         )
     return rows
+
+
+def interrupted(node_loader: NodeLoader, training: Training) -> float:
+    """Seconds from Ctrl-C in the middle of an epoch until it has ended and no thread of the loader is left."""
+    begin = 0.0
+
+    def interrupt() -> None:
+        nonlocal begin
+        begin = time.perf_counter()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(0.2, interrupt)
+    timer.start()
+    try:
+        while True:
+            training.epoch(node_loader)
+    except KeyboardInterrupt:
+        node_loader.close()
+    while any(thread.name.startswith("loader-") for thread in threading.enumerate()):
+        time.sleep(0.001)
+    return time.perf_counter() - begin
 
 
 def main() -> None:
@@ -307,7 +326,8 @@ def main() -> None:
                 draw(timed.timeline, path.with_suffix(".png"), f"features {name}, fanouts {fanouts}")
             if arguments.soak:
                 row["soak"] = soak(make(arguments.prefetch), training, arguments.soak)
-                console.print_json(data=[row["soak"][i] for i in (0, 2, -1)], indent=None)
+                row["interrupt_s"] = interrupted(make(arguments.prefetch), training)
+                console.print_json(data=[*(row["soak"][i] for i in (0, 2, -1)), row["interrupt_s"]], indent=None)
             kept.close()
             sampler.close()
             del kept, store, training, context, sampler, make

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +13,13 @@ from torch import Tensor
 from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
-from loader.pipeline import Pipeline, PipelineIterator, PipelineStats, Stage
+from loader.pipeline import Pipeline, PipelineIterator, PipelineStats
 from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
 from loader.seeds import SeedBatches
-from loader.steps import Gather, check_edge_features
+from loader.steps import Steps, Task, check_edge_features
 from loader.streams import StageStreams
 from loader.timeline import Timeline
-from loader.transfer import to_gpu
 
 _STATE_VERSION = 1
 
@@ -69,6 +68,7 @@ class NodeLoader:
 
     Attributes:
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
+        steps: what the stages do, see `loader.steps.Steps`.
         device: where the mini-batches arrive.
 
     Raises:
@@ -126,10 +126,10 @@ class NodeLoader:
         self.labels = labels.to(self.device) if labels is not None else None
         self.neighbor_sampler = sampler
         self.prefetch = int(prefetch)
-        self._gather = Gather(store, edge_store)
-        self._plan: Plan = choose_plan(self.device, sampler, stores)
-        self._pipeline = self._make_pipeline(prioritize_sampling)
-        self.stats: PipelineStats = self._pipeline.stats
+        plan = choose_plan(self.device, sampler, stores)
+        self.stats = PipelineStats(plan.stages)
+        self.steps = Steps(plan, graph, sampler, store, edge_store, self.labels, self.device, self.stats)
+        self._pipeline = self._make_pipeline(plan, prioritize_sampling)
         self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
         self._running: weakref.ref[_Epoch] | None = None
@@ -289,23 +289,17 @@ class NodeLoader:
         if self._at is not None and self._running is not None and self._running() is iterator:
             self._at = None if ended else (self._at[0], self._at[1] + 1)
 
-    def _make_pipeline(self, prioritize_sampling: bool) -> Pipeline:
-        plan = self._plan
-        functions: dict[str, Callable[[Any], Any]] = {
-            "sample": self._sample,
-            "gather": self._gather_rows,
-            "move": self._move,
-        }
-        stages = [Stage(name, functions[name], self._start if name == "sample" else None) for name in plan.stages]
+    def _make_pipeline(self, plan: Plan, prioritize_sampling: bool) -> Pipeline:
         streams = None
         if self.device.type == "cuda":
             high = ("sample",) if prioritize_sampling else ()
             streams = StageStreams(self.device, plan.stages, high_priority=high)
             # What the stages hold still reads the graph and the stores, which may go with the loader.
             weakref.finalize(self, streams.synchronize).atexit = False
-        return Pipeline(stages, self.prefetch, streams=streams, lookahead=plan.lookahead and self.prefetch > 0)
+        ahead = plan.lookahead and self.prefetch > 0
+        return Pipeline(self.steps.stages(), self.prefetch, self.stats, streams=streams, lookahead=ahead)
 
-    def _tasks(self, epoch: int, first: int) -> Iterator[tuple[Tensor, int, int]]:
+    def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
         """The seeds of each mini-batch, where the sampler wants them; runs under the sampler's stream."""
         order = self._order(epoch)
         world, rank = self._batches.world_size, self._batches.rank
@@ -326,30 +320,6 @@ class NodeLoader:
         order = self._batches.order(epoch)
         device = self.neighbor_sampler.device
         return order if device.type == "cpu" else order.to(self.graph.indices.dtype).to(device)
-
-    def _sample(self, task: tuple[Tensor, int, int]) -> MiniBatch:
-        seeds, epoch, index = task
-        return self.neighbor_sampler.sample(self.graph, seeds, epoch=epoch, batch=index)
-
-    def _start(self, task: tuple[Tensor, int, int]) -> Callable[[], MiniBatch]:
-        seeds, epoch, index = task
-        return self.neighbor_sampler.start(self.graph, seeds, epoch=epoch, batch=index)
-
-    def _gather_rows(self, batch: MiniBatch) -> MiniBatch:
-        batch = self._gather(batch, self.stats)
-        return self._complete(batch) if self._plan.stages[-1] == "gather" else batch
-
-    def _move(self, batch: MiniBatch) -> MiniBatch:
-        batch, nbytes = to_gpu(batch, self.device)
-        self.stats.add_bytes("move", nbytes)
-        return self._complete(batch) if self._plan.stages[-1] == "move" else batch
-
-    def _complete(self, batch: MiniBatch) -> MiniBatch:
-        """The last stage adds the labels, now that the output nodes are where the labels are."""
-        if self.labels is not None:
-            batch = batch.replace(y=self.labels.index_select(0, batch.output_nodes))
-        self.stats.see_item(batch.nbytes)
-        return batch
 
 
 class _Epoch(Iterator[MiniBatch]):
@@ -373,7 +343,7 @@ class _Epoch(Iterator[MiniBatch]):
             self._over = True
             if isinstance(error, StopIteration):
                 self._loader._gave(self, ended=True)
-                self._loader._gather.check()
+                self._loader.steps.check()
             raise
         self._loader._gave(self, ended=False)
         return batch

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -309,10 +310,13 @@ def test_closed_or_abandoned_loaders_free_their_threads(make: Callable[..., Node
 
     iterator = iter(loader)
     next(iterator)
+    alive = weakref.ref(loader)
+    gc.collect()
     gc.disable()  # nothing is in a cycle
     try:
         del loader, iterator
         assert no_threads()
+        assert alive() is None
     finally:
         gc.enable()
 

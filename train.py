@@ -55,6 +55,7 @@ def train(cfg: DictConfig) -> float:
     show_config(cfg, Path(cfg.run_dir))
 
     datamodule.prepare_data()
+    datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from loader.features import FeatureStore, HostFeatures
+from loader.features import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
-from loader.samplers.base import Sampler
+from loader.samplers import Sampler, on_device
 from loader.seeds import check_batch_size
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
+
+GRAPH_MEMORY = ("device", "pinned")
 
 
 class GraphDataModule(LightningDataModule):
@@ -30,23 +34,31 @@ class GraphDataModule(LightningDataModule):
     always is epoch 0, so equal weights give equal numbers. Under several processes each takes its share of every
     split (see `SeedBatches`; evaluation may then count up to `world_size - 1` seeds twice).
 
+    Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
+    GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
+    want it.
+
     Args:
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`.
         sampler: for training.
         eval_sampler: for validation, test and prediction; by default the train sampler.
-        features: makes the feature store of the dataset's feature tensor.
+        features: makes the feature store of the dataset's feature tensor, see `loader.features.open_store`.
+        edge_features: a store, or a tensor `[rows, D]`, of rows by edge id; see `NodeLoader`.
         batch_size: seeds of a training mini-batch, per process.
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
         drop_last: leave out a last training mini-batch smaller than the others; evaluation never does.
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready a stage, see `NodeLoader`.
+        graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
+        prioritize_sampling: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
-        move_seconds: time the host spent in moving mini-batches to the device.
+        move_seconds: time the host spent in moving mini-batches that a loader had left elsewhere.
 
     Raises:
-        TypeError, ValueError: a batch size or `prefetch` is out of range, or `dataset` or a sampler is no such thing.
+        TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is no
+            such thing.
     """
 
     def __init__(
@@ -61,13 +73,18 @@ class GraphDataModule(LightningDataModule):
         drop_last: bool = False,
         seed: int = 0,
         prefetch: int = 2,
+        graph: str = "device",
+        edge_features: FeatureStore | Tensor | None = None,
+        prioritize_sampling: bool = True,
     ) -> None:
         super().__init__()
         check_batch_size("batch_size", batch_size)
         if eval_batch_size is not None:
             check_batch_size("eval_batch_size", eval_batch_size)
         if prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+            raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
+        if graph not in GRAPH_MEMORY:
+            raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
             if not isinstance(value, Sampler) and (value is not None or name == "sampler"):
                 raise TypeError(f"{name} is a {type(value).__name__}; it must be a loader.samplers.Sampler")
@@ -83,8 +100,13 @@ class GraphDataModule(LightningDataModule):
         self.prefetch = prefetch
         self.data: NodeDataset | None = None
         self.move_seconds = 0.0
+        self.graph_memory = graph
+        self.edge_features = edge_features
+        self.prioritize_sampling = prioritize_sampling
         self._make_features = features
         self._features: FeatureStore | None = None
+        self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
+        self._labels: dict[torch.device, Tensor] = {}
         self._loaders: dict[str, NodeLoader] = {}
 
     @property
@@ -115,11 +137,46 @@ class GraphDataModule(LightningDataModule):
         """Downloads and converts the dataset, once a machine: the other processes find it in the cache."""
         self._load()
 
+    @property
+    def device(self) -> torch.device:
+        """Where mini-batches arrive: the trainer's device for this process; without a trainer, the sampler's."""
+        strategy = getattr(self.trainer, "strategy", None)
+        device = self.sampler.device if strategy is None else torch.device(strategy.root_device)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        return device
+
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset and its feature store, unless that was done before."""
         self._load()
-        if self._features is None:
-            self._features = self._make_features(self._loaded().features)
+        if self._features is not None:
+            return
+        data, device = self._loaded(), self.device
+        same = self.eval_sampler is self.sampler
+        self.sampler = on_device(self.sampler, device)
+        self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
+        context = StoreContext(
+            graph=self._graph(self.sampler),
+            sampler=self.sampler,
+            seeds=data.splits["train"],
+            batch_size=self.batch_size,
+            seed=self.seed,
+        )
+        with _current(device):
+            self._features = open_store(self._make_features, data.features, context)
+
+    def placement(self) -> dict[str, str]:
+        """What runs where, in words, from `setup()` on: stage -> where and by what."""
+        store, sampler = self.features, self.sampler
+        kept = "" if sampler.device.type == "cpu" else ", graph in " + _MEMORY[self.graph_memory]
+        loader = self.train_dataloader()
+        ahead = _AHEAD[loader.ahead]
+        return {
+            "sample": f"{type(sampler).__name__} on {sampler.device}{kept}",
+            "gather": f"{type(store).__name__}, rows on {store.device}",
+            "train": str(loader.device),
+            "ahead": f"{ahead}; at most {loader.max_items} mini-batches exist",
+        }
 
     def train_dataloader(self) -> NodeLoader:
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
@@ -162,9 +219,11 @@ class GraphDataModule(LightningDataModule):
         self.teardown()
 
     def close(self) -> None:
-        """Frees loaders, feature store and samplers. The module cannot be used afterwards."""
+        """Frees loaders, feature store, samplers and copies of the graph. The module cannot be used afterwards."""
         self.teardown()
         self._loaders.clear()
+        self._graphs.clear()
+        self._labels.clear()
         if self._features is not None:
             self._features.close()
         self.sampler.close()
@@ -198,10 +257,13 @@ class GraphDataModule(LightningDataModule):
             seeds = self._split(split)
             if seeds.numel() == 0:
                 raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
+            device = self.device
+            if device not in self._labels:
+                self._labels[device] = data.labels.to(device)
             self._loaders[split] = NodeLoader(
-                data.graph,
+                self._graph(sampler),
                 self.features,
-                data.labels,
+                self._labels[device],
                 seeds,
                 sampler,
                 batch_size,
@@ -211,5 +273,31 @@ class GraphDataModule(LightningDataModule):
                 prefetch=self.prefetch,
                 rank=self.trainer.global_rank if self.trainer is not None else 0,
                 world_size=self.trainer.world_size if self.trainer is not None else 1,
+                device=device,
+                edge_features=self.edge_features,
+                prioritize_sampling=self.prioritize_sampling,
             )
         return self._loaders[split]
+
+    def _graph(self, sampler: Sampler) -> Graph:
+        """The graph where `sampler` reads it; samplers of one device share it."""
+        graph = self._loaded().graph
+        if sampler.device.type == "cpu":
+            return graph
+        if sampler.device not in self._graphs:
+            pinned = self.graph_memory == "pinned"
+            self._graphs[sampler.device] = graph.pin_memory() if pinned else graph.to(sampler.device)
+        return self._graphs[sampler.device]
+
+
+_MEMORY = {"device": "GPU memory", "pinned": "page-locked host memory"}
+_AHEAD = {
+    "none": "nothing runs ahead",
+    "threads": "a thread a stage runs ahead",
+    "streams": "a CUDA stream a stage runs ahead, without threads",
+}
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes a GPU the current one: stores that are not told take that."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,13 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+# Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
+# Lightning do; equality is identity, since tensors have none that is one value.
+@dataclass(eq=False)
 class Block:
     """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
+
+    Immutable by convention: change a copy (`dataclasses.replace`).
 
     The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
     `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
@@ -24,6 +29,7 @@ class Block:
         indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
         num_src, num_dst: numbers of vertices.
         edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
+        edge_features: `[num_edges, D]` features of the edges, once gathered.
     """
 
     indptr: Tensor
@@ -31,15 +37,18 @@ class Block:
     num_src: int
     num_dst: int
     edge_ids: Tensor | None = None
+    edge_features: Tensor | None = None
 
     @property
     def num_edges(self) -> int:
         return self.indices.numel()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MiniBatch:
     """The sampled neighbourhood of a batch of seeds, ready for a model.
+
+    Immutable by convention: change a copy (`replace`).
 
     Each frontier is a prefix of the next one, so one array names the vertices of every hop:
     `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
@@ -88,10 +97,10 @@ class MiniBatch:
         return sum(t.numel() * t.element_size() for t in self.tensors())
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in a fixed order: nodes, then each block's indptr, indices, edge ids, then x and y."""
+        """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
         found: list[Tensor | None] = [self.nodes]
         for block in self.blocks:
-            found += [block.indptr, block.indices, block.edge_ids]
+            found += [block.indptr, block.indices, block.edge_ids, block.edge_features]
         found += [self.x, self.y]
         return [t for t in found if t is not None]
 
@@ -116,9 +125,13 @@ class MiniBatch:
         return self._map(lambda t: t.pin_memory())
 
     def record_stream(self, stream: Any) -> None:
-        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses every tensor of the batch."""
+        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
+        seen = set()
         for t in self.tensors():
-            t.record_stream(stream)
+            # Samplers cut all arrays of a mini-batch out of one or two blocks of memory.
+            if t.is_cuda and (start := t.untyped_storage().data_ptr()) not in seen:
+                seen.add(start)
+                t.record_stream(stream)
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
@@ -132,11 +145,14 @@ class MiniBatch:
 
         return to_pyg(self)
 
-    def _map(self, f: Any) -> MiniBatch:
+    def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:
             return None if t is None else f(t)
 
-        blocks = tuple(Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids)) for b in self.blocks)
+        blocks = tuple(
+            Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids), opt(b.edge_features))
+            for b in self.blocks
+        )
         return self.replace(nodes=f(self.nodes), blocks=blocks, x=opt(self.x), y=opt(self.y))
 
     def __repr__(self) -> str:

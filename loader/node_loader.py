@@ -13,51 +13,67 @@ from torch import Tensor
 from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
-from loader.pipeline import Pipeline, PipelineIterator, PipelineStats, Stage
+from loader.pipeline import Pipeline, PipelineIterator, PipelineStats
+from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
 from loader.seeds import SeedBatches
+from loader.steps import Steps, Task, check_edge_features
+from loader.streams import StageStreams
+from loader.timeline import Timeline
 
 _STATE_VERSION = 1
 
 
 class NodeLoader:
-    """Iterates over mini-batches: seeds -> sample -> gather features and labels.
+    """Iterates over mini-batches: seeds -> sample -> gather features and labels -> move to the device.
 
     Each `for batch in loader` is an epoch. Epochs are numbered from 0; an epoch counts as begun with its first
     mini-batch, and the next `for` goes on to the next epoch whether the last one was finished or abandoned.
     `set_epoch` chooses the number instead. What an epoch holds is a pure function of the arguments and its
-    number: not of `prefetch`, of threads, or of what ran before.
+    number: not of `prefetch`, of threads, of devices, or of what ran before.
 
-    With `prefetch=n`, sampling and gathering run in a background thread each, which hold at most `n` mini-batches
-    (under way, or waiting for the next stage) a stage: at most `2 n` mini-batches exist beside the consumer's.
-    With `prefetch=0` all happens in the consumer's thread. One iterator is alive at a time: a new one ends the
-    threads of the one before it. Closed, abandoned or interrupted, an iterator frees its threads after the call
-    that they are in.
+    With `prefetch=n` the stages run ahead of the consumer and hold at most `n` mini-batches each (under way, or
+    waiting for the next stage). With `prefetch=0` all happens in the consumer's thread. One iterator is alive at a
+    time: a new one ends the one before it. Closed, abandoned or interrupted, an iterator frees its threads after the
+    call that they are in.
+
+    On a GPU each stage has a stream of its own, made once, and a mini-batch is ready for whatever the consumer puts
+    on the stream that was current at `next()`; work on another stream has to wait for that one, and to call
+    `batch.record_stream(other)`. Where sampler and stores are asynchronous the stages run ahead without threads
+    (`ahead` is "streams"), else with a thread each ("threads"). The consumer may be `n` mini-batches ahead of its
+    stream. `max_items` and `max_bytes` say what may exist in all.
 
     `state_dict()` counts the mini-batches that the consumer was given, not those made ahead, and
     `load_state_dict()` goes on with exactly the next one.
 
     Args:
-        graph: where to sample.
+        graph: where to sample; it lies where the sampler wants it.
         features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None for
             mini-batches without `x`.
         labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the output nodes, or None for mini-batches
-            without `y`.
+            without `y`. They are kept on `device`.
         seeds: `[num_seeds]`, integer, distinct vertices.
         sampler: samples the neighbourhood of each mini-batch's seeds.
         batch_size: seeds of a mini-batch, at least 1.
         shuffle: take the seeds in a new order each epoch, see `SeedBatches`.
         drop_last: leave out a last mini-batch smaller than the others.
         seed: of the order of the seeds; the sampler has a seed of its own.
-        prefetch: mini-batches to hold ready a stage; 0 for no threads.
+        prefetch: mini-batches to hold ready a stage; 0 for none ahead.
         rank, world_size: which share of the seeds this process takes, see `SeedBatches`. Mini-batch `i` of rank
             `r` has index `i * world_size + r`, so ranks draw independently.
+        device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
+        edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
+            sampler must return edge ids.
+        prioritize_sampling: kernels of the sample stage go before others that wait for the GPU's multiprocessors.
 
     Attributes:
-        stats: a `PipelineStats`: seconds of the stages `sample` and `gather`, and of the consumer's waiting.
+        stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
+        steps: what the stages do, see `loader.steps.Steps`.
+        device: where the mini-batches arrive.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
+        RuntimeError: a GPU was asked for and build or machine have none.
     """
 
     def __init__(
@@ -75,6 +91,9 @@ class NodeLoader:
         prefetch: int = 2,
         rank: int = 0,
         world_size: int = 1,
+        device: torch.device | str | None = None,
+        edge_features: FeatureStore | Tensor | None = None,
+        prioritize_sampling: bool = True,
     ) -> None:
         self._batches = SeedBatches(
             seeds,
@@ -86,7 +105,7 @@ class NodeLoader:
             world_size=world_size,
         )
         if prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+            raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
@@ -98,15 +117,23 @@ class NodeLoader:
                 raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")
             if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
                 raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
+        edge_store = check_edge_features(edge_features, graph, sampler)
+        stores = [s for s in (store, edge_store) if s is not None]
+        self.device = choose_device(device, sampler, stores)
         self.graph = graph
         self.features = store
-        self.labels = labels
+        self.edge_features = edge_store
+        self.labels = labels.to(self.device) if labels is not None else None
         self.neighbor_sampler = sampler
         self.prefetch = int(prefetch)
-        self.stats = PipelineStats(["sample", "gather"])
+        plan = choose_plan(self.device, sampler, stores)
+        self.stats = PipelineStats(plan.stages)
+        self.steps = Steps(plan, graph, sampler, store, edge_store, self.labels, self.device, self.stats)
+        self._pipeline = self._make_pipeline(plan, prioritize_sampling)
         self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
         self._running: weakref.ref[_Epoch] | None = None
+        self._order_ahead: tuple[int, Tensor] | None = None  # of an epoch to come
 
     @property
     def batch_size(self) -> int:
@@ -120,6 +147,30 @@ class NodeLoader:
     def epoch(self) -> int:
         """The epoch that the last mini-batch belonged to or, before any, the one to come."""
         return (self._at or self._next)[0]
+
+    @property
+    def ahead(self) -> str:
+        """How the stages run ahead: "none" (`prefetch=0`), "threads", or "streams" without threads."""
+        return "none" if not self.prefetch else "streams" if self._pipeline.lookahead else "threads"
+
+    @property
+    def max_items(self) -> int:
+        """Mini-batches that may exist at one time, the consumer's included."""
+        return self._pipeline.max_items + self._pipeline.max_consumed
+
+    @property
+    def max_bytes(self) -> int:
+        """An upper bound of what `max_items` mini-batches take, by the largest so far; 0 before the first."""
+        return self.max_items * self.stats.largest_item
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Where the next iterator records what the stages do."""
+        return self._pipeline.timeline
+
+    @timeline.setter
+    def timeline(self, timeline: Timeline | None) -> None:
+        self._pipeline.timeline = timeline
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
@@ -201,7 +252,7 @@ class NodeLoader:
         b = self._batches
         return (
             f"NodeLoader(num_seeds={b.seeds.numel()}, batch_size={b.batch_size}, batches={len(self)}, "
-            f"sampler={self.neighbor_sampler!r}, prefetch={self.prefetch})"
+            f"sampler={self.neighbor_sampler!r}, prefetch={self.prefetch}, device='{self.device}')"
         )
 
     def _config(self) -> dict[str, Any]:
@@ -231,28 +282,44 @@ class NodeLoader:
         epoch, first = self._next
         self._next = (epoch + 1, 0)
         self._at = (epoch, first)
-        stages = [Stage("sample", self._sample), Stage("gather", self._gather)]
-        return Pipeline(stages, self.prefetch, self.stats).run(self._tasks(epoch, first))
+        return self._pipeline.run(self._tasks(epoch, first))
 
     def _gave(self, iterator: _Epoch, ended: bool) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""
         if self._at is not None and self._running is not None and self._running() is iterator:
             self._at = None if ended else (self._at[0], self._at[1] + 1)
 
-    def _tasks(self, epoch: int, first: int) -> Iterator[tuple[Tensor, int, int]]:
-        order = self._batches.order(epoch)
+    def _make_pipeline(self, plan: Plan, prioritize_sampling: bool) -> Pipeline:
+        streams = None
+        if self.device.type == "cuda":
+            high = ("sample",) if prioritize_sampling else ()
+            streams = StageStreams(self.device, plan.stages, high_priority=high)
+            # What the stages hold still reads the graph and the stores, which may go with the loader.
+            weakref.finalize(self, streams.synchronize).atexit = False
+        ahead = plan.lookahead and self.prefetch > 0
+        return Pipeline(self.steps.stages(), self.prefetch, self.stats, streams=streams, lookahead=ahead)
+
+    def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
+        """The seeds of each mini-batch, where the sampler wants them; runs under the sampler's stream."""
+        order = self._order(epoch)
         world, rank = self._batches.world_size, self._batches.rank
         for step in range(first, len(self)):
             yield self._batches.batch(order, step), epoch, step * world + rank
+        if self.prefetch and self._batches.shuffle:
+            # While the last mini-batches are trained on there is time for the permutation of the next epoch.
+            self._order_ahead = (epoch + 1, self._make_order(epoch + 1))
 
-    def _sample(self, task: tuple[Tensor, int, int]) -> MiniBatch:
-        seeds, epoch, index = task
-        return self.neighbor_sampler.sample(self.graph, seeds, epoch=epoch, batch=index)
+    def _order(self, epoch: int) -> Tensor:
+        ahead, self._order_ahead = self._order_ahead, None
+        order = ahead[1] if ahead is not None and ahead[0] == epoch else self._make_order(epoch)
+        if order.is_cuda:
+            order.record_stream(torch.cuda.current_stream(order.device))
+        return order
 
-    def _gather(self, batch: MiniBatch) -> MiniBatch:
-        x = self.features.gather(batch.input_nodes) if self.features is not None else None
-        y = self.labels.index_select(0, batch.output_nodes) if self.labels is not None else None
-        return batch.replace(x=x, y=y)
+    def _make_order(self, epoch: int) -> Tensor:
+        order = self._batches.order(epoch)
+        device = self.neighbor_sampler.device
+        return order if device.type == "cpu" else order.to(self.graph.indices.dtype).to(device)
 
 
 class _Epoch(Iterator[MiniBatch]):
@@ -276,6 +343,7 @@ class _Epoch(Iterator[MiniBatch]):
             self._over = True
             if isinstance(error, StopIteration):
                 self._loader._gave(self, ended=True)
+                self._loader.steps.check()
             raise
         self._loader._gave(self, ended=False)
         return batch

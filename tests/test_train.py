@@ -173,6 +173,13 @@ def test_fused_and_hopwise_train_the_same_model(composed: Composer, tmp_path: Pa
     assert losses[0] == losses[1]
 
 
+def test_a_timeline_is_written(composed: Composer, tmp_path: Path, capsys: Any) -> None:
+    in_process(composed, "timeline=true", "datamodule.batch_size=32")
+    assert (tmp_path / "timeline.json").is_file()
+    assert (tmp_path / "timeline.png").is_file()
+    assert "sample: FusedSampler on cpu" in capsys.readouterr().out
+
+
 def test_a_metric_of_the_test_can_be_optimised(composed: Composer, tmp_path: Path) -> None:
     assert 0 < in_process(composed, "optimized_metric=test/val_acc", "callbacks=quiet") <= 1
     assert not (tmp_path / "curves.png").exists()
@@ -191,7 +198,7 @@ def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     configs = [OmegaConf.load(p) for p in tmp_path.glob("multirun/train/*/*/config.yaml")]
-    classes = {"fused": "FusedSampler", "hopwise": "HopwiseSampler", "dgl": "DGLSampler"}
+    classes = {"fused": "fused", "hopwise": "HopwiseSampler", "dgl": "DGLSampler"}
     assert {(c.sampler["_target_"].split(".")[-1], c.model.num_layers) for c in configs} == {
         (classes[s], layers) for s in samplers for layers in (1, 2)
     }
@@ -245,6 +252,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         (["datamodule.batch_size=-4"], "batch_size is -4"),
         (["sampler.fanouts=[10,10,10]"], "has 3 entries for 2 layers"),
         (["sampler.fanouts=0"], "fanout 0 is not possible"),
+        (["sampler.schedule=hopwise"], "schedule is 'hopwise', but the sampler runs on the CPU"),
+        (["datamodule.graph=disk"], "graph is 'disk'; it must be one of device, pinned"),
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),
         (["seed=-1"], "seed is -1"),

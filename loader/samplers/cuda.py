@@ -22,7 +22,7 @@ _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 _WARPS_PER_BLOCK = 16
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PaddedMiniBatch(MiniBatch):
     """A mini-batch in arrays of fixed size, for which the host waited for nothing (`pad_to_capacity`).
 

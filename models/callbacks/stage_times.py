@@ -12,21 +12,30 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 class StageTimes(Callback):
     """Takes the time of epochs and of their stages, validation excluded.
 
-    `sample` and `gather` are what the train loader's `stats` say (busy seconds; with prefetch they overlap
-    `train`), `move` what the datamodule's `move_seconds` says, `train` the time between a batch's arrival and the
-    end of its step, `waiting` how long the training thread stood still for want of a batch. A loader or datamodule
-    without these attributes leaves its stages out.
+    The stages of the train loader are what its `stats` say (busy seconds; with prefetch they overlap `train`), `move`
+    together with the datamodule's `move_seconds`, `train` the time between a batch's arrival and the end of its
+    step, `waiting` how long the training thread stood still for want of a batch. On a GPU the host only launches
+    work; there the stages are the times of their streams instead, and `waiting` is how long the stream of training
+    stood still between two mini-batches. A loader or datamodule without these attributes leaves its stages out.
 
     Attributes:
         epoch_seconds: of each complete epoch (one that a resume began in the middle is left out).
         training_seconds: of all epochs together, complete or not.
         stage_seconds: stage -> seconds, summed over all training of this process.
+        host_waiting: seconds that the training thread stood still for want of a batch; None where nobody says.
+        moved_bytes: bytes by the stage that read or moved them.
+        placement: stage -> where it runs, see `GraphDataModule.placement`.
+        max_bytes: an upper bound of the mini-batches that existed at one time; 0 where nobody says.
     """
 
     def __init__(self) -> None:
         self.epoch_seconds: list[float] = []
         self.training_seconds = 0.0
         self.stage_seconds: dict[str, float] = {}
+        self.host_waiting: float | None = None
+        self.moved_bytes: dict[str, int] = {}
+        self.placement: dict[str, str] = {}
+        self.max_bytes = 0
         self._train = 0.0
         self._validation = 0.0
         self._move = 0.0
@@ -66,11 +75,26 @@ class StageTimes(Callback):
         if self._batches == trainer.num_training_batches:
             self.epoch_seconds.append(seconds)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
+        self.placement = placement() if placement is not None else {}
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        stats = getattr(trainer.train_dataloader, "stats", None)
-        self.stage_seconds = dict(stats.busy) if stats is not None else {}
+        loader = trainer.train_dataloader
+        stats = getattr(loader, "stats", None)
+        self.max_bytes = getattr(loader, "max_bytes", 0)
+        self.stage_seconds = {}
+        if stats is not None:
+            self.host_waiting = stats.waiting
+            self.moved_bytes = dict(getattr(stats, "moved", {}))
+            if getattr(stats, "gpu_items", 0):
+                scale = stats.items / stats.gpu_items  # of the last few nobody asked
+                self.stage_seconds = {name: scale * seconds for name, seconds in stats.gpu_busy.items()}
+                self.stage_seconds["waiting"] = scale * stats.gpu_waiting
+                return
+            self.stage_seconds = dict(stats.busy)
         if hasattr(getattr(trainer, "datamodule", None), "move_seconds"):
-            self.stage_seconds["move"] = self._move
+            self.stage_seconds["move"] = self.stage_seconds.get("move", 0.0) + self._move
         self.stage_seconds["train"] = self._train
         if stats is not None:
             self.stage_seconds["waiting"] = stats.waiting

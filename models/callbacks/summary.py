@@ -5,12 +5,22 @@ from __future__ import annotations
 from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
+from rich.tree import Tree
 
 from models.callbacks.stage_times import StageTimes
 
 
 class RunSummary(Callback):
-    """Prints accuracy on train, validation and test, seconds an epoch, and where the time went."""
+    """Prints what runs where when training starts, and at the end the accuracies and where the time went."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
+        if placement is None or not trainer.is_global_zero:
+            return
+        tree = Tree("runs")
+        for stage, words in placement().items():
+            tree.add(f"{stage}: {words}")
+        Console().print(tree)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -37,12 +47,23 @@ def summary_table(accuracies: dict[str, float], times: StageTimes | None) -> Tab
         table.add_row(f"accuracy, {split}", f"{value:.2%}", "all neighbours, best checkpoint" if exact else "sampled")
     if times is None or not times.stage_seconds:
         return table
-    table.caption = "sample and gather run beside train, unless datamodule.prefetch=0"
+    table.caption = "the stages before train run beside it, unless datamodule.prefetch=0"
     table.add_section()
     if times.median_epoch is not None:
         note = f"median of {len(times.epoch_seconds)}, validation excluded"
         table.add_row("seconds an epoch", f"{times.median_epoch:.3g}", note)
     for stage, seconds in times.stage_seconds.items():
         share = f"{seconds / times.training_seconds:.0%} of training" if times.training_seconds else ""
+        if stage in times.placement:
+            share = ", ".join(filter(None, (share, times.placement[stage])))
         table.add_row(f"time, {stage}", f"{seconds:.2f} s", share)
+    if times.moved_bytes:
+        table.add_section()
+    for stage, count in times.moved_bytes.items():
+        table.add_row(f"bytes, {stage}", f"{count / 2**30:.2f} GiB", _MOVED.get(stage, ""))
+    if times.max_bytes:
+        table.add_row("mini-batches ahead", f"<= {times.max_bytes / 2**20:.0f} MiB", times.placement.get("ahead", ""))
     return table
+
+
+_MOVED = {"gather": "rows of features read", "move": "copied from host memory to the GPU"}

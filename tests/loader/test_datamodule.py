@@ -20,12 +20,13 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
 import loader
+from loader import _core
 from loader.datamodule import GraphDataModule
 from loader.datasets import NodeDataset
 from loader.features import HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
-from loader.samplers import FullSampler, FusedSampler
+from loader.samplers import FullSampler, FusedSampler, fused
 
 NUM_TRAIN, BATCH_SIZE = 100, 15
 NUM_BATCHES = 7  # the last one is smaller
@@ -334,9 +335,87 @@ def test_ranks_share_the_splits() -> None:
     assert len(datamodule.test_dataloader()) == 2
 
 
+def test_the_store_is_told_of_the_run() -> None:
+    told: list[Any] = []
+
+    def make_store(tensor: Tensor, *, context: Any) -> HostFeatures:
+        told.append(context)
+        return HostFeatures(tensor, 1)
+
+    datamodule = make_datamodule(features=make_store, seed=3)
+    datamodule.setup()
+    (context,) = told
+    assert context.graph is datamodule.data.graph
+    assert context.sampler is datamodule.sampler
+    assert context.seeds.tolist() == list(range(NUM_TRAIN))
+    assert (context.batch_size, context.seed) == (BATCH_SIZE, 3)
+
+
+def test_what_runs_where(tmp_path: Path) -> None:
+    datamodule = make_datamodule(prefetch=3)
+    assert datamodule.device == torch.device("cpu")
+    make_trainer(tmp_path, max_epochs=1).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
+    assert datamodule.placement() == {
+        "sample": "FusedSampler on cpu",
+        "gather": "HostFeatures, rows on cpu",
+        "train": "cpu",
+        "ahead": "a thread a stage runs ahead; at most 7 mini-batches exist",
+    }
+    assert {loader.device for loader in datamodule.loaders.values()} == {torch.device("cpu")}
+    assert make_datamodule(prefetch=0).prefetch == 0
+
+
+def test_edge_features_reach_the_batches() -> None:
+    rows = torch.randn(1500, 2, generator=torch.Generator().manual_seed(0))
+    datamodule = make_datamodule(edge_features=rows, sampler=FusedSampler([4, 3], num_threads=1, edge_ids=True))
+    datamodule.setup()
+    batch = next(iter(datamodule.train_dataloader()))
+    assert torch.equal(batch.blocks[0].edge_features, rows[batch.blocks[0].edge_ids.long()])
+
+
+def test_half_precision_training(tmp_path: Path) -> None:
+    """Lightning's precision plugin exchanges the tensors of a batch."""
+
+    class Half(Recorder):
+        def training_step(self, batch: MiniBatch) -> Tensor:
+            assert batch.x.dtype == torch.bfloat16
+            assert batch.blocks[0].indices.dtype == torch.int32
+            return self.loss(batch)
+
+    make_trainer(tmp_path, max_epochs=1, precision="bf16-true", limit_val_batches=0).fit(
+        Half(tmp_path / "log"), datamodule=make_datamodule()
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="no NVIDIA GPU, or no CUDA build")
+@pytest.mark.parametrize("memory", ["device", "pinned"])
+@pytest.mark.parametrize("sample_on", ["cpu", "cuda"])
+def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str, memory: str) -> None:
+    logs = []
+    for device in ("cpu", "gpu"):
+        on_gpu = device == "gpu" and sample_on == "cuda"
+        datamodule = make_datamodule(sampler=fused([4, 3], device="cuda" if on_gpu else "cpu"), graph=memory)
+        logs.append(tmp_path / device)
+        make_trainer(tmp_path, max_epochs=2, accelerator=device, devices=1).fit(
+            Recorder(logs[-1]), datamodule=datamodule
+        )
+        assert (datamodule.device.type == "cuda") == (device == "gpu")
+        assert datamodule.move_seconds == 0  # nothing is moved twice
+        if on_gpu:
+            graph = datamodule.loaders["train"].graph
+            assert graph.indices.is_pinned() if memory == "pinned" else graph.indices.is_cuda
+            assert datamodule.data.graph.device.type == "cpu"
+        datamodule.close()
+    assert lines(logs[0]) == lines(logs[1])
+    assert lines(logs[0], "val") == lines(logs[1], "val")
+    assert no_threads()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned"),
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
         ({"eval_batch_size": -1}, ValueError, "eval_batch_size is -1"),
         ({"prefetch": -1}, ValueError, "prefetch is -1"),

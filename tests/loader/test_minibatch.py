@@ -7,6 +7,7 @@ import hashlib
 
 import pytest
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 
 from loader.minibatch import Block, MiniBatch
 
@@ -55,8 +56,6 @@ def test_replace_shares_tensors_and_leaves_the_original() -> None:
     assert changed.x is x
     assert changed.nodes is batch.nodes
     assert batch.x is None
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        batch.x = x  # type: ignore[misc]
 
 
 def test_equal_mini_batches_have_equal_digests() -> None:
@@ -109,6 +108,30 @@ def test_to_moves_every_tensor() -> None:
     bare = make().to("meta")
     assert bare.x is None
     assert bare.y is None
+
+
+def test_tools_that_exchange_tensors_get_a_changed_copy() -> None:
+    """What Lightning's precision plugins do with a batch."""
+    batch = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))
+    digest = batch.digest()
+    changed = apply_to_collection(batch, torch.Tensor, lambda t: t.bfloat16() if t.is_floating_point() else t)
+    assert isinstance(changed, MiniBatch)
+    assert changed.x.dtype == torch.bfloat16
+    assert changed.blocks[0].indices.tolist() == batch.blocks[0].indices.tolist()
+    assert (changed.frontier_sizes, changed.blocks[1].num_src) == (batch.frontier_sizes, 4)
+    assert batch.digest() == digest
+
+
+def test_edge_features_are_moved_and_counted() -> None:
+    batch = make()
+    inner, outer = batch.blocks
+    rows = torch.arange(8.0).view(4, 2)
+    batch = batch.replace(blocks=(dataclasses.replace(inner, edge_features=rows), outer))
+    assert any(t is rows for t in batch.tensors())
+    assert batch.nbytes == make().nbytes + 32
+    assert batch.digest() != make().digest()
+    assert batch.to("meta").blocks[0].edge_features.is_meta
+    assert batch.to("meta").blocks[1].edge_features is None
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler, Sampler
+from loader.timeline import Timeline
 
 NUM_NODES = 200
 SEEDS = torch.arange(10, 110)
@@ -308,10 +310,13 @@ def test_closed_or_abandoned_loaders_free_their_threads(make: Callable[..., Node
 
     iterator = iter(loader)
     next(iterator)
+    alive = weakref.ref(loader)
+    gc.collect()
     gc.disable()  # nothing is in a cycle
     try:
         del loader, iterator
         assert no_threads()
+        assert alive() is None
     finally:
         gc.enable()
 
@@ -333,6 +338,72 @@ def test_features_and_labels_are_optional(make: Callable[..., NodeLoader]) -> No
     assert batch.y.shape == (16, 5)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_edge_features_are_rows_by_edge_id(make: Callable[..., NodeLoader], graph: Graph, prefetch: int) -> None:
+    rows = torch.randn(graph.num_edges, 3, generator=torch.Generator().manual_seed(2))
+    sampler = HopwiseSampler([3, 2], num_threads=1, edge_ids=True)
+    for features in (rows, HostFeatures(rows, 1)):
+        loader = make(sampler=sampler, edge_features=features, prefetch=prefetch)
+        for batch in loader:
+            for block in batch.blocks:
+                assert torch.equal(block.edge_features, rows[block.edge_ids.long()])
+        assert loader.stats.moved["gather"] > 0
+    assert all(block.edge_features is None for block in next(iter(make())).blocks)
+
+
+def test_edge_features_need_edge_ids_and_a_row_an_edge(make: Callable[..., NodeLoader], graph: Graph) -> None:
+    rows = torch.zeros(graph.num_edges, 3)
+    with pytest.raises(ValueError, match="the sampler returns none; give it edge_ids=True"):
+        make(edge_features=rows)
+    with pytest.raises(ValueError, match="edge_features has 1499 rows, the graph 1500 edges"):
+        make(edge_features=rows[1:], sampler=HopwiseSampler([3, 2], num_threads=1, edge_ids=True))
+
+
+def test_stores_are_asked_at_the_end_of_an_epoch(make: Callable[..., NodeLoader]) -> None:
+    class Late(HostFeatures):
+        def check(self) -> None:
+            raise ValueError("id 7 is out of range")
+
+    batches = iter(make(features=Late(torch.randn(NUM_NODES, 6), 1)))
+    for _ in range(7):
+        next(batches)
+    with pytest.raises(ValueError, match="id 7 is out of range"):
+        next(batches)
+    assert no_threads()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2, 3])
+def test_bounds(make: Callable[..., NodeLoader], prefetch: int) -> None:
+    loader = make(prefetch=prefetch)
+    assert loader.ahead == ("threads" if prefetch else "none")
+    assert loader.max_items == max(2 * prefetch, 1) + 1
+    assert loader.max_bytes == 0
+    largest = max(batch.nbytes for batch in loader)
+    assert loader.max_bytes == loader.max_items * largest
+
+
+def test_a_timeline_records_the_next_iterator(make: Callable[..., NodeLoader]) -> None:
+    loader = make()
+    loader.timeline = Timeline(first=2, count=2)
+    list(loader)
+    assert {(s.lane, s.item) for s in loader.timeline.spans()} == {
+        (lane, item) for lane in ("sample", "gather", "train") for item in (2, 3)
+    }
+
+
+def test_the_next_epochs_order_is_made_ahead_and_is_the_same(make: Callable[..., NodeLoader]) -> None:
+    ahead, jumping = make(), make()
+    list(ahead)
+    second = digests(ahead)
+    list(jumping)
+    jumping.set_epoch(5)  # the order made ahead is of no use
+    fifth = digests(jumping)
+    jumping.set_epoch(1)
+    assert digests(jumping) == second
+    ahead.set_epoch(5)
+    assert digests(ahead) == fifth
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -346,6 +417,7 @@ def test_features_and_labels_are_optional(make: Callable[..., NodeLoader]) -> No
         ({"labels": torch.zeros(NUM_NODES + 1)}, ValueError, r"labels has shape \[201\], the graph 200"),
         ({"labels": [0] * NUM_NODES}, TypeError, "labels is a list"),
         ({"sampler": "fused"}, TypeError, "sampler is a str"),
+        ({"device": "meta"}, ValueError, "device is 'meta'"),
     ],
 )
 def test_bad_arguments(

@@ -73,3 +73,25 @@ def test_a_loader_without_statistics_leaves_its_stages_out(clock: Clock) -> None
     trainer.datamodule = None
     times.on_train_end(trainer, None)  # type: ignore[arg-type]
     assert times.stage_seconds == {"train": 15.0}
+
+
+def test_on_a_gpu_the_streams_say_the_times(clock: Clock) -> None:
+    stats = SimpleNamespace(
+        busy={"sample": 0.1, "gather": 0.1},
+        waiting=0.5,
+        items=12,
+        gpu_items=10,
+        gpu_busy={"sample": 4.0, "gather": 1.0, "train": 20.0},
+        gpu_waiting=0.25,
+        moved={"gather": 4096},
+    )
+    times, trainer = StageTimes(), make_trainer(stats=stats, max_bytes=77)
+    trainer.datamodule.placement = lambda: {"sample": "CudaSampler on cuda:0"}
+    times.on_train_start(trainer, None)  # type: ignore[arg-type]
+    run_epoch(times, trainer, clock, batches=5)
+    times.on_train_end(trainer, None)  # type: ignore[arg-type]
+    assert times.stage_seconds == pytest.approx({"sample": 4.8, "gather": 1.2, "train": 24.0, "waiting": 0.3})
+    assert times.host_waiting == 0.5
+    assert times.moved_bytes == {"gather": 4096}
+    assert times.placement == {"sample": "CudaSampler on cuda:0"}
+    assert times.max_bytes == 77

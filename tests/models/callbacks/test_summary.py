@@ -22,6 +22,9 @@ def test_accuracies_times_and_shares() -> None:
     times = StageTimes()
     times.epoch_seconds, times.training_seconds = [1.0, 3.0, 2.5], 8.0
     times.stage_seconds = {"sample": 4.0, "train": 6.0, "waiting": 0.5}
+    times.moved_bytes = {"gather": 3 * 2**30}
+    times.max_bytes = 5 * 2**20
+    times.placement = {"sample": "FusedSampler on cpu", "ahead": "a thread a stage runs ahead"}
     console = Console(width=120)
     with console.capture() as captured:
         console.print(summary_table(ACCURACIES, times))
@@ -30,7 +33,9 @@ def test_accuracies_times_and_shares() -> None:
     assert "accuracy, val 97.34% all neighbours, best checkpoint" in shown
     assert "accuracy, test 50.00% all neighbours, best checkpoint" in shown
     assert "seconds an epoch 2.5 median of 3, validation excluded" in shown
-    assert "time, sample 4.00 s 50% of training" in shown
+    assert "time, sample 4.00 s 50% of training, FusedSampler on cpu" in shown
+    assert "bytes, gather 3.00 GiB rows of features read" in shown
+    assert "mini-batches ahead <= 5 MiB a thread a stage runs ahead" in shown
     assert "time, train 6.00 s 75% of training" in shown
     assert "time, waiting 0.50 s 6% of training" in shown
 
@@ -49,3 +54,13 @@ def test_is_printed_after_the_test_by_one_process(first: bool, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert ("accuracy, val" in shown) == first
     assert "loss" not in shown
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_runs_where_is_printed_at_the_start(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    datamodule = SimpleNamespace(placement=lambda: {"sample": "FusedSampler on cpu", "train": "cpu"})
+    trainer = SimpleNamespace(is_global_zero=first, datamodule=datamodule)
+    RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]
+    assert ("sample: FusedSampler on cpu" in capsys.readouterr().out) == first
+    trainer.datamodule = None
+    RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]

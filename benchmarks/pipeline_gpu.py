@@ -1,0 +1,373 @@
+"""Is loading hidden behind training on a GPU? Stages alone, epochs pipelined, and what is left exposed.
+
+    python benchmarks/pipeline_gpu.py                                      # all stores, both fanouts
+    python benchmarks/pipeline_gpu.py --stores device --fanouts 15,10,5 --timeline timeline
+    python benchmarks/pipeline_gpu.py --stores device --soak 50            # memory and threads over 50 epochs
+
+The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
+skewed degrees, made on the GPU. The model is GraphSAGE with 3 layers of 256. Every figure of a row is taken in the same
+run: the stages alone, training alone (mini-batches that lie ready), epochs with and without `prefetch`, each median
+over epochs, synchronised at both ends. `bound` is the number of mini-batches times the slowest stage alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import argparse
+import gc
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from _common import RESULTS, ints, resident_bytes, write_json
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+
+import loader.features as stores
+from loader.features import FeatureStore, HostFeatures, StoreContext
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.node_loader import NodeLoader
+from loader.samplers import Sampler, fused
+from loader.timeline import Timeline
+from loader.transfer import to_gpu
+from models.sage import GraphSAGE
+
+NUM_CLASSES, HIDDEN = 47, 256
+STORES = ("device", "cached", "pinned", "staged", "host")
+
+
+def products_like(num_nodes: int, num_edges: int, device: str) -> Graph:
+    """In-degrees are log-normal; sources are drawn in proportion to them, so hubs are met often."""
+    generator = torch.Generator(device).manual_seed(0)
+    weights = torch.randn(num_nodes, generator=generator, device=device).mul_(1.1).exp_().double().cumsum_(0)
+    ends = (weights * (num_edges / weights[-1])).round_().long()
+    ends[-1] = num_edges
+    indptr = torch.cat((ends.new_zeros(1), ends))
+    owner = torch.repeat_interleave(torch.arange(num_nodes, device=device, dtype=torch.int32), indptr.diff())
+    picks = torch.randint(num_edges, (num_edges,), generator=generator, device=device)
+    return Graph(indptr, owner[picks], validate=False)
+
+
+def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStore | str:
+    """The store, or why there is none."""
+    classes = {"device": "DeviceFeatures", "cached": "CachedFeatures", "pinned": "PinnedFeatures",
+               "staged": "StagedFeatures", "host": "HostFeatures"}  # fmt: skip
+    kind: Any = getattr(stores, classes[name], None)
+    if kind is None:
+        return f"loader.features has no {classes[name]}"
+    if name == "host":
+        return HostFeatures(x)
+    if name == "cached":
+        return kind(x, "cuda", fraction=0.25, context=context)
+    return kind(x, "cuda")
+
+
+class Training:
+    """Forward, backward, Adam: the loop of a hand, and the parts of Lightning's."""
+
+    def __init__(self, num_features: int, num_layers: int) -> None:
+        torch.manual_seed(0)
+        self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
+
+    def loss(self, batch: MiniBatch) -> torch.Tensor:
+        assert batch.x is not None
+        assert batch.y is not None
+        return F.cross_entropy(self.model(batch.blocks, batch.x), batch.y)
+
+    def step(self, batch: MiniBatch) -> None:
+        self.optimizer.zero_grad()
+        self.loss(batch).backward()
+        self.optimizer.step()
+
+    def epoch(self, batches: Any) -> float:
+        """Seconds, the GPU's work included."""
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for batch in batches:
+            self.step(batch)
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+
+def each(function: Callable[[Any], Any], items: list[Any]) -> float:
+    """Seconds an item, over all of them twice; the first pass warms up."""
+    seconds = 0.0
+    for _ in range(3):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for item in items:
+            function(item)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+    return seconds / len(items)
+
+
+def alone(node_loader: NodeLoader, training: Training, count: int) -> dict[str, float]:
+    """Seconds a mini-batch of each stage by itself, over `count` mini-batches."""
+    steps = node_loader.steps
+    tasks = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
+    items: list[Any] = [steps.sample(task) for task in tasks]
+    seconds = {"sample": each(steps.sample, tasks)}
+    for stage in steps.plan.stages[1:]:
+        function: Callable[[Any], Any] = {"gather": steps.gather, "move": steps.move}[stage]
+        seconds[stage] = each(function, items)
+        items = [function(item) for item in items]
+    ready = [to_gpu(item, node_loader.device)[0] for item in items]
+    seconds["train"] = each(training.step, ready)
+    return seconds
+
+
+def lightning_epochs(node_loader: NodeLoader, training: Training, epochs: int) -> list[float]:
+    """Seconds an epoch of Lightning's fit loop over the same loader, model and optimiser."""
+    import warnings
+
+    from lightning.pytorch import Callback, LightningModule, Trainer
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = training.model
+
+        def training_step(self, batch: MiniBatch) -> torch.Tensor:
+            return training.loss(batch)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return training.optimizer
+
+        def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+            return batch
+
+    class Clock(Callback):
+        def __init__(self) -> None:
+            self.seconds: list[float] = []
+            self.begin = 0.0
+
+        def on_train_epoch_start(self, *_: Any) -> None:
+            torch.cuda.synchronize()
+            self.begin = time.perf_counter()
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            torch.cuda.synchronize()
+            self.seconds.append(time.perf_counter() - self.begin)
+
+    clock = Clock()
+    trainer = Trainer(
+        accelerator="gpu", devices=1, max_epochs=epochs, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[clock],
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(Module(), node_loader)
+    return clock.seconds
+
+
+def measure(make: Callable[[int], NodeLoader], training: Training, arguments: argparse.Namespace) -> dict[str, Any]:
+    ahead, inline = make(arguments.prefetch), make(0)
+    stages = alone(ahead, training, arguments.alone)
+    batches = len(ahead)
+    for _ in range(2):
+        training.epoch(ahead)
+    ahead.stats.reset()
+    runs: dict[str, list[float]] = {"pipelined": [], "inline": []}
+    for _ in range(arguments.epochs):
+        runs["pipelined"].append(training.epoch(ahead))
+        runs["inline"].append(training.epoch(inline))
+    lightning = lightning_epochs(ahead, training, arguments.epochs + 1)[1:] if arguments.lightning else []
+    runs["pipelined"] += [training.epoch(ahead) for _ in range(arguments.epochs)]
+    stats = ahead.stats
+    ready = [batch for _, batch in zip(range(arguments.alone), ahead, strict=False)]
+    ahead.close()
+
+    again = [ready[i % len(ready)] for i in range(batches)]
+    only_training = statistics.median(training.epoch(again) for _ in range(arguments.epochs))
+    del ready, again
+    epoch, slowest = statistics.median(runs["pipelined"]), max(stages, key=lambda name: stages[name])
+    row = {
+        "ahead": ahead.ahead,
+        "stages": list(ahead.steps.plan.stages),
+        "batches": batches,
+        "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
+        "slowest": slowest,
+        "epoch_s": epoch,
+        "epochs_s": runs["pipelined"],
+        "inline_epoch_s": statistics.median(runs["inline"]),
+        "training_alone_s": only_training,
+        "over_bound": epoch / (batches * stages[slowest]),
+        "exposed": epoch / only_training - 1,
+        "gpu_waiting_ms": 1e3 * stats.gpu_waiting / max(stats.gpu_items, 1),
+        "gpu_ms": {name: 1e3 * seconds / max(stats.gpu_items, 1) for name, seconds in stats.gpu_busy.items()},
+        "host_ms": {name: 1e3 * seconds / stats.items for name, seconds in stats.busy.items()},
+        "host_waiting_ms": 1e3 * stats.waiting / stats.items,
+        "throttled_ms": 1e3 * stats.throttled / stats.items,
+        "max_mini_batches": ahead.max_items,
+        "max_mib": ahead.max_bytes / 2**20,
+    }
+    if lightning:
+        row["lightning_epoch_s"] = statistics.median(lightning)
+        row["lightning_over_hand_written"] = statistics.median(lightning) / epoch
+    return row
+
+
+def pinned_bytes() -> int:
+    """Page-locked memory that torch's allocator holds; -1 where this torch does not say."""
+    stats: dict[str, Any] = getattr(torch.cuda, "host_memory_stats", dict)()
+    return int(stats.get("allocated_bytes.current", stats.get("allocated_bytes.all.current", -1)))
+
+
+def soak(node_loader: NodeLoader, training: Training, epochs: int) -> list[dict[str, float]]:
+    """Memory and threads after each epoch."""
+    rows = []
+    for epoch in range(epochs):
+        seconds = training.epoch(node_loader)
+        gc.collect()
+        rows.append(
+            {
+                "epoch": epoch,
+                "seconds": seconds,
+                "resident_mib": resident_bytes() / 2**20,
+                "pinned_mib": pinned_bytes() / 2**20,
+                "reserved_mib": torch.cuda.memory_reserved() / 2**20,
+                "threads": threading.active_count(),
+            }
+        )
+    return rows
+
+
+def interrupted(node_loader: NodeLoader, training: Training) -> float:
+    """Seconds from Ctrl-C in the middle of an epoch until it has ended and no thread of the loader is left."""
+    begin = 0.0
+
+    def interrupt() -> None:
+        nonlocal begin
+        begin = time.perf_counter()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(0.2, interrupt)
+    timer.start()
+    try:
+        while True:
+            training.epoch(node_loader)
+    except KeyboardInterrupt:
+        node_loader.close()
+    while any(thread.name.startswith("loader-") for thread in threading.enumerate()):
+        time.sleep(0.001)
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stores", nargs="+", default=["device", "cached", "pinned", "staged"], choices=STORES)
+    parser.add_argument("--fanouts", type=ints, nargs="+", default=[(15, 10, 5), (10, 10, 10)])
+    parser.add_argument("--sample-on", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--nodes", type=int, default=2_449_029)
+    parser.add_argument("--edges", type=int, default=123_718_280)
+    parser.add_argument("--seeds", type=int, default=196_615)
+    parser.add_argument("--features", type=int, default=100)
+    parser.add_argument("--prefetch", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=5, help="of each kind")
+    parser.add_argument("--alone", type=int, default=24, help="mini-batches for the stages alone")
+    parser.add_argument("--blocks-per-sm", type=int, default=None)
+    parser.add_argument("--no-priority", action="store_true", help="the sample stage's stream has no priority")
+    parser.add_argument("--no-lightning", dest="lightning", action="store_false")
+    parser.add_argument("--soak", type=int, default=0, help="epochs of the soak, with each store")
+    parser.add_argument("--timeline", type=Path, default=None, help="writes <path>-<store>.json and .png")
+    parser.add_argument("--json", type=Path, default=RESULTS / "pipeline_gpu.json")
+    arguments = parser.parse_args()
+
+    console = Console(width=150)
+    begin = time.perf_counter()
+    on_gpu = products_like(arguments.nodes, arguments.edges, "cuda")
+    graph = on_gpu if arguments.sample_on == "cuda" else on_gpu.to("cpu")
+    degrees = on_gpu.in_degrees()
+    console.print(f"{on_gpu!r}, in-degrees up to {int(degrees.max())}, {time.perf_counter() - begin:.1f} s")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(arguments.nodes, arguments.features, device="cuda").cpu()
+    y = torch.randint(NUM_CLASSES, (arguments.nodes,), generator=generator)
+    seeds = torch.randperm(arguments.nodes, generator=generator)[: arguments.seeds]
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for fanouts in arguments.fanouts:
+        for name in arguments.stores:
+            sampler: Sampler = fused(fanouts, device=arguments.sample_on, blocks_per_sm=arguments.blocks_per_sm)
+            context = StoreContext(graph, sampler, seeds, arguments.batch_size)
+            store = make_store(name, x, context)
+            if isinstance(store, str):
+                skipped[name] = store
+                console.print(f"{name}: left out, {store}")
+                continue
+            kept: FeatureStore = store
+
+            def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
+                return NodeLoader(
+                    graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
+                    device="cuda", prioritize_sampling=not arguments.no_priority,
+                )  # fmt: skip
+
+            training = Training(arguments.features, len(fanouts))
+            row = {"store": name, "fanouts": list(fanouts), **measure(make, training, arguments)}
+            rows.append(row)
+            console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
+            if arguments.timeline is not None:
+                from models.callbacks.timeline import LANES, draw
+
+                timed = make(arguments.prefetch)
+                timed.timeline = Timeline(len(timed) // 2, 8)
+                training.epoch(timed)
+                path = arguments.timeline.with_name(f"{arguments.timeline.name}-{name}-{len(rows)}")
+                timed.timeline.write_chrome(path.with_suffix(".json"), LANES)
+                draw(timed.timeline, path.with_suffix(".png"), f"features {name}, fanouts {fanouts}")
+            if arguments.soak:
+                row["soak"] = soak(make(arguments.prefetch), training, arguments.soak)
+                row["interrupt_s"] = interrupted(make(arguments.prefetch), training)
+                console.print_json(data=[*(row["soak"][i] for i in (0, 2, -1)), row["interrupt_s"]], indent=None)
+            kept.close()
+            sampler.close()
+            del kept, store, training, context, sampler, make
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    table = Table(title=f"{on_gpu.num_edges:,} edges, batch {arguments.batch_size}, {torch.cuda.get_device_name()}")
+    for head in _HEADS:
+        table.add_column(head)
+    for row in rows:
+        ms = {name: f"{row['alone_ms'][name]:.3f}" if name in row["alone_ms"] else "" for name in (*_STAGES, "train")}
+        table.add_row(
+            row["store"], str(row["fanouts"]), row["ahead"], *ms.values(), f"{row['epoch_s']:.3f}",
+            f"{row['over_bound']:.3f} x", f"{row['inline_epoch_s']:.3f}", f"{row['training_alone_s']:.3f}",
+            f"{row['exposed']:.1%}",
+            f"{row['lightning_over_hand_written']:.3f} x" if "lightning_over_hand_written" in row else "",
+        )  # fmt: skip
+    console.print(table)
+    write_json(
+        arguments.json,
+        {
+            "gpu": torch.cuda.get_device_name(),
+            "cuda": torch.version.cuda,
+            "num_nodes": on_gpu.num_nodes,
+            "num_edges": on_gpu.num_edges,
+            "max_degree": int(degrees.max()),
+            "hidden": HIDDEN,
+            "batch_size": arguments.batch_size,
+            "sample_on": arguments.sample_on,
+            "rows": rows,
+            "left_out": skipped,
+        },
+    )
+
+
+_STAGES = ("sample", "gather", "move")
+_HEADS = (
+    *("features", "fanouts", "ahead", *(f"{stage} ms" for stage in _STAGES), "train ms", "epoch s", "over bound"),
+    *("prefetch=0 s", "training alone s", "exposed", "Lightning"),
+)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Running ahead with a thread a stage, where a stage makes the host work or wait."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from loader.stages import PipelineIterator, StageRunner
+from loader.streams import Flight
+
+if TYPE_CHECKING:
+    from loader.pipeline import Pipeline
+
+
+class ThreadedIterator(PipelineIterator):
+    """One thread a stage. The threads know the channels but not this object, so that it can be collected."""
+
+    def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
+        super().__init__(pipeline, source)
+        self._pipeline = pipeline
+        self._channels = [_Channel(pipeline.depth) for _ in pipeline.stages]
+        self._threads: list[threading.Thread] = []
+        # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
+        self._stop = weakref.finalize(self, _stop_all, self._channels)
+        _running.add(self)
+
+    def _take(self) -> Flight:
+        if not self._threads:
+            self._start()
+        flight = self._channels[-1].get()
+        if flight is None:
+            raise StopIteration
+        if flight.error is not None:
+            try:
+                raise flight.error
+            finally:
+                flight.error = None
+                del flight  # else error, traceback and this frame would hold each other
+        return flight
+
+    def _start(self) -> None:
+        items: Iterator[Any] | _Channel = iter(self._source)
+        del self._source
+        for i, sink in enumerate(self._channels):
+            runner = StageRunner(self._pipeline, i)
+            thread = threading.Thread(
+                target=_work,
+                args=(runner, items, sink, self._pipeline.new_flight),
+                name=f"loader-{runner.stage.name}",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            items = sink
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        _running.discard(self)
+        self._stop()
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join()
+        for channel in self._channels:
+            channel.drain()
+        super().close()
+
+
+_running: weakref.WeakSet[ThreadedIterator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core."""
+    for iterator in list(_running):
+        iterator.close()
+
+
+class _Channel:
+    """A bounded queue between two threads, with room reserved before the work.
+
+    Built on `SimpleQueue`, whose `put` is reentrant: a finalizer may close a channel at any point of any thread,
+    even amid a call on the same channel, and takes no lock that could be held.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._items: SimpleQueue[Flight | None] = SimpleQueue()
+        self.closed = False
+        for _ in range(depth):
+            self._room.put(None)
+
+    def reserve(self) -> bool:
+        """Waits until one more item may exist; False when the channel was closed."""
+        self._room.get()
+        return not self.closed
+
+    def put(self, flight: Flight | None) -> None:
+        """Delivers into the room that was reserved; None follows the last item."""
+        self._items.put(flight)
+
+    def get(self) -> Flight | None:
+        """The next item; None after the last one and when the channel was closed."""
+        flight = self._items.get()
+        if self.closed:
+            return None
+        self._room.put(None)
+        return flight
+
+    def close(self) -> None:
+        """Wakes both ends for good: each waits at most once more."""
+        self.closed = True
+        self._room.put(None)
+        self._items.put(None)
+
+    def drain(self) -> None:
+        """Lets go of the items that nobody will take."""
+        with suppress(Empty):
+            while True:
+                self._items.get_nowait()
+
+
+def _stop_all(channels: Sequence[_Channel]) -> None:
+    for channel in channels:
+        channel.close()
+
+
+_END = object()
+
+
+def _work(
+    runner: StageRunner, items: Iterator[Any] | _Channel, sink: _Channel, new_flight: Callable[[Any], Flight]
+) -> None:
+    """A stage's thread. The first stage draws from the source itself, the others from the channel before them."""
+    entered = False
+    while sink.reserve():
+        flight = None
+        try:
+            if not entered:
+                runner.enter()
+                entered = True
+            if isinstance(items, _Channel):
+                flight = items.get()
+            else:
+                item = next(items, _END)
+                flight = None if item is _END else new_flight(item)
+                del item
+            if flight is not None and flight.error is None:
+                runner.run(flight)
+        except BaseException as error:
+            flight = Flight() if flight is None else flight
+            flight.item, flight.error = None, error
+        sink.put(flight)
+        last = flight is None or flight.error is not None
+        del flight  # it belongs to the next stage now; an error would hold this frame, and the frame the error
+        if last:
+            return

@@ -1,0 +1,86 @@
+"""Which class samples on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from loader import _core
+from loader.samplers.base import Sampler
+from loader.samplers.core import FusedSampler
+
+
+def fused(
+    fanouts: int | Sequence[int],
+    num_hops: int | None = None,
+    *,
+    device: str | torch.device = "auto",
+    replace: bool = False,
+    edge_ids: bool = False,
+    seed: int = 0,
+    num_threads: int | None = None,
+    schedule: str | None = None,
+    blocks_per_sm: int | None = None,
+) -> Sampler:
+    """All hops in one call, on the CPU (`FusedSampler`) or on a GPU (`CudaSampler`); both give the same mini-batches.
+
+    Args:
+        device: "cpu", a GPU, or "auto" for a GPU where build and machine have one.
+        num_threads: on the CPU only, see `CoreSampler`.
+        schedule, blocks_per_sm: on a GPU only, see `CudaSampler`.
+        fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
+
+    Raises:
+        ValueError: an option that does not apply on that device; the message says which.
+        RuntimeError: a GPU was asked for, and build or machine have none.
+    """
+    if device == "auto":
+        device = "cuda" if _core.with_cuda and torch.cuda.is_available() else "cpu"
+    device = torch.device(device)
+    if device.type == "cpu":
+        for name, value in (("schedule", schedule), ("blocks_per_sm", blocks_per_sm)):
+            if value is not None:
+                raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
+        return FusedSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, num_threads=num_threads)
+    if num_threads is not None:
+        raise ValueError(
+            f"the sampler's num_threads is {num_threads}, but it runs on {device}; leave it null "
+            "(sampler.num_threads=null), or sample on the CPU (sampler.device=cpu)"
+        )
+    from loader.samplers.cuda import CudaSampler
+
+    return CudaSampler(
+        fanouts,
+        num_hops,
+        replace=replace,
+        edge_ids=edge_ids,
+        seed=seed,
+        schedule="auto" if schedule is None else schedule,
+        blocks_per_sm=0 if blocks_per_sm is None else blocks_per_sm,
+        device=device,
+    )
+
+
+def on_device(sampler: Sampler, device: torch.device) -> Sampler:
+    """The sampler for a process that trains on `device`: a GPU sampler of another GPU gives way to one of this GPU.
+
+    A configuration says "cuda", which each of several processes understands before it knows its own GPU.
+    """
+    if sampler.device.type != "cuda" or device.type != "cuda" or sampler.device == device:
+        return sampler
+    from loader.samplers.cuda import CudaSampler
+
+    if not isinstance(sampler, CudaSampler):
+        raise ValueError(f"{type(sampler).__name__} samples on {sampler.device}, but this process trains on {device}")
+    moved = CudaSampler(
+        sampler.fanouts,
+        replace=sampler.replace,
+        edge_ids=sampler.edge_ids,
+        seed=sampler.seed,
+        schedule=sampler.schedule,
+        blocks_per_sm=sampler.blocks_per_sm,
+        device=device,
+    )
+    sampler.close()
+    return moved

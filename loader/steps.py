@@ -1,0 +1,127 @@
+"""What the stages of a loader do: sample, gather rows, move to the device, and label at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from loader.features import FeatureStore, HostFeatures
+from loader.graph import Graph
+from loader.minibatch import Block, MiniBatch
+from loader.pipeline import PipelineStats, Stage
+from loader.plan import Plan
+from loader.samplers.base import Sampler
+from loader.transfer import to_gpu
+
+Task = tuple[Tensor, int, int]  # seeds, epoch, index of the mini-batch
+
+
+class Steps:
+    """The stages' functions. They know nothing of the loader, so that it goes with its last reference.
+
+    Args:
+        plan: which stages there are; the last one adds the labels.
+        graph, sampler: for the stage "sample".
+        features: rows by vertex for `x`, or None.
+        edge_features: rows by edge id for the blocks, or None.
+        labels: `[num_nodes]` or `[num_nodes, C]` on `device`, or None.
+        device: where mini-batches arrive.
+        stats: where bytes are counted.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        sampler: Sampler,
+        features: FeatureStore | None,
+        edge_features: FeatureStore | None,
+        labels: Tensor | None,
+        device: torch.device,
+        stats: PipelineStats,
+    ) -> None:
+        self.plan = plan
+        self.graph = graph
+        self.sampler = sampler
+        self.features = features
+        self.edge_features = edge_features
+        self.labels = labels
+        self.device = device
+        self.stats = stats
+
+    def stages(self) -> list[Stage]:
+        """The stages in order."""
+        functions = {"gather": self.gather, "move": self.move}
+        first, *others = self.plan.stages
+        return [Stage(first, self.sample, self.start), *(Stage(name, functions[name]) for name in others)]
+
+    def sample(self, task: Task) -> MiniBatch:
+        seeds, epoch, index = task
+        return self.sampler.sample(self.graph, seeds, epoch=epoch, batch=index)
+
+    def start(self, task: Task) -> Callable[[], MiniBatch]:
+        seeds, epoch, index = task
+        return self.sampler.start(self.graph, seeds, epoch=epoch, batch=index)
+
+    def gather(self, batch: MiniBatch) -> MiniBatch:
+        """Fills `x`, and `edge_features` of the blocks."""
+        x, blocks = batch.x, batch.blocks
+        if self.features is not None:
+            x = self.features.gather(_near(batch.nodes, self.features))
+            self.stats.add_bytes("gather", x.nbytes)
+        if self.edge_features is not None:
+            # One gather for all hops: few large ones cost less than many small ones.
+            ids = [block.edge_ids for block in blocks if block.edge_ids is not None]
+            rows = self.edge_features.gather(_near(torch.cat(ids), self.edge_features))
+            self.stats.add_bytes("gather", rows.nbytes)
+            parts = rows.split([t.numel() for t in ids])
+            blocks = tuple(
+                dataclasses.replace(block, edge_features=part) for block, part in zip(blocks, parts, strict=True)
+            )
+        return self._end("gather", batch, blocks, x)
+
+    def move(self, batch: MiniBatch) -> MiniBatch:
+        """Copies what is still in host memory."""
+        batch, nbytes = to_gpu(batch, self.device)
+        self.stats.add_bytes("move", nbytes)
+        return self._end("move", batch, batch.blocks, batch.x)
+
+    def check(self) -> None:
+        """Raises what the stores' gathers so far had to say."""
+        for store in (self.features, self.edge_features):
+            if store is not None:
+                store.check()
+
+    def _end(self, stage: str, batch: MiniBatch, blocks: tuple[Block, ...], x: Tensor | None) -> MiniBatch:
+        """The last stage adds the labels: only there the output nodes surely lie where the labels do."""
+        y, last = batch.y, stage == self.plan.stages[-1]
+        if last and self.labels is not None:
+            y = self.labels.index_select(0, batch.output_nodes)
+        done = MiniBatch(batch.nodes, batch.frontier_sizes, blocks, batch.epoch, batch.index, x, y)
+        if last:
+            self.stats.see_item(done.nbytes)
+        return done
+
+
+def check_edge_features(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
+    """The store of the edges' features.
+
+    Raises:
+        ValueError: the sampler returns no edge ids, or there are fewer rows than edges.
+    """
+    if features is None:
+        return None
+    store = HostFeatures(features) if isinstance(features, Tensor) else features
+    if not sampler.edge_ids:
+        raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
+    if store.num_nodes < graph.num_edges:
+        raise ValueError(f"edge_features has {store.num_nodes} rows, the graph {graph.num_edges} edges")
+    return store
+
+
+def _near(ids: Tensor, store: FeatureStore) -> Tensor:
+    """Ids that a store takes: on its device, or on the CPU."""
+    return ids.cpu() if store.device.type == "cpu" else ids

@@ -1,0 +1,188 @@
+"""The CUDA streams of a pipeline's stages, and the events by which they and the consumer wait for each other."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from loader.stages import PipelineStats
+
+
+class Flight:
+    """One item on its way through the stages, with the events that order the streams it crosses.
+
+    Attributes:
+        number: of the item, counted over all runs of its pipeline.
+        item: what the last stage made of it; None once the consumer has it.
+        error: what a stage or the source raised in its place.
+        traced: whether a timeline wants its times.
+        begun, done: an event a stage each, recorded on the stage's stream before and after its work.
+        arrived: recorded on the consumer's stream when it need not wait for the item any longer.
+        consumed: recorded there when the consumer asks for the next item.
+        since: the event from which on the consumer's stream may have waited for the item.
+    """
+
+    __slots__ = ("arrived", "begun", "consumed", "done", "error", "item", "number", "since", "traced")
+
+    def __init__(
+        self, begun: Sequence[Any] = (), done: Sequence[Any] = (), arrived: Any = None, consumed: Any = None
+    ) -> None:
+        self.number = 0
+        self.item: Any = None
+        self.error: BaseException | None = None
+        self.traced = False
+        self.begun = begun
+        self.done = done
+        self.arrived = arrived
+        self.consumed = consumed
+        self.since: Any = None
+
+    def begin(self, number: int, item: Any, traced: bool) -> Flight:
+        self.number, self.item, self.error, self.traced = number, item, None, traced
+        return self
+
+
+class StageStreams:
+    """One stream a stage, made once and used for all epochs; and the events, which are used again, too.
+
+    A stream made an epoch would keep an own share of the allocator's memory each time.
+
+    Args:
+        device: the GPU, with its index.
+        names: of the stages.
+        high_priority: those whose kernels go before others that wait for the multiprocessors.
+        cuda: the module that makes streams and events, `torch.cuda`; tests give another.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        names: Sequence[str],
+        *,
+        high_priority: Collection[str] = (),
+        cuda: Any = torch.cuda,
+    ) -> None:
+        self.device = device
+        self.names = tuple(names)
+        self.cuda = cuda
+        self.streams = tuple(cuda.Stream(device=device, priority=-1 if name in high_priority else 0) for name in names)
+        self._spare: deque[Flight] = deque()
+
+    def current(self) -> Any:
+        """The caller's stream on the device."""
+        return self.cuda.current_stream(self.device)
+
+    def enter(self, stage: int) -> None:
+        """Makes the stage's stream the calling thread's current one."""
+        self.cuda.set_stream(self.streams[stage])
+
+    def leave(self, stream: Any, device: int) -> None:
+        """Makes `stream` current again, and `device`, if the caller's was another than the streams'."""
+        self.cuda.set_stream(stream)
+        if device != self.device.index:
+            self.cuda.set_device(device)
+
+    def follow(self, stream: Any) -> None:
+        """Every stage waits for what `stream` holds now: it may still write what they read."""
+        for own in self.streams:
+            own.wait_stream(stream)
+
+    def lead(self, stream: Any) -> None:
+        """`stream` waits for what the stages hold now: memory they read may be given up on it afterwards."""
+        for own in self.streams:
+            stream.wait_stream(own)
+
+    def synchronize(self) -> None:
+        """The host waits for all that the stages hold."""
+        for own in self.streams:
+            own.synchronize()
+
+    def flight(self) -> Flight:
+        """A flight with events, one that was given back where there is one."""
+        try:
+            return self._spare.popleft()
+        except IndexError:
+            event = partial(self.cuda.Event, enable_timing=True)
+            begun, done = (tuple(event() for _ in self.streams) for _ in range(2))
+            return Flight(begun, done, event(), event())
+
+    def recycle(self, flight: Flight) -> None:
+        """Takes back a flight whose events nobody will ask again."""
+        flight.item = flight.error = None
+        if not flight.traced:  # the timeline's own
+            self._spare.append(flight)
+
+
+class Consumer:
+    """The consumer's end: its stream waits for items, and the host waits lest it run too far ahead of the stream.
+
+    The consumer's host thread only launches its work on an item; without a bound it could ask for, and so have made,
+    any number of items before the GPU is done with the first. `ask` waits until no more than `lag` items that were
+    asked away are still at work.
+
+    Args:
+        streams: of the stages.
+        lag: items, at least 1.
+        stats: where the times of the streams are added, once the GPU is done with an item.
+    """
+
+    def __init__(self, streams: StageStreams, lag: int, stats: PipelineStats) -> None:
+        self.streams = streams
+        self.lag = lag
+        self.stats = stats
+        self._held: Flight | None = None  # the item that the consumer has
+        self._behind: deque[Flight] = deque()  # asked away, perhaps still at work
+        self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
+        self._since: Any = None  # when the consumer's stream was done with the last item
+
+    def begin(self) -> None:
+        """A new run: the time since the last one counts as nobody's waiting."""
+        self._held = self._since = None
+
+    def ask(self) -> Any:
+        """Notes that all work on the last item is on the current stream, which is returned; waits for older items."""
+        stream = self.streams.current()
+        if self._held is not None:
+            self._held.consumed.record(stream)
+            self._since = self._held.consumed
+            self._behind.append(self._held)
+            self._held = None
+        elif self._since is None:
+            self._since = self.streams.cuda.Event(enable_timing=True)
+            self._since.record(stream)
+        if len(self._behind) > self.lag:
+            begin = time.perf_counter()
+            while len(self._behind) > self.lag:
+                self._settle(self._behind.popleft())
+            self.stats.throttled += time.perf_counter() - begin
+        return stream
+
+    def take(self, flight: Flight, stream: Any) -> Any:
+        """The item; work put on `stream` from now on finds it complete."""
+        stream.wait_event(flight.done[-1])
+        flight.arrived.record(stream)
+        item = flight.item
+        item.record_stream(stream)
+        flight.item = None
+        flight.since = self._since
+        self._held = flight
+        return item
+
+    def _settle(self, flight: Flight) -> None:
+        """The GPU is done with the item: adds up its times."""
+        flight.consumed.synchronize()
+        self.stats.add_gpu_times(
+            [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)],
+            waiting=flight.since.elapsed_time(flight.arrived) * 1e-3,
+            train=flight.arrived.elapsed_time(flight.consumed) * 1e-3,
+        )
+        flight.since = None
+        if self._settled is not None:
+            self.streams.recycle(self._settled)
+        self._settled = flight

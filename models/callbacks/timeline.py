@@ -1,0 +1,84 @@
+"""What the stages of some mini-batches did when, as a trace and as a picture."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from loader.node_loader import NodeLoader
+from loader.timeline import TRAIN, Timeline
+
+LANES = ("sample", "gather", "move", TRAIN)
+_COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}
+
+
+class TimelineRecord(Callback):
+    """Records the stages of `count` mini-batches of the training, after the first `first`, and writes both files.
+
+    Args:
+        path: of the files, without their endings: `<path>.json`, a Chrome trace, and `<path>.png`.
+        enabled: False does nothing at all.
+        first, count: see `loader.timeline.Timeline`.
+    """
+
+    def __init__(self, path: str | Path, *, enabled: bool = True, first: int = 8, count: int = 8) -> None:
+        self.path = Path(path)
+        self.timeline = Timeline(first, count) if enabled else None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.timeline is None:
+            return
+        loader = trainer.train_dataloader
+        if not isinstance(loader, NodeLoader):
+            raise TypeError(f"timeline=true needs a NodeLoader, the train loader is a {type(loader).__name__}")
+        loader.timeline = self.timeline
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.timeline is None or not trainer.is_global_zero:
+            return
+        if isinstance(trainer.train_dataloader, NodeLoader):
+            trainer.train_dataloader.timeline = None
+        if not self.timeline.spans():
+            warnings.warn(
+                f"the timeline is empty: training ended before mini-batch {self.timeline.first}; "
+                "raise trainer.max_epochs, or lower callbacks.timeline.first",
+                stacklevel=2,
+            )
+            return
+        self.timeline.write_chrome(self.path.with_suffix(".json"), LANES)
+        draw(self.timeline, self.path.with_suffix(".png"))
+
+
+def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
+    """Draws the lanes, one above the other, and writes the picture.
+
+    Args:
+        timeline: with at least one span.
+        path: of the picture, PNG or SVG by its ending.
+        title: written above it.
+    """
+    spans = timeline.spans()
+    rows = [
+        (gpu, lane) for gpu in (True, False) for lane in LANES if any((s.gpu, s.lane) == (gpu, lane) for s in spans)
+    ]
+    figure = Figure(figsize=(12, 1 + 0.5 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for span in spans:
+        y = rows.index((span.gpu, span.lane))
+        begin, length = span.begin * 1e3, (span.end - span.begin) * 1e3
+        shade = 0.9 if span.item % 2 else 0.55  # neighbours stay apart
+        axes.barh(y, length, left=begin, height=0.8, color=_COLOURS[span.lane], alpha=shade, edgecolor="black", lw=0.3)
+        axes.text(begin + length / 2, y, str(span.item), ha="center", va="center", fontsize=7, clip_on=True)
+    axes.set_yticks(range(len(rows)), [f"{lane} ({'GPU' if gpu else 'host'})" for gpu, lane in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("ms; the numbers are those of the mini-batches")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,57 @@
+"""The factory of the fused sampler: the class by the device, and no option that is ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import loader.samplers
+from loader import _core
+from loader.samplers import FusedSampler, fused, on_device
+
+HAS_GPU = _core.with_cuda and torch.cuda.is_available()
+
+
+def test_the_cpu() -> None:
+    sampler = fused([3, 2], device="cpu", num_threads=1, replace=True, edge_ids=True, seed=7)
+    assert type(sampler) is FusedSampler
+    assert (sampler.fanouts, sampler.num_threads, sampler.seed) == ((3, 2), 1, 7)
+    assert sampler.replace
+    assert sampler.edge_ids
+    assert on_device(sampler, torch.device("cuda", 1)) is sampler
+
+
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
+def test_auto_without_a_gpu_is_the_cpu() -> None:
+    assert type(fused(3, 2)) is FusedSampler
+    with pytest.raises(RuntimeError, match="a GPU sampler needs"):
+        fused(3, 2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cpu", "schedule": "hopwise"}, "schedule is 'hopwise', but the sampler runs on the CPU"),
+        ({"device": "cpu", "blocks_per_sm": 0}, "blocks_per_sm is 0, but the sampler runs on the CPU"),
+        ({"device": "cuda", "num_threads": 4}, "num_threads is 4, but it runs on cuda; leave it null"),
+    ],
+)
+def test_an_option_of_the_other_device_is_an_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fused(3, 2, **options)
+
+
+def test_an_unknown_name_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Sampla'"):
+        _ = loader.samplers.Sampla
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU, or no CUDA build")
+def test_a_gpu() -> None:
+    sampler = fused([3, 2], schedule="hopwise", blocks_per_sm=2, seed=9)
+    assert type(sampler) is loader.samplers.CudaSampler
+    assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 2, 9)
+    assert on_device(sampler, sampler.device) is sampler

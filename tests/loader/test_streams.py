@@ -1,0 +1,227 @@
+"""Pipelines on streams: order of reads and writes, bounds, errors; on a virtual clock."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from fake_cuda import FakeBatch, FakeCuda, StageOf
+
+from loader.pipeline import Pipeline, Stage
+from loader.streams import StageStreams
+
+MODES = ["threads", "streams"]
+NAMES = ("a", "b", "c")
+DEVICE = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 30
+    while any(t.name.startswith("loader-") for t in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def make(
+    cuda: FakeCuda, mode: str, depth: int = 2, fail: dict[str, int] | None = None
+) -> tuple[Pipeline, list[StageOf]]:
+    functions = [StageOf(cuda, (fail or {}).get(name)) for name in NAMES]
+    stages = [Stage(n, f, f.start if n == "a" else None) for n, f in zip(NAMES, functions, strict=True)]
+    streams = StageStreams(DEVICE, NAMES, high_priority=("a",), cuda=cuda)
+    return Pipeline(stages, depth, streams=streams, lookahead=mode == "streams" and depth > 0), functions
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_read_before_it_is_written(mode: str, depth: int, seed: int) -> None:
+    cuda = FakeCuda(seed)
+    pipeline, functions = make(cuda, mode, depth)
+    rng = __import__("random").Random(seed)
+    for _ in range(2):  # two epochs, on the same streams
+        seen = []
+        for batch in pipeline.run(range(30)):
+            batch.read(rng.random() * 2)
+            assert cuda.current_stream() is cuda.default
+            seen.append(batch.value)
+        assert seen == list(range(30))
+    assert [f.streams for f in functions] == [{s} for s in pipeline.streams.streams]
+    assert len(cuda.streams) == 1 + len(NAMES)
+    assert [s.priority for s in pipeline.streams.streams] == [-1, 0, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_events_are_used_again(mode: str) -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode)
+    counts = []
+    for _ in range(3):
+        for batch in pipeline.run(range(50)):
+            batch.read(0.5)
+        counts.append(cuda.events)
+    # An event a run says when the consumer began to wait; the rest belongs to the items that can exist at a time.
+    alive = pipeline.max_items + pipeline.max_consumed + 3
+    assert counts[-1] <= alive * 2 * (len(NAMES) + 1) + 3
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_look_ahead_is_bounded(depth: int) -> None:
+    cuda = FakeCuda()
+    pipeline, functions = make(cuda, "streams", depth)
+    items = pipeline.run(itertools.count())
+    for taken in range(1, 8):
+        next(items)
+        assert functions[0].calls == taken + 2 * depth <= taken + pipeline.max_items
+        assert functions[1].calls == functions[2].calls == taken + depth
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_host_does_not_run_away_from_the_gpu(mode: str, depth: int) -> None:
+    """The consumer launches work that takes long; the host waits until no more than `depth` items are unfinished."""
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode, depth)
+    ends = []
+    for batch in pipeline.run(range(20)):
+        unfinished = sum(end > cuda.host for end in ends)
+        assert unfinished <= pipeline.max_consumed - 1 == depth
+        ends.append(batch.read(100.0))
+    assert pipeline.stats.throttled > 0
+    assert cuda.synchronizations > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_the_consumers_stream_holds_is_waited_for(mode: str) -> None:
+    cuda = FakeCuda()
+    _, written = cuda.launch(50.0)  # say, the copy of the graph to the GPU
+    pipeline, _ = make(cuda, mode)
+    items = pipeline.run(range(3))
+    next(items)
+    assert all(s.now >= written for s in pipeline.streams.streams)
+    items.close()
+    assert cuda.default.now >= max(s.now for s in pipeline.streams.streams)  # and the other way round
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_surfaces_after_the_items_before_it(mode: str, name: str) -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode, 3, {name: 4})
+    items = pipeline.run(range(20))
+    assert [next(items).value for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(LookupError, match="item 4"):
+        next(items)
+    assert items.closed
+    assert cuda.current_stream() is cuda.default
+    assert next(items, None) is None
+    assert [b.value for b in pipeline.run(range(5, 8))] == [5, 6, 7]  # the pipeline itself goes on
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_of_the_source_surfaces(mode: str) -> None:
+    def source() -> Iterator[int]:
+        yield from range(3)
+        raise LookupError("source")
+
+    cuda = FakeCuda()
+    items = make(cuda, mode)[0].run(source())
+    assert [next(items).value for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(LookupError, match="source"):
+        next(items)
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+@pytest.mark.parametrize("mode", MODES)
+def test_ended_runs_leave_nothing(mode: str, end: str) -> None:
+    cuda = FakeCuda()
+    pipeline, functions = make(cuda, mode)
+    alive: list[weakref.ref[FakeBatch]] = []
+    made = functions[2].__call__
+
+    def remember(item: FakeBatch) -> FakeBatch:
+        batch = made(item)
+        alive.append(weakref.ref(batch))
+        return batch
+
+    pipeline.stages = (*pipeline.stages[:2], Stage("c", remember))
+    gc.disable()  # nothing is in a cycle
+    try:
+        for _ in range(200):
+            items = pipeline.run(itertools.count())
+            next(items)
+            if end == "close":
+                items.close()
+            del items
+        deadline = time.monotonic() + 30
+        while any(ref() is not None for ref in alive):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        gc.enable()
+    assert len(cuda.streams) == 1 + len(NAMES)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_times_of_the_streams(mode: str) -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode)
+    for batch in pipeline.run(range(40)):
+        batch.read(2.0)
+    stats = pipeline.stats
+    assert 30 < stats.gpu_items <= 40
+    assert set(stats.gpu_busy) == {*NAMES, "train"}
+    assert stats.gpu_busy["train"] == pytest.approx(2 * stats.gpu_items, rel=0.01)
+    assert 0 < stats.gpu_busy["a"] < stats.gpu_items
+    if mode == "streams":  # stages are shorter than training: only the first items are waited for
+        assert stats.gpu_waiting < 10
+    assert set(cuda.ranges) == set(NAMES)
+
+
+def test_depth_0_stays_on_the_consumers_stream() -> None:
+    cuda = FakeCuda()
+    pipeline, functions = make(cuda, "threads", 0)
+    assert [batch.value for batch in pipeline.run(range(5)) if batch.read(1.0)] == list(range(5))
+    assert all(f.streams == {cuda.default} for f in functions)
+    assert cuda.synchronizations == 0
+
+
+def test_a_consumer_may_change_its_stream() -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, "streams")
+    other = cuda.Stream()
+    for i, batch in enumerate(pipeline.run(range(10))):
+        batch.read(1.0)
+        cuda.set_stream(other if i % 2 else cuda.default)
+
+
+@pytest.mark.parametrize("what", ["one stage", "no start", "no streams"])
+def test_a_look_ahead_that_is_not_possible(what: str) -> None:
+    cuda = FakeCuda()
+    stages = [Stage("a", abs, None if what == "no start" else lambda x: lambda: x), Stage("b", abs)]
+    stages = stages[:1] if what == "one stage" else stages
+    streams = None if what == "no streams" else StageStreams(DEVICE, [s.name for s in stages], cuda=cuda)
+    with pytest.raises(ValueError, match="looking ahead needs streams"):
+        Pipeline(stages, 2, streams=streams, lookahead=True)
+
+
+def test_streams_of_other_stages() -> None:
+    with pytest.raises(ValueError, match="the streams are for stages"):
+        Pipeline([Stage("a", abs)], 2, streams=StageStreams(DEVICE, ["b"], cuda=FakeCuda()))
+
+
+def test_a_missing_wait_would_be_found() -> None:
+    """The fake itself: reading on another stream without waiting, or without telling the allocator, fails."""
+    cuda = FakeCuda()
+    batch = StageOf(cuda)(0)
+    other: Callable[[], float] = lambda: batch.read(0.1)  # noqa: E731
+    cuda.set_stream(cuda.Stream())
+    with pytest.raises(AssertionError, match="complete at"):
+        other()

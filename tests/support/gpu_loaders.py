@@ -1,0 +1,87 @@
+"""Samplers and stores that put delays, or an error, before their work on a GPU: for soak tests of the loader."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.samplers import Sampler
+
+
+class Boom(Exception):
+    pass
+
+
+class Disturbed:
+    """Delays on the current stream and on the host, at random; an error at the call `fail_at`."""
+
+    def __init__(self, seed: int | None = 0, fail_at: int | None = None) -> None:
+        self.rng = None if seed is None else random.Random(seed)
+        self.fail_at = fail_at
+        self.calls = 0
+
+    def __call__(self, name: str) -> None:
+        call, self.calls = self.calls, self.calls + 1
+        if call == self.fail_at:
+            raise Boom(name)
+        if self.rng is None:
+            return
+        if torch.cuda.is_available() and self.rng.random() < 0.5:
+            torch.cuda._sleep(int(self.rng.random() * 2_000_000))  # cycles, up to a millisecond
+        if self.rng.random() < 0.3:
+            time.sleep(self.rng.random() * 0.002)
+
+
+class DisturbedSampler(Sampler):
+    """Another sampler, disturbed."""
+
+    def __init__(self, inner: Sampler, disturb: Disturbed, asynchronous: bool | None = None) -> None:
+        super().__init__(inner.fanouts, replace=inner.replace, edge_ids=inner.edge_ids, seed=inner.seed)
+        self.inner, self.disturb = inner, disturb
+        self._asynchronous = inner.asynchronous if asynchronous is None else asynchronous
+
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
+    @property
+    def asynchronous(self) -> bool:
+        return self._asynchronous
+
+    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
+        self.disturb("sample")
+        return self.inner.sample(graph, seeds, epoch=epoch, batch=batch)
+
+    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
+        self.disturb("sample")
+        return self.inner.start(graph, seeds, epoch=epoch, batch=batch)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class TensorFeatures:
+    """Rows of a tensor by `index_select`, on its device; disturbed, if wanted."""
+
+    def __init__(self, tensor: Tensor, disturb: Disturbed | None = None) -> None:
+        self.tensor, self.disturb = tensor, disturb
+        self.num_nodes, self.row_shape = tensor.shape[0], tuple(tensor.shape[1:])
+        self.dim, self.dtype, self.device = tensor.shape[1], tensor.dtype, tensor.device
+        self.asynchronous = tensor.is_cuda
+
+    def gather(self, nodes: Tensor) -> Tensor:
+        if self.disturb is not None:
+            self.disturb("gather")
+        return self.tensor.index_select(0, nodes.to(self.device, non_blocking=True))
+
+    def check(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

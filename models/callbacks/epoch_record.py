@@ -50,5 +50,7 @@ class EpochRecord(Callback):
         return {"epochs": self.epochs, "seconds": self._seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epochs = list(state_dict["epochs"])
-        self._seconds = state_dict["seconds"]
+        # A test loads the best checkpoint, which must not take back the epochs that came after it.
+        if len(state_dict["epochs"]) > len(self.epochs):
+            self.epochs = list(state_dict["epochs"])
+            self._seconds = state_dict["seconds"]

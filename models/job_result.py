@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
-import lightning
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -57,21 +57,14 @@ class JobResult:
         if self.path is None:
             return metric
         record = next((c for c in callbacks if isinstance(c, EpochRecord)), None)
-        cuda = torch.cuda.is_available() and self.config["device"] == "cuda"
         result = {
             "metric": metric,
             "metrics": {name: float(value) for name, value in metrics.items()},
             "epochs": [] if record is None else record.epochs,
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "hardware": {
-                "device": torch.cuda.get_device_name() if cuda else "cpu",
-                "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            },
-            "versions": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "lightning": lightning.__version__,
-            },
+            "hardware": _hardware(self.config["device"]),
+            "system": platform.platform(),
+            "versions": _versions(),
             "settings": _digest(self.config),
             "config": self.config,
         }
@@ -80,6 +73,25 @@ class JobResult:
         part.write_text(json.dumps(result) + "\n", encoding="utf-8")
         os.replace(part, self.path)
         return metric
+
+
+def _hardware(device: str) -> dict[str, Any]:
+    hardware: dict[str, Any] = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
+        if names:
+            hardware["cpu"] = names[0].split(":", 1)[1].strip()
+    if device == "cuda":
+        hardware["gpu"] = torch.cuda.get_device_name()
+    return hardware
+
+
+def _versions() -> dict[str, str]:
+    installed = {d.name: d.version for d in importlib.metadata.distributions()}
+    packages = ("gnn-loader", "lightning", "dgl", "numpy")
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    return versions | {package: installed[package] for package in packages if package in installed}
 
 
 def _settings(cfg: DictConfig) -> dict[str, Any]:

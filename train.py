@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from models.console import show_config
 from models.device import choose_device
 from models.errors import one_line_errors
+from models.job_result import JobResult
 from models.lightning_module import METRICS, WholeGraph
 
 
@@ -46,6 +47,10 @@ def train(cfg: DictConfig) -> float:
     if cfg.optimized_metric not in METRICS:
         raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
 
+    job = JobResult(cfg)
+    if job.metric is not None:
+        return job.metric
+
     # Whatever can refuse its settings does so before the data are read; the model through a trial of one feature.
     instantiate(cfg.model, num_features=1, num_classes=2)
     datamodule = instantiate(cfg.datamodule)
@@ -72,7 +77,7 @@ def train(cfg: DictConfig) -> float:
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
-    return _optimized(cfg.optimized_metric, metrics, trainer)
+    return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
 
 
 def _instantiate_each(group: DictConfig) -> list[Any]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
+
+_GRAPHBOLT = "dgl.graphbolt"
 
 
 def import_dgl(wanted_by: str) -> Any:
     """The module `dgl`.
+
+    DGL 2 imports GraphBolt, which needs `torchdata.datapipes` (gone from torchdata) and a library built for the
+    very release of torch. Where that import fails, and only there, `dgl.graphbolt` becomes a stand-in that raises
+    as soon as something of it is used; the rest of DGL, its `NeighborSampler` included, needs none of it. This is
+    how DGL serves on Python 3.12, for which there is no DGL 1.
 
     Args:
         wanted_by: what the user asked for, e.g. `"sampler=dgl"`; it begins the message.
@@ -17,14 +29,68 @@ def import_dgl(wanted_by: str) -> Any:
         ImportError: DGL is missing or does not import here; the message says what to install.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _graphbolt_may_fail():
             warnings.simplefilter("ignore")  # DGL's own, about its dependencies
             import dgl
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        way_out = (
-            "pip install dgl==1.1.3"
-            if sys.version_info < (3, 12)
-            else "use Python 3.11 or older with: pip install dgl==1.1.3"
-        )
-        raise ImportError(f"{wanted_by} needs DGL, which does not import here ({error}); {way_out}") from error
+        for name in [n for n in sys.modules if n.startswith("dgl.")]:
+            del sys.modules[name]  # or the next import would find these, and succeed by half
+        version = "1.1.3" if sys.version_info < (3, 12) else "2.1.0"
+        raise ImportError(
+            f"{wanted_by} needs DGL, which does not import here ({error}); pip install dgl=={version}"
+        ) from error
     return dgl
+
+
+class _StandIn(ModuleType):
+    """In the place of `dgl.graphbolt` where that cannot be imported."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(_GRAPHBOLT, f"Not GraphBolt, which does not import here: {cause}")
+        self.__cause = cause
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what the import system and pickle ask a module for
+            raise AttributeError(name)
+        raise ImportError(
+            f"dgl.graphbolt.{name} is not available: GraphBolt does not import beside this torch ({self.__cause}); "
+            "samplers of dgl.dataloading work without it"
+        ) from self.__cause
+
+
+class _Tolerant(importlib.abc.Loader):
+    """Loads GraphBolt with the loader it would have had, and a stand-in where that fails."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        try:
+            self.loader.exec_module(module)
+        except (ImportError, OSError, AttributeError, RuntimeError) as error:
+            for name in [n for n in sys.modules if n.startswith(f"{_GRAPHBOLT}.")]:
+                del sys.modules[name]
+            sys.modules[_GRAPHBOLT] = _StandIn(error)  # the import system takes what stands there in the end
+
+
+class _GraphBoltFinder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != _GRAPHBOLT:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Tolerant(spec.loader)
+        return spec
+
+
+@contextmanager
+def _graphbolt_may_fail() -> Iterator[None]:
+    finder = _GraphBoltFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -15,4 +15,5 @@ def _reason_without_dgl() -> str:
     return ""
 
 
-needs_dgl = pytest.mark.skipif(bool(_reason_without_dgl()), reason=_reason_without_dgl() or "DGL is here")
+_REASON = _reason_without_dgl()
+needs_dgl = pytest.mark.skipif(bool(_REASON), reason=_REASON or "DGL is here")

@@ -58,10 +58,6 @@ class HostFeatures:
         return self._rows.shape
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape[1:])
-
-    @property
     def dim(self) -> int:
         return self._rows.dim
 
@@ -97,9 +93,6 @@ class HostFeatures:
         out = self._output(nodes.numel())
         gatherer.gather(self.tensor, nodes.contiguous(), out)
         return out.to(self.dtype)
-
-    def check(self) -> None:
-        """Nothing to wait for: `gather` raises by itself."""
 
     def check(self) -> None:
         """Nothing to wait for: `gather` raises by itself."""

@@ -72,7 +72,7 @@ class CudaSampler(Sampler):
             `"persistent"`: no barrier between hops, warps share a queue of (vertex, hop) tasks (PGSampler), so thread
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
-            of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to two million edges and `hopwise`
+            of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to a million edges and `hopwise`
             beyond, which were the fastest there (benchmarks/results/sampler_gpu.json).
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
             leaves the rest to training. 0: the schedule's own choice, one. More than one does not fit.

@@ -16,7 +16,7 @@ _QUEUES = ("fused-static", "persistent")
 
 # Above so many edges a mini-batch, writing blocks in order at once is faster than ordering them afterwards
 # (benchmarks/results/sampler_gpu.json).
-_MANY_EDGES = 2_000_000
+_MANY_EDGES = 1_000_000
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 

@@ -69,7 +69,7 @@ class CudaGatherer {
     cudaError_t error;
     {
       py::gil_scoped_release release;
-      error = launch_gather(args, format_, placement_, blocks, stream);
+      error = launch_gather(args, format_, placement_, stream);
     }
     check(error, "gathering on the GPU");
   }

@@ -57,8 +57,7 @@ class CudaGatherer {
     args_.bad_id = reinterpret_cast<BadId*>(bad_id);
   }
 
-  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, int blocks,
-              uintptr_t stream_address) {
+  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t stream_address) {
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;

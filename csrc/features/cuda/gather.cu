@@ -8,9 +8,8 @@ namespace loader {
 namespace {
 
 constexpr int kThreads = 256;
-// Loads of one thread under way at once. On an H200, two of 16 bytes were the best or within 2 % of it for
-// rows of 128 to 1024 bytes, of one, two, four and eight; narrower ones take more to keep as many bytes under
-// way.
+// Loads of one thread under way at once. On an H200, of one, two, four and eight: two of 16 bytes were the
+// best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
 template <int Bytes>
 constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
 constexpr int kHostInFlight = 2;

@@ -157,7 +157,7 @@ class CudaGatherer:
     ) -> None:
         """`placement` is "device", "host" (pinned) or "cached"; a bad id is reported at `raised` and `bad_id`."""
 
-    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, blocks: int, stream_address: int, /) -> None:
+    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, stream_address: int, /) -> None:
         """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:

@@ -57,8 +57,7 @@ class CudaGatherer {
     args_.bad_id = reinterpret_cast<BadId*>(bad_id);
   }
 
-  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, int blocks,
-              uintptr_t stream_address) {
+  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t stream_address) {
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;
@@ -69,7 +68,7 @@ class CudaGatherer {
     cudaError_t error;
     {
       py::gil_scoped_release release;
-      error = launch_gather(args, format_, placement_, blocks, stream);
+      error = launch_gather(args, format_, placement_, stream);
     }
     check(error, "gathering on the GPU");
   }

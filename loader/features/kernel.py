@@ -97,7 +97,6 @@ class KernelStore:
             nodes.dtype == torch.int64,
             n,
             out.data_ptr(),
-            0,
             torch.cuda.current_stream(self._device).cuda_stream,
         )
         return out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import warnings
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from loader.features.host import HostFeatures
+from loader.features.pages import advise_random
 from loader.features.rows import Rows, as_dtype
 from loader.features.staged import StagedFeatures
 from loader.threads import available_cpus
@@ -80,7 +79,7 @@ class MemmapFeatures:
             self._store = StagedFeatures(tensor, device, dtype, num_threads=num_threads, buffer_mib=buffer_mib)
         self._device = self._store.device
         self.num_threads = self._store.num_threads
-        _advise_random(tensor)
+        advise_random(tensor)
 
     @property
     def num_nodes(self) -> int:
@@ -165,12 +164,3 @@ def _read_only(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():  # nobody writes to it
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
-
-
-def _advise_random(tensor: Tensor) -> None:
-    """Tells the system not to read ahead in the pages of `tensor`. Advice: where it is not taken, nothing breaks."""
-    if not hasattr(mmap, "MADV_RANDOM") or tensor.numel() == 0:
-        return
-    begin = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
-    length = tensor.data_ptr() + tensor.numel() * tensor.element_size() - begin
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), ctypes.c_int(mmap.MADV_RANDOM))

@@ -18,8 +18,9 @@ class PinnedFeatures(KernelStore):
     lines of 128 bytes from the line that it begins in, as EMOGI does (Min et al., "EMOGI: Efficient Memory-access
     for Out-of-memory Graph-traversal in GPUs", VLDB 2020). See `KernelStore`.
 
-    The tensor's memory is locked in place and unlocked by `close()`, so the rows exist once. Where the system does
-    not lock it (a memory-mapped file that may only be read), they are copied to memory of the store's own.
+    The tensor's memory is put on huge pages, about a second a GiB, locked in place, and unlocked by `close()`, so the
+    rows exist once. Where the system does not lock it (a memory-mapped file that may only be read), they are copied to
+    memory of the store's own.
 
     Args:
         tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU. It must not be changed by the GPU's reading;
@@ -27,8 +28,9 @@ class PinnedFeatures(KernelStore):
         device: the GPU, by default the current one.
         dtype: type of the rows that `gather` returns, by default the one they are kept in.
         storage_dtype: type in which rows are kept, by default the tensor's; another one makes a copy.
-        copy: keep a copy that begins on a line of 128 bytes. Rows whose length is a multiple of 128 bytes are read
-            faster from one, where the tensor's memory does not begin on such a line itself.
+        copy: keep a copy that begins on a line of 128 bytes. Rows of a few whole lines are read faster from one where
+            the tensor's own memory, which torch aligns to 64 bytes, does not begin on such a line: rows of 128 bytes
+            then take one request instead of two.
 
     Attributes:
         in_place: whether the tensor's own memory was locked.

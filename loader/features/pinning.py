@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.features.pages import use_huge_pages
 
 _LINE = 128  # bytes of a request of the GPU to the host
 _lock = threading.RLock()  # a finalizer may run inside
@@ -24,10 +25,11 @@ def host_memory(nbytes: int) -> Tensor:
 class PinnedTensor:
     """A CPU tensor whose memory is locked for the GPU, until `release` or the end of this object.
 
-    The tensor's own memory is locked in place. Where that cannot be, because it is a memory-mapped file that the
-    system does not lock or because another tensor on the same page is locked already, the rows are copied once to
-    memory of our own; `tensor` is the copy then. Locking rounds nothing up, as an allocator of pinned memory that
-    keeps powers of two does. Tensors that torch pinned are used as they are. Several may lock the same memory.
+    The tensor's own memory is put on huge pages, about a second a GiB, and locked in place. Where that cannot be,
+    because it is a memory-mapped file that the system does not lock or because another tensor on the same page is
+    locked already, the rows are copied once to memory of our own; `tensor` is the copy then. Locking rounds nothing
+    up, as an allocator of pinned memory that keeps powers of two does. Tensors that torch pinned are used as they
+    are. Several may lock the same memory.
 
     Args:
         tensor: contiguous, on the CPU.
@@ -86,6 +88,8 @@ class PinnedTensor:
                     key = known
             if key not in _locked and self.tensor.is_pinned():
                 return  # by torch, which keeps it so as long as the tensor lives
+            if key not in _locked:
+                use_huge_pages(self.tensor)  # locked pages stay where they are
             registration, holders = _locked.get(key) or (_core.HostRegistration(*key), 0)
             _locked[key] = (registration, holders + 1)
         self._finalizer = weakref.finalize(self, _release, key, torch.cuda.current_device())

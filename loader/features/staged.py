@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.cuda import cuda_device, require_cuda
+from loader.features.pages import use_huge_pages
 from loader.features.pinning import PinnedTensor, host_memory
 from loader.features.rows import Rows, check_nodes, check_range
 from loader.threads import available_cpus
@@ -29,7 +30,8 @@ class StagedFeatures:
 
     Args:
         tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
-            unless `storage_dtype` differs.
+            unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
+            takes about a second a GiB.
         device: the GPU, by default the current one.
         dtype: type of the rows that `gather` returns, by default the one they are kept in.
         storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
@@ -59,6 +61,7 @@ class StagedFeatures:
         require_cuda("features=staged")
         self._device = cuda_device(device)
         self.tensor = self._rows.stored(tensor)
+        use_huge_pages(self.tensor)
         self._part = max(1, buffer_mib * _MEBI // max(self._rows.nbytes, 1))  # rows of a buffer
         with torch.cuda.device(self._device):
             self._ring = [_Buffer(self._part * self._rows.nbytes) for _ in range(_BUFFERS)]

@@ -40,9 +40,8 @@ struct GatherArgs {
   BadId* bad_id;
 };
 
-// Launches out[i] = table[nodes[i]] on `stream`. `blocks` bounds the grid of kHost and kCached; 0: the
-// kernel's own choice.
-cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement, int blocks,
+// Launches out[i] = table[nodes[i]] on `stream`.
+cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement,
                           cudaStream_t stream);
 
 }  // namespace loader

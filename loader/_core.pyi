@@ -192,59 +192,65 @@ def mean_forward(indptr: Tensor, indices: Tensor, x: Tensor, out: Tensor, num_th
 def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Tensor, num_threads: int) -> None:
     """Writes the gradient of mean_forward with respect to x to grad_x [num_src, F]."""
 
-class CudaMeanCall:
-    """A block on the GPU and how its rows are read. The caller checked and owns what lies at the addresses."""
+def cuda_mean_forward(
+    indptr: int,
+    indices: int,
+    index_bytes: int,
+    id_bytes: int,
+    num_dst: int,
+    num_src: int,
+    num_edges: int,
+    device: int,
+    stream: int,
+    dtype: int,
+    out_dtype: int,
+    x: int,
+    x_stride: int,
+    dim: int,
+    mean: int,
+    own: int,
+    out_stride: int,
+    padding: int,
+    relu: bool,
+    threshold: int,
+    key: int,
+    workspace: int,
+    /,
+) -> None:
+    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; `own` may
+    be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`."""
 
-    def __init__(
-        self,
-        indptr: int,
-        indices: int,
-        index_bytes: int,
-        id_bytes: int,
-        num_dst: int,
-        num_src: int,
-        num_edges: int,
-        relu: bool,
-        threshold: int,
-        key: int,
-        device: int,
-        stream: int,
-        /,
-    ) -> None: ...
-    def forward(
-        self,
-        dtype: str,
-        out_dtype: str,
-        x: int,
-        x_stride: int,
-        dim: int,
-        mean: int,
-        own: int,
-        out_stride: int,
-        workspace: int,
-        /,
-    ) -> None:
-        """Launches the mean; `own` may be 0. Strides are in elements."""
-
-    def backward(
-        self,
-        dtype: str,
-        sorted_sources: int,
-        order: int,
-        grad_mean: int,
-        grad_mean_stride: int,
-        grad_own: int,
-        grad_own_stride: int,
-        x: int,
-        x_stride: int,
-        dim: int,
-        grad_x: int,
-        workspace: int,
-        /,
-    ) -> None:
-        """Launches the gradient; what is not wanted is 0."""
+def cuda_mean_backward(
+    indptr: int,
+    indices: int,
+    index_bytes: int,
+    id_bytes: int,
+    num_dst: int,
+    num_src: int,
+    num_edges: int,
+    device: int,
+    stream: int,
+    dtype: int,
+    sorted_sources: int,
+    order: int,
+    grad_mean: int,
+    grad_mean_stride: int,
+    grad_own: int,
+    grad_own_stride: int,
+    x: int,
+    x_stride: int,
+    dim: int,
+    grad_x: int,
+    relu: bool,
+    threshold: int,
+    key: int,
+    workspace: int,
+    /,
+) -> None:
+    """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
 
 def cuda_mean_forward_workspace(num_edges: int, /) -> int: ...
 def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int, id_bytes: int, /) -> int: ...
 
+cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own

@@ -29,9 +29,11 @@ def layerwise_inference(
     """The model's output for every vertex of the graph, computed without sampling.
 
     Each layer is computed for all vertices before the next one begins, in chunks of vertices, so the work is
-    linear in the depth (a full neighbourhood per vertex grows exponentially). Means are taken where the features
-    lie, on the CPU; the dense part runs on the model's device. In host memory there are at most three arrays of
-    `[num_nodes, hidden]` at a time, besides `chunk_bytes` for a chunk; features that are memory-mapped stay on disk.
+    linear in the depth (a full neighbourhood per vertex grows exponentially). The dense part runs on the model's
+    device. Means are taken there, too, where it is a GPU whose memory has room for the rows of all vertices; the graph
+    comes along, whole or, without room for it, in chunks. Else they are taken on the CPU. In host memory there are at
+    most three arrays of `[num_nodes, hidden]` at a time, besides `chunk_bytes` for a chunk; features that are
+    memory-mapped stay on disk.
 
     Args:
         model: is put into evaluation mode, and back.
@@ -64,45 +66,90 @@ def layerwise_inference(
     try:
         with bar:
             h = features
+            place = _Place(graph, next(model.parameters()).device, chunk_bytes)
             for i in range(model.num_layers):
                 task = bar.add_task(f"Inference, layer {i + 1} of {model.num_layers}", total=None)
-                h = _layer(model, i, graph, h, chunk_bytes, partial(bar.update, task))
-        return h
+                h = _layer(model, i, place, h, chunk_bytes, partial(bar.update, task))
+        return h.cpu()
     finally:
         model.train(training)
 
 
-def _layer(model: GraphSAGE, i: int, graph: Graph, h: Tensor, chunk_bytes: int, report: Callable[..., None]) -> Tensor:
-    """Layer `i` for all vertices: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]` on the CPU."""
-    conv = model.convs[i]
+class _Place:
+    """Where means are taken, and the graph there."""
+
+    def __init__(self, graph: Graph, device: torch.device, chunk_bytes: int) -> None:
+        self.graph = graph
+        self.device = device
+        self._chunk_bytes = chunk_bytes
+        self._arrays: tuple[Tensor, Tensor] | None = None
+
+    def room_for(self, num_bytes: int) -> bool:
+        """Whether the model's GPU has so much memory to spare, next to what a chunk needs."""
+        if self.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.device)
+        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return num_bytes + 4 * self._chunk_bytes < 0.9 * free
+
+    def rows(self, begin: int, end: int, device: torch.device) -> Block:
+        """Vertices `begin..end` with all their in-neighbours; sources keep their global ids."""
+        graph = self.graph
+        first, last = int(graph.indptr[begin]), int(graph.indptr[end])
+        indptr, indices = (graph.indptr, graph.indices) if device.type == "cpu" else self._moved()
+        block = Block(
+            indptr=indptr[begin : end + 1].to(device) - first,
+            indices=indices[first:last].to(device),
+            num_src=graph.num_nodes,
+            num_dst=end - begin,
+        )
+        if device.type != "cpu" and block.num_edges:  # the core's kernels do not look, its CPU code does
+            low, high = (int(bound) for bound in block.indices.aminmax())
+            if low < 0 or high >= graph.num_nodes:
+                raise ValueError(
+                    f"the graph has an edge from source {low if low < 0 else high}; valid ids are 0 to "
+                    f"{graph.num_nodes - 1}"
+                )
+        return block
+
+    def _moved(self) -> tuple[Tensor, Tensor]:
+        """The graph's arrays on the GPU if they fit there, else as they are."""
+        if self._arrays is None:
+            arrays = self.graph.indptr, self.graph.indices
+            fit = self.room_for(sum(t.numel() * t.element_size() for t in arrays))
+            self._arrays = (arrays[0].to(self.device), arrays[1].to(self.device)) if fit else arrays
+        return self._arrays
+
+
+def _layer(model: GraphSAGE, i: int, place: _Place, h: Tensor, chunk_bytes: int, report: Callable[..., None]) -> Tensor:
+    """Layer `i` for all vertices: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]`, on the CPU or the model's GPU."""
+    conv, num_nodes = model.convs[i], place.graph.num_nodes
     assert isinstance(conv, SAGEConv)
     weight = conv.lin_self.weight
     step = max(1, chunk_bytes // ((conv.in_dim + conv.out_dim) * weight.element_size()))
-    chunks = [(a, min(a + step, graph.num_nodes)) for a in range(0, graph.num_nodes, step)]
+    chunks = [(a, min(a + step, num_nodes)) for a in range(0, num_nodes, step)]
     # All vertices are sources and destinations alike: projecting first costs nothing and narrows what is gathered.
     project_first = conv.out_dim < conv.in_dim
-    report(total=graph.num_nodes * (1 + project_first))
+
+    def device_for(dim: int) -> torch.device:
+        """The model's where it has room for a row of `dim` for every vertex."""
+        return weight.device if place.room_for(num_nodes * dim * weight.element_size()) else torch.device("cpu")
+
+    dim = conv.out_dim if project_first else conv.in_dim
+    where = device_for(dim)
+    copy_first = not project_first and h.device != where
+    report(total=num_nodes * (1 + (project_first or copy_first)))
     neighbours = h
-    if project_first:
-        neighbours = torch.empty(graph.num_nodes, conv.out_dim, dtype=weight.dtype)
+    if project_first or copy_first:
+        neighbours = torch.empty(num_nodes, dim, dtype=weight.dtype, device=where)
         for a, b in chunks:
-            neighbours[a:b] = conv.lin_neigh(h[a:b].to(weight))
+            x = h[a:b].to(weight)
+            neighbours[a:b] = conv.lin_neigh(x) if project_first else x
             report(advance=b - a)
-    out = torch.empty(graph.num_nodes, conv.out_dim, dtype=weight.dtype)
+    out = torch.empty(num_nodes, conv.out_dim, dtype=weight.dtype, device=device_for(conv.out_dim))
     for a, b in chunks:
         x = h[a:b].to(weight)  # on the model's device
-        mean = aggregate_mean(neighbours, _rows(graph, a, b)).to(weight)
+        mean = aggregate_mean(neighbours, place.rows(a, b, where)).to(weight)
         out[a:b] = model.activate(i, conv.lin_self(x) + mean if project_first else conv.combine(x, mean))
         report(advance=b - a)
     return out
-
-
-def _rows(graph: Graph, begin: int, end: int) -> Block:
-    """Vertices `begin..end` with all their in-neighbours; sources keep their global ids."""
-    first, last = int(graph.indptr[begin]), int(graph.indptr[end])
-    return Block(
-        indptr=graph.indptr[begin : end + 1] - first,
-        indices=graph.indices[first:last],
-        num_src=graph.num_nodes,
-        num_dst=end - begin,
-    )

@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
+from models.scores import RunningScores
 
 SPLITS = ("train", "val", "test")
+
+_PRECISIONS = ("highest", "high", "medium")
 
 # What a run of fit and of test on the whole graph logs.
 METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_acc" for split in SPLITS))
@@ -53,12 +54,14 @@ class WholeGraph:
 
 
 class NodeClassifier(LightningModule):
-    """GraphSAGE that classifies the seeds of mini-batches; Adam.
+    """GraphSAGE that classifies the seeds of mini-batches; Adam, on a GPU its fused form.
 
     Batches are `MiniBatch`es with `x` and `y`, wherever they come from. Per epoch it logs `train/loss`,
     `train/acc`, `val/loss`, `val/acc`; a test on a `WholeGraph` logs `test/train_acc`, `test/val_acc`,
     `test/test_acc` (exact, without sampling), on mini-batches `test/acc`. "acc" is the share of vertices that got
-    their class; for multilabel data it is the micro-averaged F1 score.
+    their class; for multilabel data it is the micro-averaged F1 score. Both are summed on the device and logged once
+    an epoch: a step neither waits for a GPU nor calls the logger. A run resumed in the middle of an epoch goes on with
+    the sums that it had.
 
     Args:
         num_features, num_classes: of the data.
@@ -67,6 +70,8 @@ class NodeClassifier(LightningModule):
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         inference_chunk_mib: see `models.inference.layerwise_inference`, in MiB.
+        matmul_precision: of float32 matrix products on a GPU while a trainer runs, see
+            `torch.set_float32_matmul_precision`: "highest", "high" (tf32) or "medium". On a CPU it changes nothing.
 
     Raises:
         ValueError: a value out of its range.
@@ -86,6 +91,7 @@ class NodeClassifier(LightningModule):
         lr: float = 0.01,
         weight_decay: float = 0.0,
         inference_chunk_mib: int = 256,
+        matmul_precision: str = "high",
     ) -> None:
         super().__init__()
         if lr <= 0:
@@ -94,20 +100,19 @@ class NodeClassifier(LightningModule):
             raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
         if inference_chunk_mib < 1:
             raise ValueError(f"inference_chunk_mib is {inference_chunk_mib}; it must be at least 1")
+        if matmul_precision not in _PRECISIONS:
+            raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
         self.multilabel = multilabel
         self.lr = lr
         self.weight_decay = weight_decay
         self.inference_chunk_bytes = inference_chunk_mib * 2**20
-        self.metrics = nn.ModuleDict(
-            {
-                name: MultilabelF1Score(num_classes, average="micro", validate_args=False)
-                if multilabel
-                else MulticlassAccuracy(num_classes, average="micro", validate_args=False)
-                for name in ("train/acc", "val/acc", "test/acc", *(f"test/{split}_acc" for split in SPLITS))
-            }
-        )
+        self.matmul_precision = matmul_precision
+        self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}
+        self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
+        self._resumed_epoch = self._logged_epoch = -1
+        self._precision_before: str | None = None
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
@@ -118,8 +123,8 @@ class NodeClassifier(LightningModule):
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
 
-    def validation_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        return self._step(batch, "val")
+    def validation_step(self, batch: MiniBatch, batch_idx: int) -> None:
+        self._step(batch, "val")
 
     def test_step(self, batch: MiniBatch | WholeGraph, batch_idx: int) -> None:
         if isinstance(batch, MiniBatch):
@@ -127,16 +132,84 @@ class NodeClassifier(LightningModule):
             return
         logits = layerwise_inference(self.net, batch.graph, batch.features, chunk_bytes=self.inference_chunk_bytes)
         for split in SPLITS:
-            nodes, name = batch.splits[split], f"test/{split}_acc"
-            self._metric(name).update(*self._scores(logits[nodes].to(self.device), batch.labels[nodes].to(self.device)))
-            self.log(name, self._metric(name), on_epoch=True, batch_size=nodes.numel())
+            nodes = batch.splits[split]
+            scores = RunningScores(self.multilabel)
+            scores.add(logits[nodes], batch.labels[nodes])
+            _, accuracy = scores.result(scores.sums())
+            self.log(f"test/{split}_acc", accuracy, on_epoch=True, batch_size=nodes.numel())
+
+    def setup(self, stage: str) -> None:
+        if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
+            self._precision_before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision(self.matmul_precision)
+
+    def teardown(self, stage: str) -> None:
+        if self._precision_before is not None:
+            torch.set_float32_matmul_precision(self._precision_before)
+            self._precision_before = None
+
+    def on_train_start(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and resumed["epoch"] == self.current_epoch:
+            self.scores["train"].load_state_dict(resumed["scores"], self.device)
+            self._resumed_epoch = self.current_epoch
+
+    def on_train_epoch_start(self) -> None:
+        # Not every release of Lightning calls this in an epoch that it resumes in the middle.
+        if self._resumed_epoch != self.current_epoch:
+            self.scores["train"].reset()
+        self._resumed_epoch = -1
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        # With the last batch, not with the epoch's end: callbacks are told of that before the module is.
+        if self.trainer.is_last_batch or self.global_step == self.trainer.max_steps:
+            self._log("train")
+
+    def on_train_epoch_end(self) -> None:
+        if self._logged_epoch != self.current_epoch:  # the epoch was cut short
+            self._log("train")
+
+    def on_validation_epoch_start(self) -> None:
+        self.scores["val"].reset()
+
+    def on_validation_epoch_end(self) -> None:
+        self._log("val")
+
+    def on_test_epoch_start(self) -> None:
+        self.scores["test"].reset()
+
+    def on_test_epoch_end(self) -> None:
+        if self.scores["test"].count:
+            self._log("test")
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._resumed = checkpoint.get("train_scores")
+
+    def _log(self, stage: str) -> None:
+        """Logs the mean over the epoch so far, over all processes."""
+        scores = self.scores[stage]
+        sums = scores.sums()
+        if self.trainer.world_size > 1:
+            gathered = self.all_gather(sums.to(self.device))  # [processes, 4]
+            assert isinstance(gathered, Tensor)
+            sums = gathered.sum(0)
+        loss, accuracy = scores.result(sums)
+        if stage == "train":
+            self._logged_epoch = self.current_epoch
+        values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=scores.count)
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
         return self(batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        # One kernel for all parameters; on the CPU torch's own choice.
+        fused = True if all(p.is_cuda for p in self.parameters()) else None
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
 
     def _step(self, batch: MiniBatch, stage: str) -> Tensor:
         if batch.y is None:
@@ -146,24 +219,5 @@ class NodeClassifier(LightningModule):
             loss = F.binary_cross_entropy_with_logits(logits, batch.y)
         else:
             loss = F.cross_entropy(logits, batch.y)
-        metric = self._metric(f"{stage}/acc")
-        metric.update(*self._scores(logits.detach(), batch.y))
-        self.log_dict(
-            {f"{stage}/loss": loss, f"{stage}/acc": metric},
-            on_step=False,
-            on_epoch=True,
-            prog_bar=True,
-            batch_size=batch.batch_size,
-        )
+        self.scores[stage].add(logits, batch.y, loss)
         return loss
-
-    def _scores(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """What the metric compares: probabilities and 0/1 per class, or the likeliest class and the label."""
-        if self.multilabel:
-            return logits.sigmoid(), labels.long()
-        return logits.argmax(-1), labels
-
-    def _metric(self, name: str) -> Metric:
-        metric = self.metrics[name]
-        assert isinstance(metric, Metric)
-        return metric

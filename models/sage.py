@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.minibatch import Block
-from loader.ops import aggregate_mean, concat_self_mean, self_and_mean
+from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 
 # One gathered element costs about as much as this many multiply-adds of the projection, forward and backward
 # together (on an AMD EPYC core: 0.29 ns and 0.09 ns).
@@ -49,12 +49,12 @@ class SAGEConv(nn.Module):
         """`x [num_src, in_dim]` -> `[num_dst, out_dim]`.
 
         `x` goes through ReLU if `relu`, then through dropout of this probability: on a GPU they cost no pass over the
-        memory of their own (see `loader.ops.concat_self_mean`).
+        memory of their own (see `loader.ops.linear_self_mean`).
         """
         first = self.projects_first(block.num_src, block.num_dst, block.num_edges, x.is_cuda)
         if x.is_cuda and not first:
-            both = concat_self_mean(x, block, relu=relu, dropout=dropout)
-            return F.linear(both, torch.cat((self.lin_self.weight, self.lin_neigh.weight), 1), self.lin_self.bias)
+            weights = self.lin_self.weight, self.lin_neigh.weight, self.lin_self.bias
+            return linear_self_mean(x, block, *weights, relu=relu, dropout=dropout)
         x = F.dropout(F.relu(x) if relu else x, dropout)
         if first:
             return self.lin_self(x[: block.num_dst]) + aggregate_mean(self.lin_neigh(x), block)

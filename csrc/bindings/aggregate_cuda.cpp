@@ -48,13 +48,22 @@ cudaError_t with_index_types(int index_bytes, int id_bytes, const F& f) {
                        std::to_string(id_bytes) + "; they must be 4 and 4, 8 and 4, or 8 and 8");
 }
 
+// As `cuda_mean_dtypes` names them.
+enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
+
 template <typename F>
-cudaError_t with_dtype(const std::string& dtype, const F& f) {
-  if (dtype == "float32") return f(Type<float>{});
-  if (dtype == "float64") return f(Type<double>{});
-  if (dtype == "float16") return f(Type<__half>{});
-  if (dtype == "bfloat16") return f(Type<__nv_bfloat16>{});
-  throw py::type_error("x has dtype " + dtype + "; it must be float32, float64, float16 or bfloat16");
+cudaError_t with_dtype(int dtype, const F& f) {
+  switch (dtype) {
+    case kFloat32:
+      return f(Type<float>{});
+    case kFloat64:
+      return f(Type<double>{});
+    case kFloat16:
+      return f(Type<__half>{});
+    case kBFloat16:
+      return f(Type<__nv_bfloat16>{});
+  }
+  throw py::value_error("there is no type number " + std::to_string(dtype));
 }
 
 void throw_if_failed(cudaError_t error, const char* what) {
@@ -62,78 +71,85 @@ void throw_if_failed(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string(what) + " on the GPU failed: " + cudaGetErrorString(error));
 }
 
-// What forward and backward are told of the block, the activation and where to run.
-struct Call {
+// The block and where to run.
+struct Place {
   uintptr_t indptr, indices;
   int index_bytes, id_bytes;
   int64_t num_dst, num_src, num_edges;
-  bool relu;
-  uint32_t threshold, key;
   int device;
   uintptr_t stream;
-
-  template <typename P, typename I>
-  DeviceBlock<P, I> block() const {
-    return {reinterpret_cast<const P*>(indptr), reinterpret_cast<const I*>(indices), num_dst, num_src,
-            num_edges};
-  }
-  Activation activation() const {
-    return {relu, threshold, key, 65536.0 / static_cast<double>(65536 - threshold)};
-  }
 };
+
+template <typename P, typename I>
+DeviceBlock<P, I> block_of(const Place& p) {
+  return {reinterpret_cast<const P*>(p.indptr), reinterpret_cast<const I*>(p.indices), p.num_dst, p.num_src,
+          p.num_edges};
+}
+
+Activation activation(bool relu, uint32_t threshold, uint32_t key) {
+  if (threshold > 65535)
+    throw py::value_error("threshold is " + std::to_string(threshold) + "; it must be at most 65535");
+  return {relu, threshold, key, 65536.0 / static_cast<double>(65536 - threshold)};
+}
 
 template <typename T>
 Rows<T> rows(uintptr_t data, int64_t stride) {
   return {reinterpret_cast<T*>(data), stride};
 }
 
-void forward(const Call& call, const std::string& dtype, const std::string& out_dtype, uintptr_t x,
-             int64_t x_stride, int64_t dim, uintptr_t mean, uintptr_t own, int64_t out_stride,
-             uintptr_t workspace) {
+void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
+             int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype, int out_dtype,
+             uintptr_t x, int64_t x_stride, int64_t dim, uintptr_t mean, uintptr_t own, int64_t out_stride,
+             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace) {
+  const Activation f = activation(relu, threshold, key);
+  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, device, stream};
   py::gil_scoped_release nogil;
-  const DeviceGuard guard(call.device);
+  const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
   const auto launch = [&](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
-    return with_index_types(call.index_bytes, call.id_bytes, [&](auto p, auto i) {
+    return with_index_types(index_bytes, id_bytes, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      return launch_mean_forward(call.block<P, I>(), rows<const T>(x, x_stride), dim,
-                                 rows<O>(mean, out_stride), rows<O>(own, out_stride), call.activation(),
-                                 reinterpret_cast<void*>(workspace),
-                                 reinterpret_cast<cudaStream_t>(call.stream));
+      return launch_mean_forward(block_of<P, I>(place), rows<const T>(x, x_stride), dim,
+                                 rows<O>(mean, out_stride), rows<O>(own, out_stride), padding, f,
+                                 reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
     });
   };
   cudaError_t error;
-  if (dtype == "float32" && out_dtype == "bfloat16") {
-    error = launch(Type<float>{}, Type<__nv_bfloat16>{});
-  } else if (dtype == "float32" && out_dtype == "float16") {
-    error = launch(Type<float>{}, Type<__half>{});
-  } else if (dtype == out_dtype) {
+  if (dtype == out_dtype) {
     error = with_dtype(dtype, [&](auto type) { return launch(type, type); });
+  } else if (dtype == kFloat32 && out_dtype == kBFloat16) {
+    error = launch(Type<float>{}, Type<__nv_bfloat16>{});
+  } else if (dtype == kFloat32 && out_dtype == kFloat16) {
+    error = launch(Type<float>{}, Type<__half>{});
   } else {
-    throw py::type_error("the mean of " + dtype + " cannot be written as " + out_dtype);
+    throw py::type_error("the mean of a wider type than float32 cannot be written as a narrower one");
   }
   throw_if_failed(error, "the mean over neighbours");
 }
 
-void backward(const Call& call, const std::string& dtype, uintptr_t sorted_sources, uintptr_t order,
-              uintptr_t grad_mean, int64_t grad_mean_stride, uintptr_t grad_own, int64_t grad_own_stride,
-              uintptr_t x, int64_t x_stride, int64_t dim, uintptr_t grad_x, uintptr_t workspace) {
+void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
+              int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype,
+              uintptr_t sorted_sources, uintptr_t order, uintptr_t grad_mean, int64_t grad_mean_stride,
+              uintptr_t grad_own, int64_t grad_own_stride, uintptr_t x, int64_t x_stride, int64_t dim,
+              uintptr_t grad_x, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace) {
+  const Activation f = activation(relu, threshold, key);
+  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, device, stream};
   py::gil_scoped_release nogil;
-  const DeviceGuard guard(call.device);
+  const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
   const cudaError_t error = with_dtype(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    return with_index_types(call.index_bytes, call.id_bytes, [&](auto p, auto i) {
+    return with_index_types(index_bytes, id_bytes, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
       return launch_mean_backward(
-          call.block<P, I>(), reinterpret_cast<const I*>(sorted_sources),
+          block_of<P, I>(place), reinterpret_cast<const I*>(sorted_sources),
           reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean, grad_mean_stride),
-          rows<const T>(grad_own, grad_own_stride), rows<const T>(x, x_stride), dim, rows<T>(grad_x, dim),
-          call.activation(), reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(call.stream));
+          rows<const T>(grad_own, grad_own_stride), rows<const T>(x, x_stride), dim, rows<T>(grad_x, dim), f,
+          reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
     });
   });
   throw_if_failed(error, "the gradient of the mean over neighbours");
@@ -142,19 +158,11 @@ void backward(const Call& call, const std::string& dtype, uintptr_t sorted_sourc
 }  // namespace
 
 void bind_aggregate_cuda(py::module_& m) {
-  py::class_<Call>(m, "CudaMeanCall")
-      .def(py::init([](uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
-                       int64_t num_src, int64_t num_edges, bool relu, uint32_t threshold, uint32_t key,
-                       int device, uintptr_t stream) {
-        if (threshold > 65535)
-          throw py::value_error("threshold is " + std::to_string(threshold) + "; it must be at most 65535");
-        return Call{indptr,    indices, index_bytes, id_bytes, num_dst, num_src,
-                    num_edges, relu,    threshold,   key,      device,  stream};
-      }))
-      .def("forward", &forward)
-      .def("backward", &backward);
+  m.def("cuda_mean_forward", &forward);
+  m.def("cuda_mean_backward", &backward);
   m.def("cuda_mean_forward_workspace", &mean_forward_workspace);
   m.def("cuda_mean_backward_workspace", &mean_backward_workspace);
+  m.attr("cuda_mean_dtypes") = py::make_tuple("float32", "float64", "float16", "bfloat16");
   m.attr("cuda_mean_long_row") = kLongRow;
 }
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.minibatch import Block
-from loader.ops import aggregate_mean, concat_self_mean, self_and_mean
+from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
 
 gpu = [
     pytest.mark.gpu,
@@ -67,8 +67,52 @@ def test_concat_on_the_cpu_is_what_its_name_says() -> None:
         concat_self_mean(x, block, dropout=1.0)
 
 
+@pytest.mark.parametrize("relu", [False, True])
+def test_linear_on_the_cpu_is_what_its_name_says(relu: bool) -> None:
+    block = Block(torch.tensor([0, 2, 2]), torch.tensor([0, 2]), 3, 2)
+    x, weights, bias = torch.randn(3, 4), torch.randn(2, 5, 4), torch.randn(5)
+    own, mean = self_and_mean(x.relu() if relu else x, block)
+    expected = own @ weights[0].t() + mean @ weights[1].t() + bias
+    torch.testing.assert_close(linear_self_mean(x, block, *weights, bias, relu=relu), expected)
+    with pytest.raises(ValueError, match=r"dropout is -0.5; it must be in \[0, 1\)"):
+        linear_self_mean(x, block, *weights, bias, dropout=-0.5)
+
+
 class TestOnGPU:
     pytestmark = gpu
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("widths", [(1, 1), (47, 5), (100, 64), (257, 33)])
+    @pytest.mark.parametrize("relu", [False, True])
+    def test_linear_of_self_and_mean(self, widths: tuple[int, int], dtype: torch.dtype, relu: bool) -> None:
+        block = mixed_block()
+        dim, out_dim = widths
+        torch.manual_seed(0)
+        shapes = ((block.num_src, dim), (out_dim, dim), (out_dim, dim), (out_dim,))
+        leaves = [torch.randn(s, device="cuda", dtype=dtype).requires_grad_() for s in shapes]
+        x, weight_self, weight_mean, bias = leaves
+        out = linear_self_mean(x, block, weight_self, weight_mean, bias, relu=relu)
+        assert out.dtype == dtype
+        exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+        read = exact[0].relu() if relu else exact[0]
+        expected = read[: block.num_dst] @ exact[1].t() + matrix(block) @ read @ exact[2].t() + exact[3]
+        grad_out = torch.randn_like(out)
+        got, want = torch.autograd.grad(out, leaves, grad_out), torch.autograd.grad(expected, exact, grad_out.double())
+        for a, b in zip((out, *got), (expected, *want), strict=True):
+            assert a.is_contiguous()
+            error = (a.double() - b).norm() / b.norm().clamp(min=1e-9)
+            assert error < TOLERANCE[dtype], error
+
+    @pytest.mark.parametrize("needed", range(4))
+    def test_linear_computes_the_gradients_that_are_asked_for(self, needed: int) -> None:
+        block = mixed_block()
+        leaves = [torch.randn(s, device="cuda") for s in ((block.num_src, 8), (3, 8), (3, 8), (3,))]
+        leaves[needed].requires_grad_()
+        x, *rest = leaves
+        linear_self_mean(x, block, *rest).sum().backward()
+        own, mean = self_and_mean(x, block)
+        (expected,) = torch.autograd.grad((own @ rest[0].t() + mean @ rest[1].t() + rest[2]).sum(), leaves[needed])
+        torch.testing.assert_close(leaves[needed].grad, expected, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("dim", [1, 3, 8, 47, 100, 256, 257, 602])
@@ -127,6 +171,14 @@ class TestOnGPU:
                 return concat_self_mean(t, block, relu=True, dropout=0.4)
 
             assert torch.autograd.gradcheck(dropped, (x,), nondet_tol=1e-12)
+            rest = [torch.randn(s, dtype=torch.float64, device="cuda") for s in ((2, 5), (2, 5), (2,))]
+            inputs = [t.requires_grad_() for t in (x, *rest)]
+
+            def layer(*t: Tensor) -> Tensor:
+                torch.manual_seed(3)
+                return linear_self_mean(t[0], block, *t[1:], relu=True, dropout=0.4)
+
+            assert torch.autograd.gradcheck(layer, inputs, nondet_tol=1e-12)
         finally:
             torch.use_deterministic_algorithms(False)
 
@@ -280,9 +332,20 @@ class TestOnGPU:
         (expected,) = torch.autograd.grad(concat_self_mean(x, block), x, grad_out.float())
         torch.testing.assert_close(grad, expected)
 
+        rest = [torch.randn(s, device="cuda", requires_grad=True) for s in ((6, 100), (6, 100), (6,))]
+        with torch.autocast("cuda", low):
+            out = linear_self_mean(x, block, *rest)
+        assert out.dtype == low
+        grads = torch.autograd.grad(out, [x, *rest], torch.ones_like(out))
+        assert all(g.dtype == torch.float32 for g in grads)
+        wanted = torch.autograd.grad(linear_self_mean(x, block, *rest).sum(), [x, *rest])
+        for a, b in zip(grads, wanted, strict=True):
+            assert (a - b).norm() < 0.02 * b.norm()
+
     def test_nothing_waits_for_the_gpu(self) -> None:
         block = mixed_block()
         x = torch.randn(block.num_src, 100, device="cuda", requires_grad=True)
+        rest = [torch.randn(s, device="cuda", requires_grad=True) for s in ((6, 100), (6, 100), (6,))]
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -290,6 +353,7 @@ class TestOnGPU:
             (own.sum() + mean.sum()).backward()
             concat_self_mean(x, block, relu=True, dropout=0.5).sum().backward()
             aggregate_mean(x, block).sum().backward()
+            linear_self_mean(x, block, *rest, relu=True, dropout=0.5).sum().backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+from loader import _core
 from loader.graph import Graph
 from loader.samplers import FullSampler
+from models import inference
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
+
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
+]
 
 
 @pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12), (5, 5, 5)])  # projecting last, first, neither
@@ -74,3 +81,51 @@ def test_wrong_input_is_refused(random_graph: Any) -> None:
         layerwise_inference(model, graph, torch.empty(200, 4, device="meta"))
     with pytest.raises(ValueError, match="chunk_bytes is 0"):
         layerwise_inference(model, graph, torch.randn(200, 4), chunk_bytes=0)
+
+
+class TestOnGPU:
+    pytestmark = gpu
+
+    @pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12), (5, 5, 5)])
+    @pytest.mark.parametrize("norm", ["none", "batch"])
+    @pytest.mark.parametrize("room", ["for all", "for a table alone", "for nothing"])
+    @pytest.mark.parametrize("chunk_bytes", [2000, 2**28])
+    def test_equals_the_cpu(
+        self,
+        random_graph: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        widths: tuple[int, int, int],
+        norm: str,
+        room: str,
+        chunk_bytes: int,
+    ) -> None:
+        graph: Graph = random_graph(num_nodes=600, num_edges=9000)
+        torch.manual_seed(0)
+        model, x = GraphSAGE(*widths, 3, norm=norm), torch.randn(600, widths[0])
+        expected = layerwise_inference(model, graph, x, chunk_bytes=chunk_bytes, progress=False)
+        asked: list[int] = []
+
+        def room_for(self: Any, num_bytes: int) -> bool:
+            asked.append(num_bytes)
+            return {"for all": True, "for a table alone": len(asked) % 2 == 1, "for nothing": False}[room]
+
+        monkeypatch.setattr(inference._Place, "room_for", room_for)
+        got = layerwise_inference(model.cuda(), graph, x, chunk_bytes=chunk_bytes, progress=False)
+        assert got.device.type == "cpu"
+        assert asked
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+    def test_hubs(self) -> None:
+        n = 200_000
+        v = torch.arange(n)
+        graph = Graph.from_edges(torch.cat((v[1:], v[1:] * 0)), torch.cat((v[1:] * 0, v[1:])), n)
+        model, x = GraphSAGE(20, 32, 5, 2), torch.randn(n, 20)
+        expected = layerwise_inference(model.double(), graph, x.double(), progress=False)
+        got = layerwise_inference(model.float().cuda(), graph, x, progress=False)
+        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4)
+
+    def test_an_edge_from_nowhere_is_named(self, random_graph: Any) -> None:
+        graph: Graph = random_graph()
+        graph.indices[5] = 10_000
+        with pytest.raises(ValueError, match="source 10000; valid ids are 0 to 199"):
+            layerwise_inference(GraphSAGE(4, 8, 2, 2).cuda(), graph, torch.randn(200, 4), progress=False)

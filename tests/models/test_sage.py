@@ -8,11 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from loader import _core
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.optional import import_dgl
 from loader.samplers import FullSampler, HopwiseSampler
 from models.sage import GraphSAGE, SAGEConv
+
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
+]
 
 
 @pytest.fixture
@@ -88,6 +94,13 @@ def test_projects_first_only_where_it_saves_work() -> None:
     assert not SAGEConv(128, 256).projects_first(num_src=1000, num_dst=1000, num_edges=10_000)
 
 
+def test_projects_first_on_a_gpu_where_it_moves_less() -> None:
+    assert SAGEConv(256, 40).projects_first(num_src=1000, num_dst=1000, num_edges=10_000, on_gpu=True)
+    assert SAGEConv(256, 40).projects_first(num_src=1100, num_dst=100, num_edges=5000, on_gpu=True)
+    assert not SAGEConv(256, 40).projects_first(num_src=1100, num_dst=100, num_edges=1100, on_gpu=True)
+    assert not SAGEConv(128, 256).projects_first(num_src=1000, num_dst=1000, num_edges=10_000, on_gpu=True)
+
+
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_shapes_and_parameters(random_graph: Any, norm: str, num_layers: int) -> None:
@@ -134,3 +147,57 @@ def test_a_batch_of_another_depth_is_refused(batch: MiniBatch) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GraphSAGE(**{"in_dim": 4, "hidden": 8, "out_dim": 2, **wrong})
+
+
+class TestOnGPU:
+    pytestmark = gpu
+
+    @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+    @pytest.mark.parametrize("widths", [(11, 32, 5), (60, 16, 2)])
+    def test_equals_the_cpu(self, batch: MiniBatch, norm: str, widths: tuple[int, int, int]) -> None:
+        torch.manual_seed(0)
+        on_cpu = GraphSAGE(*widths, 2, dropout=0.0, norm=norm).double()
+        on_gpu = GraphSAGE(*widths, 2, dropout=0.0, norm=norm).double().cuda()
+        on_gpu.load_state_dict(on_cpu.state_dict())
+        x = torch.randn(batch.nodes.numel(), widths[0], dtype=torch.float64)
+        outs = on_cpu(batch.blocks, x), on_gpu(batch.to("cuda").blocks, x.cuda())
+        torch.testing.assert_close(outs[1].cpu(), outs[0])
+        for out in outs:
+            out.pow(2).sum().backward()
+        for a, b in zip(on_cpu.parameters(), on_gpu.parameters(), strict=True):
+            torch.testing.assert_close(b.grad.cpu(), a.grad)
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_dropout_keeps_the_mean(self, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch, first: bool) -> None:
+        """Over many draws, a layer of dropped inputs gives what it gives of the inputs."""
+        conv, block = SAGEConv(8, 3).cuda(), batch.to("cuda").blocks[0]
+        monkeypatch.setattr(conv, "projects_first", lambda *_: first)
+        x = torch.randn(block.num_src, 8, device="cuda")
+        torch.manual_seed(0)
+        with torch.no_grad():
+            mean = torch.stack([conv(x, block, relu=True, dropout=0.3) for _ in range(2000)]).mean(0)
+            torch.testing.assert_close(mean, conv(x, block, relu=True), rtol=0, atol=0.1)
+            torch.manual_seed(1)
+            once = conv(x, block, dropout=0.3)
+            if not first:
+                torch.manual_seed(1)
+                assert torch.equal(conv(x, block, dropout=0.3), once)
+
+    @pytest.mark.parametrize("autocast", [False, True])
+    def test_a_training_step_does_not_wait_for_the_gpu(self, batch: MiniBatch, autocast: bool) -> None:
+        model = GraphSAGE(20, 32, 5, 2, norm="batch").cuda()
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        moved, x = batch.to("cuda"), torch.randn(batch.nodes.numel(), 20, device="cuda")
+        y = torch.randint(5, (batch.batch_size,), device="cuda")
+        torch.cuda.synchronize()
+        for _ in range(2):  # the second time nothing is made for the first time
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                optimizer.zero_grad()
+                with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                    loss = nn.functional.cross_entropy(model(moved.blocks, x), y)
+                loss.backward()
+                optimizer.step()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        assert torch.isfinite(loss)

@@ -46,10 +46,12 @@ int64_t mean_forward_workspace(int64_t num_edges);
 int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes);
 
 // mean[i] = mean of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
-// null. f is `activation`. x: [num_src, dim]; mean, own: [num_dst, dim].
+// null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.
+// x: [num_src, dim]; mean, own: [num_dst, dim].
 template <typename P, typename I, typename T, typename O>
 cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, int64_t dim, Rows<O> mean,
-                                Rows<O> own, Activation activation, void* workspace, cudaStream_t stream);
+                                Rows<O> own, int padding, Activation activation, void* workspace,
+                                cudaStream_t stream);
 
 // grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought

@@ -1,6 +1,6 @@
 // Sums of rows that are picked by index: what the mean and its gradient have in common.
 //
-// A group of 2^k neighbouring lanes sums one row, each lane up to two vectors of 16 bytes (less where the
+// A group of 2^k neighbouring lanes sums a row, each lane up to two vectors of 16 bytes (less where the
 // layout is not so well aligned), four picked rows in flight at a time. Rows beyond kLongRow go to a list
 // that a second kernel works off, a thread block for each slice of their columns.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "aggregate/cuda/mean.h"
@@ -19,9 +20,19 @@ namespace loader {
 constexpr int kShortThreads = 256;
 constexpr int kLongThreads = 512;
 constexpr int kSliceLanes = 8;  // of a long row: 8 vectors of 16 bytes are one line of the cache
-constexpr int kVectorsPerLane = 2;
-constexpr int kRowsInFlight = 4;
+#ifndef LOADER_MEAN_FLIGHT
+#define LOADER_MEAN_FLIGHT 4
+#endif
+#ifndef LOADER_MEAN_BLOCKS
+#define LOADER_MEAN_BLOCKS 2
+#endif
+constexpr int kMaxRowsPerGroup = 8;
+constexpr int kLongRowsInFlight = 4;
 constexpr int kPhilox2Rounds = 10;
+
+// Vectors of N elements that a lane has of each row: 8 elements, 4 where they come one by one.
+template <int N>
+constexpr int kVectors = N == 1 ? 4 : 8 / N;
 
 template <typename T>
 using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -30,6 +41,41 @@ template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
   T v[N];
 };
+
+template <int kBytes>
+struct Word;
+template <>
+struct Word<2> {
+  using type = uint16_t;
+};
+template <>
+struct Word<4> {
+  using type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<16> {
+  using type = uint4;
+};
+
+// As one word: the 16-bit types are classes, which the compiler would copy one by one.
+template <typename T, int N>
+__device__ __forceinline__ Vector<T, N> load(const T* p) {
+  const auto word = *reinterpret_cast<const typename Word<sizeof(T) * N>::type*>(p);
+  Vector<T, N> out;
+  memcpy(&out, &word, sizeof(word));
+  return out;
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void store(T* p, const Vector<T, N>& vector) {
+  typename Word<sizeof(T) * N>::type word;
+  memcpy(&word, &vector, sizeof(word));
+  *reinterpret_cast<decltype(word)*>(p) = word;
+}
 
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ double widen(double x) { return x; }
@@ -92,17 +138,12 @@ __device__ __forceinline__ void activate(const Activation& f, bool identity, int
     out[i] = (stays >> i & 1) && passes(f, out[i]) ? out[i] * static_cast<Sum<T>>(f.scale) : Sum<T>(0);
 }
 
-template <typename T, int N>
-__device__ __forceinline__ Vector<T, N> load(const T* p) {
-  return *reinterpret_cast<const Vector<T, N>*>(p);
-}
-
 template <typename T, int N, typename S>
-__device__ __forceinline__ void store(T* p, const S (&sum)[N], S scale) {
+__device__ __forceinline__ void store_scaled(T* p, const S (&sum)[N], S scale) {
   Vector<T, N> out;
 #pragma unroll
   for (int i = 0; i < N; ++i) out.v[i] = narrow<T>(sum[i] * scale);
-  *reinterpret_cast<Vector<T, N>*>(p) = out;
+  store(p, out);
 }
 
 // The rows that are too long for one group: count first, then the rows.
@@ -113,8 +154,9 @@ struct LongRows {
   __device__ void add(int64_t row) const { rows[atomicAdd(count, 1ULL)] = row; }
 };
 
+template <typename P>
 struct Span {
-  int64_t begin, length;
+  P begin, length;
 };
 
 // The mean. A row is a destination, what it picks are sources.
@@ -122,38 +164,62 @@ template <typename P, typename I, typename T, typename O>
 struct MeanPass {
   using In = T;
   using S = Sum<T>;
+  using Index = P;
+  using Id = I;
+  static constexpr Id kNone = -1;
+  static constexpr int kInFlight = LOADER_MEAN_FLIGHT;  // picked rows
+  static constexpr int kBlocksPerProcessor = LOADER_MEAN_BLOCKS;
   static constexpr bool kListsLongRows = true;
 
   DeviceBlock<P, I> block;
   Rows<const T> x;
   Rows<O> mean, own;
+  int padding;
   Activation f;
   bool identity;
   int64_t dim;
 
   __device__ int64_t num_rows() const { return block.num_dst; }
-  __device__ Span span(int64_t row) const {
-    const int64_t begin = block.indptr[row];
-    return {begin, static_cast<int64_t>(block.indptr[row + 1]) - begin};
+  __device__ Span<P> span(int64_t row) const {
+    const P begin = block.indptr[row];
+    return {begin, static_cast<P>(block.indptr[row + 1] - begin)};
   }
-  __device__ int64_t pick(int64_t e) const { return block.indices[e]; }
-  __device__ const T* row_of(int64_t picked) const { return x.data + picked * x.stride; }
+  __device__ Id pick(int64_t e) const { return block.indices[e]; }
+  __device__ const T* row_of(Id picked) const { return x.data + int64_t{picked} * x.stride; }
 
   template <int N>
-  __device__ void add(int64_t picked, int64_t column, const Vector<T, N>& in, S (&sum)[N]) const {
+  __device__ void add(Id picked, int64_t column, const Vector<T, N>& in, S (&sum)[N]) const {
     S value[N];
     activate(f, identity, picked, column, in, value);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += value[i];
   }
 
+  // What `finish` needs besides the sum, asked for before the sum is taken.
   template <int N>
-  __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N]) const {
-    store<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
+  struct Early {
+    Vector<T, N> own;
+  };
+  template <int N>
+  __device__ Early<N> early(int64_t row, int64_t column) const {
+    if (own.data == nullptr) return {};
+    return {load<T, N>(x.data + row * x.stride + column)};
+  }
+
+  template <int N>
+  __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
+                         const Early<N>& ahead) const {
+    store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
-    activate(f, identity, row, column, load<T, N>(x.data + row * x.stride + column), value);
-    store<O, N, S>(own.data + row * own.stride + column, value, S(1));
+    activate(f, identity, row, column, ahead.own, value);
+    store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
+  }
+
+  // What follows the columns; lane `lane` of `lanes` is told of each row once.
+  __device__ void pad(int64_t row, int lane, int lanes) const {
+    for (int i = lane; i < padding; i += lanes)
+      mean.data[row * mean.stride + dim + i] = narrow<O>(i == 0 ? Sum<O>(1) : Sum<O>(0));
   }
 };
 
@@ -162,6 +228,11 @@ template <typename P, typename I, typename T>
 struct GradientPass {
   using In = T;
   using S = Sum<T>;
+  using Index = P;
+  using Id = I;
+  static constexpr Id kNone = -1;
+  static constexpr int kInFlight = 2;  // most sources have one destination
+  static constexpr int kBlocksPerProcessor = 3;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
   const P* indptr;  // of the block: how many sources a destination has
@@ -176,92 +247,141 @@ struct GradientPass {
   int64_t dim;
 
   __device__ int64_t num_rows() const { return num_src; }
-  __device__ Span span(int64_t row) const { return {begin[row], length[row]}; }
-  __device__ int64_t pick(int64_t e) const { return destinations[e]; }
-  __device__ const T* row_of(int64_t picked) const { return grad_mean.data + picked * grad_mean.stride; }
+  __device__ Span<P> span(int64_t row) const { return {begin[row], length[row]}; }
+  __device__ Id pick(int64_t e) const { return destinations[e]; }
+  __device__ const T* row_of(Id picked) const { return grad_mean.data + int64_t{picked} * grad_mean.stride; }
 
   template <int N>
-  __device__ void add(int64_t picked, int64_t, const Vector<T, N>& in, S (&sum)[N]) const {
+  __device__ void add(Id picked, int64_t, const Vector<T, N>& in, S (&sum)[N]) const {
     const S weight = S(1) / S(indptr[picked + 1] - indptr[picked]);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += weight * widen(in.v[i]);
   }
 
   template <int N>
-  __device__ void finish(int64_t row, int64_t, int64_t column, const S (&picked)[N]) const {
+  struct Early {
+    Vector<T, N> own, in;
+  };
+  template <int N>
+  __device__ Early<N> early(int64_t row, int64_t column) const {
+    Early<N> ahead{};
+    if (grad_own.data != nullptr && row < num_dst)
+      ahead.own = load<T, N>(grad_own.data + row * grad_own.stride + column);
+    if (!identity && f.relu) ahead.in = load<T, N>(x.data + row * x.stride + column);
+    return ahead;
+  }
+
+  template <int N>
+  __device__ void finish(int64_t row, int64_t, int64_t column, const S (&picked)[N],
+                         const Early<N>& ahead) const {
     S sum[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] = picked[i];
     if (grad_own.data != nullptr && row < num_dst) {
-      const auto own = load<T, N>(grad_own.data + row * grad_own.stride + column);
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum[i] += widen(own.v[i]);
+      for (int i = 0; i < N; ++i) sum[i] += widen(ahead.own.v[i]);
     }
     if (!identity) {
       const uint32_t stays = kept_columns<N>(f, row, column);
-      const auto in = load<T, N>(x.data + row * x.stride + column);
 #pragma unroll
       for (int i = 0; i < N; ++i)
-        sum[i] = (stays >> i & 1) && passes(f, widen(in.v[i])) ? sum[i] * static_cast<S>(f.scale) : S(0);
+        sum[i] =
+            (stays >> i & 1) && passes(f, widen(ahead.in.v[i])) ? sum[i] * static_cast<S>(f.scale) : S(0);
     }
-    store<T, N, S>(grad_x.data + row * grad_x.stride + column, sum, S(1));
+    store_scaled<T, N, S>(grad_x.data + row * grad_x.stride + column, sum, S(1));
   }
+
+  __device__ void pad(int64_t, int, int) const {}
 };
 
+// The first picks of a row, asked for while the row before it is summed.
+template <typename Pass>
+__device__ __forceinline__ void first_picks(const Pass& pass, const Span<typename Pass::Index>& span,
+                                            typename Pass::Id (&picks)[Pass::kInFlight]) {
+#pragma unroll
+  for (int u = 0; u < Pass::kInFlight; ++u)
+    picks[u] = u < span.length && span.length <= kLongRow ? pass.pick(span.begin + u) : Pass::kNone;
+}
+
+// The columns of one row that belong to this lane, from `tile` on.
 template <int N, typename Pass>
-__global__ void __launch_bounds__(kShortThreads)
-    sum_short_rows(Pass pass, LongRows long_rows, int log_lanes) {
+__device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
+                                         const Span<typename Pass::Index>& span,
+                                         const typename Pass::Id (&first)[Pass::kInFlight], int64_t tile,
+                                         int lanes) {
   using T = typename Pass::In;
   using S = typename Pass::S;
-  const int64_t thread = int64_t{blockIdx.x} * kShortThreads + threadIdx.x;
-  const int64_t row = thread >> log_lanes;
-  if (row >= pass.num_rows()) return;
-  const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
-  const Span span = pass.span(row);
-  if (span.length > kLongRow) {
-    if (Pass::kListsLongRows && lane == 0) long_rows.add(row);
-    return;
+  using Id = typename Pass::Id;
+  constexpr int K = kVectors<N>;
+  const auto column = [&](int k) { return tile + int64_t{k} * lanes * N; };
+  typename Pass::template Early<N> ahead[K];
+  S sum[K][N] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (column(k) < pass.dim) ahead[k] = pass.template early<N>(row, column(k));
+  Id picked[Pass::kInFlight];
+#pragma unroll
+  for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
+  const int length = static_cast<int>(span.length);
+  for (int done = 0; done < length;) {
+    Vector<T, N> in[Pass::kInFlight][K];
+#pragma unroll
+    for (int u = 0; u < Pass::kInFlight; ++u) {
+      if (picked[u] == Pass::kNone) continue;
+      const T* const from = pass.row_of(picked[u]);
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        if (column(k) < pass.dim) in[u][k] = load<T, N>(from + column(k));
+    }
+#pragma unroll
+    for (int u = 0; u < Pass::kInFlight; ++u) {
+      if (picked[u] == Pass::kNone) continue;
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], sum[k]);
+    }
+    done += Pass::kInFlight;
+#pragma unroll
+    for (int u = 0; u < Pass::kInFlight; ++u)
+      picked[u] = done + u < length ? pass.pick(span.begin + done + u) : Pass::kNone;
   }
-  const int64_t end = span.begin + span.length;
-  for (int64_t tile = int64_t{lane} * N; tile < pass.dim; tile += int64_t{lanes} * N * kVectorsPerLane) {
-    S sum[kVectorsPerLane][N] = {};
-    int64_t next[kRowsInFlight];
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) next[u] = span.begin + u < end ? pass.pick(span.begin + u) : -1;
-    for (int64_t e = span.begin; e < end; e += kRowsInFlight) {
-      Vector<T, N> in[kRowsInFlight][kVectorsPerLane];
-      int64_t picked[kRowsInFlight];
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        picked[u] = next[u];
-        if (picked[u] < 0) continue;
-        const T* const from = pass.row_of(picked[u]);
-#pragma unroll
-        for (int k = 0; k < kVectorsPerLane; ++k) {
-          const int64_t column = tile + int64_t{k} * lanes * N;
-          if (column < pass.dim) in[u][k] = load<T, N>(from + column);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        const int64_t ahead = e + kRowsInFlight + u;
-        next[u] = ahead < end ? pass.pick(ahead) : -1;
-      }
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        if (picked[u] < 0) continue;
-#pragma unroll
-        for (int k = 0; k < kVectorsPerLane; ++k) {
-          const int64_t column = tile + int64_t{k} * lanes * N;
-          if (column < pass.dim) pass.template add<N>(picked[u], column, in[u][k], sum[k]);
-        }
-      }
+  for (int k = 0; k < K; ++k)
+    if (column(k) < pass.dim) pass.template finish<N>(row, span.length, column(k), sum[k], ahead[k]);
+}
+
+// A group of lanes sums `rows_per_group` neighbouring rows. While it sums one, the picks of the next and the
+// span of the one after that are on their way: with few picks a row, waiting for them one after the other
+// would take longer than the sums.
+template <int N, typename Pass>
+__global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
+    sum_short_rows(Pass pass, LongRows long_rows, int log_lanes, int rows_per_group) {
+  using Id = typename Pass::Id;
+  const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
+  const int64_t group = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
+  int64_t row = group * rows_per_group;
+  const int64_t end = min(row + rows_per_group, pass.num_rows());
+  if (row >= end) return;
+  const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
+  Span<typename Pass::Index> span = pass.span(row), next_span{};
+  if (row + 1 < end) next_span = pass.span(row + 1);
+  Id picks[Pass::kInFlight];
+  first_picks(pass, span, picks);
+  for (; row < end; ++row) {
+    Id next_picks[Pass::kInFlight];
+    first_picks(pass, next_span, next_picks);
+    Span<typename Pass::Index> span_after{};
+    if (row + 2 < end) span_after = pass.span(row + 2);
+    if (span.length > kLongRow) {
+      if (Pass::kListsLongRows && lane == 0) long_rows.add(row);
+    } else {
+      for (int64_t t = tile; t < pass.dim; t += step) sum_tile<N>(pass, row, span, picks, t, lanes);
+      pass.pad(row, lane, lanes);
     }
+    span = next_span;
+    next_span = span_after;
 #pragma unroll
-    for (int k = 0; k < kVectorsPerLane; ++k) {
-      const int64_t column = tile + int64_t{k} * lanes * N;
-      if (column < pass.dim) pass.template finish<N>(row, span.length, column, sum[k]);
-    }
+    for (int u = 0; u < Pass::kInFlight; ++u) picks[u] = next_picks[u];
   }
 }
 
@@ -277,22 +397,22 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t row = long_rows.rows[item / slices];
     const int64_t column = (item % slices * kSliceLanes + lane) * N;
-    const Span span = pass.span(row);
+    const auto span = pass.span(row);
     const int64_t end = span.begin + span.length;
     S sum[N] = {};
     if (column < pass.dim) {
-      for (int64_t e = span.begin + threadIdx.x / kSliceLanes; e < end; e += kStep * kRowsInFlight) {
-        Vector<T, N> in[kRowsInFlight];
-        int64_t picked[kRowsInFlight];
+      for (int64_t e = span.begin + threadIdx.x / kSliceLanes; e < end; e += kStep * kLongRowsInFlight) {
+        Vector<T, N> in[kLongRowsInFlight];
+        typename Pass::Id picked[kLongRowsInFlight];
 #pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u)
-          picked[u] = e + u * kStep < end ? pass.pick(e + u * kStep) : -1;
+        for (int u = 0; u < kLongRowsInFlight; ++u)
+          picked[u] = e + u * kStep < end ? pass.pick(e + u * kStep) : Pass::kNone;
 #pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u)
-          if (picked[u] >= 0) in[u] = load<T, N>(pass.row_of(picked[u]) + column);
+        for (int u = 0; u < kLongRowsInFlight; ++u)
+          if (picked[u] != Pass::kNone) in[u] = load<T, N>(pass.row_of(picked[u]) + column);
 #pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u)
-          if (picked[u] >= 0) pass.template add<N>(picked[u], column, in[u], sum);
+        for (int u = 0; u < kLongRowsInFlight; ++u)
+          if (picked[u] != Pass::kNone) pass.template add<N>(picked[u], column, in[u], sum);
       }
     }
 #pragma unroll
@@ -306,13 +426,14 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
       for (int i = 0; i < N; ++i) partial[warp][lane][i] = sum[i];
     }
     __syncthreads();
+    if (threadIdx.x < kSliceLanes && item % slices == 0) pass.pad(row, lane, kSliceLanes);
     if (threadIdx.x < kSliceLanes && column < pass.dim) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         sum[i] = 0;
         for (int w = 0; w < kWarps; ++w) sum[i] += partial[w][lane][i];
       }
-      pass.template finish<N>(row, span.length, column, sum);
+      pass.template finish<N>(row, span.length, column, sum, pass.template early<N>(row, column));
     }
     __syncthreads();
   }
@@ -323,19 +444,24 @@ template <int N, typename Pass>
 cudaError_t sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long,
                      cudaStream_t stream) {
   if (num_rows == 0 || pass.dim == 0) return cudaSuccess;
-  const int64_t vectors = pass.dim / N;
-  int log_lanes = 0;
-  while (log_lanes < 5 && (int64_t{kVectorsPerLane} << log_lanes) < vectors) ++log_lanes;
-  const int64_t rows_per_block = kShortThreads >> log_lanes;
-  const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  sum_short_rows<N><<<static_cast<unsigned>(blocks), kShortThreads, 0, stream>>>(pass, long_rows, log_lanes);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || max_long == 0) return error;
   int device = 0, processors = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   if (const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
       error != cudaSuccess)
     return error;
+  const int64_t vectors = pass.dim / N;
+  int log_lanes = 0;
+  while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
+  // As many rows in a row as leave every processor twice the groups that it can hold at a time.
+  const int64_t groups_per_block = kShortThreads >> log_lanes;
+  const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
+  const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
+  const int64_t rows_per_block = groups_per_block * rows_per_group;
+  const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  sum_short_rows<N><<<static_cast<unsigned>(blocks), kShortThreads, 0, stream>>>(
+      pass, long_rows, log_lanes, static_cast<int>(rows_per_group));
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || max_long == 0) return error;
   const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
   const int64_t wanted = std::min<int64_t>(max_long * slices, int64_t{processors} * 4);
   sum_long_rows<N><<<static_cast<unsigned>(wanted), kLongThreads, 0, stream>>>(pass, long_rows);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,7 +113,11 @@ class MiniBatch:
 
     def replace(self, **changes: Any) -> MiniBatch:
         """A copy with some attributes exchanged; tensors are shared."""
-        return dataclasses.replace(self, **changes)
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
+        copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
         """The mini-batch on `device`; `non_blocking` copies from pinned memory run asynchronously."""

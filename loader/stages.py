@@ -105,6 +105,7 @@ class StageRunner:
         self.index = index
         self.streams: StageStreams | None = pipeline.streams if pipeline.depth else None
         self._stream = self.streams.streams[index] if self.streams is not None else None
+        self._lookahead = pipeline.lookahead
         self._stats = pipeline.stats
         self._timeline = pipeline.timeline
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
@@ -121,7 +122,8 @@ class StageRunner:
         """
         if self._stream is not None:
             if self.index:
-                self._stream.wait_event(flight.done[self.index - 1])
+                split = self.index == 1 and self._lookahead
+                self._stream.wait_event(flight.finished if split else flight.done[self.index - 1])
                 flight.item.record_stream(self._stream)
             flight.begun[self.index].record(self._stream)
         flight.item = self.call(self.stage.function, flight, flight.item)
@@ -135,19 +137,10 @@ class StageRunner:
         flight.item = self.call(self.stage.start, flight, flight.item)
         flight.done[self.index].record(self._stream)
 
-    def run_after(self, flight: Flight, started: StageRunner) -> None:
-        """Finishes what the stage `started` began, then runs this one on its result.
-
-        Both under this stage's stream: behind the event of a stage's first half, its own stream holds the first
-        halves of later items, which nobody should wait for.
-        """
-        assert self._stream is not None
-        self._stream.wait_event(flight.done[started.index])
-        flight.item = started.call(flight.item, flight)
-        flight.item.record_stream(self._stream)
-        flight.begun[self.index].record(self._stream)
-        flight.item = self.call(self.stage.function, flight, flight.item)
-        flight.done[self.index].record(self._stream)
+    def finish(self, flight: Flight) -> None:
+        """Finishes what `start` began, on the same stream: it may have to put more work there."""
+        flight.item = self.call(flight.item, flight)
+        flight.finished.record(self._stream)
 
     def call(self, function: Callable[..., Any], flight: Flight, *arguments: Any) -> Any:
         """`function(*arguments)`, timed on the host."""

@@ -56,6 +56,8 @@ def test_replace_shares_tensors_and_leaves_the_original() -> None:
     assert changed.x is x
     assert changed.nodes is batch.nodes
     assert batch.x is None
+    with pytest.raises(TypeError, match="MiniBatch has no attribute 'z'"):
+        batch.replace(z=x)
 
 
 def test_equal_mini_batches_have_equal_digests() -> None:

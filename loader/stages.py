@@ -105,6 +105,7 @@ class StageRunner:
         self.index = index
         self.streams: StageStreams | None = pipeline.streams if pipeline.depth else None
         self._stream = self.streams.streams[index] if self.streams is not None else None
+        self._inline = pipeline.streams if self.streams is None else None  # work goes to the consumer's stream
         self._lookahead = pipeline.lookahead
         self._stats = pipeline.stats
         self._timeline = pipeline.timeline
@@ -126,9 +127,12 @@ class StageRunner:
                 self._stream.wait_event(flight.finished if split else flight.done[self.index - 1])
                 flight.item.record_stream(self._stream)
             flight.begun[self.index].record(self._stream)
+        first = self._inline.mark() if self._inline is not None and flight.traced else None
         flight.item = self.call(self.stage.function, flight, flight.item)
         if self._stream is not None:
             flight.done[self.index].record(self._stream)
+        elif first is not None and self._inline is not None and self._timeline is not None:
+            self._timeline.add_gpu(self.stage.name, flight.number, first, self._inline.mark())
 
     def start(self, flight: Flight) -> None:
         """Begins the stage; the flight's item is what finishes it."""
@@ -171,7 +175,9 @@ class PipelineIterator(Iterator[Any]):
         self._streams = pipeline.streams if pipeline.depth else None
         self._consumer: Consumer | None = pipeline.consumer if pipeline.depth else None
         self._timeline = pipeline.timeline
-        self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, since when
+        self._inline = pipeline.streams if self._streams is None else None
+        # A traced flight that the consumer is at, since when, and the event of it where there is no other.
+        self._given: tuple[Flight, float, Any] | None = None
         self._done = False
         self._begun = False
 
@@ -183,6 +189,9 @@ class PipelineIterator(Iterator[Any]):
         try:
             if consumer is None:
                 self._trace_end(begin)
+                if not self._begun and self._inline is not None and self._timeline is not None:
+                    self._timeline.align(self._inline)
+                self._begun = True
                 flight = self._take()
                 item = flight.item
             else:
@@ -200,7 +209,7 @@ class PipelineIterator(Iterator[Any]):
         end = time.perf_counter()
         self._stats.add_item(end - begin)
         if flight.traced:
-            self._given = (flight, end)
+            self._given = (flight, end, self._inline.mark() if self._inline is not None else None)
         return item
 
     @property
@@ -230,9 +239,11 @@ class PipelineIterator(Iterator[Any]):
         """The consumer is done with a traced item."""
         if self._given is None:
             return
-        (flight, begin), self._given = self._given, None
+        (flight, begin, first), self._given = self._given, None
         assert self._timeline is not None
         self._timeline.add_host(TRAIN, flight.number, begin, now)
+        if self._inline is not None:
+            self._timeline.add_gpu(TRAIN, flight.number, first, self._inline.mark())
         if self._streams is not None:
             self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
             for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):

@@ -95,6 +95,12 @@ class StageStreams:
         if device != self.device.index:
             self.cuda.set_device(device)
 
+    def mark(self) -> Any:
+        """A new event with timing, recorded on the caller's stream."""
+        event = self.cuda.Event(enable_timing=True)
+        event.record(self.current())
+        return event
+
     def follow(self, stream: Any) -> None:
         """Every stage waits for what `stream` holds now: it may still write what they read."""
         for own in self.streams:

@@ -95,6 +95,12 @@ class MiniBatch:
         """Bytes of all tensors of the mini-batch."""
         return sum(t.numel() * t.element_size() for t in self.tensors())
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the mini-batch keeps: `nbytes`, and what its arrays were cut out of."""
+        storages = [t.untyped_storage() for t in self.tensors()]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
         found: list[Tensor | None] = [self.nodes]

@@ -102,7 +102,7 @@ class Steps:
             y = self.labels.index_select(0, batch.output_nodes)
         done = batch.replace(blocks=blocks, x=x, y=y)
         if last:
-            self.stats.see_item(done.nbytes)
+            self.stats.see_item(done.held_bytes)
         return done
 
 

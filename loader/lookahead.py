@@ -39,14 +39,12 @@ class LookaheadIterator(PipelineIterator):
         assert streams is not None
         stream, device = streams.current(), streams.cuda.current_device()
         try:
-            if not self._ready:
-                self._start(1)
-                self._finish(1)
+            self._finish(1)
             if not self._ready:
                 raise StopIteration
             flight = self._ready.popleft()
             if flight.error is None:
-                self._start(self._depth)
+                # What is finished first does not wait, on the stream of the first stage, for what is begun next.
                 self._finish(self._depth)
                 self._start(self._depth)
         finally:
@@ -82,19 +80,20 @@ class LookaheadIterator(PipelineIterator):
                 self._started.append(flight)
 
     def _finish(self, most: int) -> None:
-        """Takes begun items through the other stages until `most` are ready."""
-        while self._started and len(self._ready) < most:
+        """Takes items through all stages until `most` are ready; begins them if they are not."""
+        while len(self._ready) < most:
+            self._start(1)
+            if not self._started:
+                return
             flight = self._started.popleft()
             if flight.error is None:
                 try:
-                    before = self._runners[0]
-                    for runner in self._runners[1:]:
+                    first, *others = self._runners
+                    first.enter()
+                    first.finish(flight)
+                    for runner in others:
                         runner.enter()
-                        if before.index == 0:
-                            runner.run_after(flight, before)
-                        else:
-                            runner.run(flight)
-                        before = runner
+                        runner.run(flight)
                 except Exception as error:
                     self._started.clear()
                     self._fail(self._ready, flight, error)

@@ -22,6 +22,7 @@ from loader.streams import StageStreams
 from loader.timeline import Timeline
 
 _STATE_VERSION = 1
+_MAX_LOOKAHEAD = 16  # a sampler has room for some mini-batches begun and not finished, of all its loaders
 
 
 class NodeLoader:
@@ -297,6 +298,8 @@ class NodeLoader:
             # What the stages hold still reads the graph and the stores, which may go with the loader.
             weakref.finalize(self, streams.synchronize).atexit = False
         ahead = plan.lookahead and self.prefetch > 0
+        if ahead and self.prefetch > _MAX_LOOKAHEAD:
+            raise ValueError(f"prefetch is {self.prefetch}; a GPU sampler is at most {_MAX_LOOKAHEAD} ahead")
         return Pipeline(self.steps.stages(), self.prefetch, self.stats, streams=streams, lookahead=ahead)
 
     def _tasks(self, epoch: int, first: int) -> Iterator[Task]:

@@ -105,6 +105,8 @@ class StageRunner:
         self.index = index
         self.streams: StageStreams | None = pipeline.streams if pipeline.depth else None
         self._stream = self.streams.streams[index] if self.streams is not None else None
+        self._inline = pipeline.streams if self.streams is None else None  # work goes to the consumer's stream
+        self._lookahead = pipeline.lookahead
         self._stats = pipeline.stats
         self._timeline = pipeline.timeline
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
@@ -121,12 +123,16 @@ class StageRunner:
         """
         if self._stream is not None:
             if self.index:
-                self._stream.wait_event(flight.done[self.index - 1])
+                split = self.index == 1 and self._lookahead
+                self._stream.wait_event(flight.finished if split else flight.done[self.index - 1])
                 flight.item.record_stream(self._stream)
             flight.begun[self.index].record(self._stream)
+        first = self._inline.mark() if self._inline is not None and flight.traced else None
         flight.item = self.call(self.stage.function, flight, flight.item)
         if self._stream is not None:
             flight.done[self.index].record(self._stream)
+        elif first is not None and self._inline is not None and self._timeline is not None:
+            self._timeline.add_gpu(self.stage.name, flight.number, first, self._inline.mark())
 
     def start(self, flight: Flight) -> None:
         """Begins the stage; the flight's item is what finishes it."""
@@ -135,19 +141,10 @@ class StageRunner:
         flight.item = self.call(self.stage.start, flight, flight.item)
         flight.done[self.index].record(self._stream)
 
-    def run_after(self, flight: Flight, started: StageRunner) -> None:
-        """Finishes what the stage `started` began, then runs this one on its result.
-
-        Both under this stage's stream: behind the event of a stage's first half, its own stream holds the first
-        halves of later items, which nobody should wait for.
-        """
-        assert self._stream is not None
-        self._stream.wait_event(flight.done[started.index])
-        flight.item = started.call(flight.item, flight)
-        flight.item.record_stream(self._stream)
-        flight.begun[self.index].record(self._stream)
-        flight.item = self.call(self.stage.function, flight, flight.item)
-        flight.done[self.index].record(self._stream)
+    def finish(self, flight: Flight) -> None:
+        """Finishes what `start` began, on the same stream: it may have to put more work there."""
+        flight.item = self.call(flight.item, flight)
+        flight.finished.record(self._stream)
 
     def call(self, function: Callable[..., Any], flight: Flight, *arguments: Any) -> Any:
         """`function(*arguments)`, timed on the host."""
@@ -178,7 +175,9 @@ class PipelineIterator(Iterator[Any]):
         self._streams = pipeline.streams if pipeline.depth else None
         self._consumer: Consumer | None = pipeline.consumer if pipeline.depth else None
         self._timeline = pipeline.timeline
-        self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, since when
+        self._inline = pipeline.streams if self._streams is None else None
+        # A traced flight that the consumer is at, since when, and the event of it where there is no other.
+        self._given: tuple[Flight, float, Any] | None = None
         self._done = False
         self._begun = False
 
@@ -190,6 +189,9 @@ class PipelineIterator(Iterator[Any]):
         try:
             if consumer is None:
                 self._trace_end(begin)
+                if not self._begun and self._inline is not None and self._timeline is not None:
+                    self._timeline.align(self._inline)
+                self._begun = True
                 flight = self._take()
                 item = flight.item
             else:
@@ -207,7 +209,7 @@ class PipelineIterator(Iterator[Any]):
         end = time.perf_counter()
         self._stats.add_item(end - begin)
         if flight.traced:
-            self._given = (flight, end)
+            self._given = (flight, end, self._inline.mark() if self._inline is not None else None)
         return item
 
     @property
@@ -237,9 +239,11 @@ class PipelineIterator(Iterator[Any]):
         """The consumer is done with a traced item."""
         if self._given is None:
             return
-        (flight, begin), self._given = self._given, None
+        (flight, begin, first), self._given = self._given, None
         assert self._timeline is not None
         self._timeline.add_host(TRAIN, flight.number, begin, now)
+        if self._inline is not None:
+            self._timeline.add_gpu(TRAIN, flight.number, first, self._inline.mark())
         if self._streams is not None:
             self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
             for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):

@@ -100,9 +100,9 @@ class Steps:
         y, last = batch.y, stage == self.plan.stages[-1]
         if last and self.labels is not None:
             y = self.labels.index_select(0, batch.output_nodes)
-        done = MiniBatch(batch.nodes, batch.frontier_sizes, blocks, batch.epoch, batch.index, x, y)
+        done = batch.replace(blocks=blocks, x=x, y=y)
         if last:
-            self.stats.see_item(done.nbytes)
+            self.stats.see_item(done.held_bytes)
         return done
 
 

@@ -23,15 +23,21 @@ class Flight:
         error: what a stage or the source raised in its place.
         traced: whether a timeline wants its times.
         begun, done: an event a stage each, recorded on the stage's stream before and after its work.
+        finished: recorded on the first stage's stream when an item that was begun there is finished.
         arrived: recorded on the consumer's stream when it need not wait for the item any longer.
         consumed: recorded there when the consumer asks for the next item.
         since: the event from which on the consumer's stream may have waited for the item.
     """
 
-    __slots__ = ("arrived", "begun", "consumed", "done", "error", "item", "number", "since", "traced")
+    __slots__ = ("arrived", "begun", "consumed", "done", "error", "finished", "item", "number", "since", "traced")
 
     def __init__(
-        self, begun: Sequence[Any] = (), done: Sequence[Any] = (), arrived: Any = None, consumed: Any = None
+        self,
+        begun: Sequence[Any] = (),
+        done: Sequence[Any] = (),
+        finished: Any = None,
+        arrived: Any = None,
+        consumed: Any = None,
     ) -> None:
         self.number = 0
         self.item: Any = None
@@ -39,6 +45,7 @@ class Flight:
         self.traced = False
         self.begun = begun
         self.done = done
+        self.finished = finished
         self.arrived = arrived
         self.consumed = consumed
         self.since: Any = None
@@ -88,6 +95,12 @@ class StageStreams:
         if device != self.device.index:
             self.cuda.set_device(device)
 
+    def mark(self) -> Any:
+        """A new event with timing, recorded on the caller's stream."""
+        event = self.cuda.Event(enable_timing=True)
+        event.record(self.current())
+        return event
+
     def follow(self, stream: Any) -> None:
         """Every stage waits for what `stream` holds now: it may still write what they read."""
         for own in self.streams:
@@ -110,7 +123,7 @@ class StageStreams:
         except IndexError:
             event = partial(self.cuda.Event, enable_timing=True)
             begun, done = (tuple(event() for _ in self.streams) for _ in range(2))
-            return Flight(begun, done, event(), event())
+            return Flight(begun, done, self.cuda.Event(), event(), event())
 
     def recycle(self, flight: Flight) -> None:
         """Takes back a flight whose events nobody will ask again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -21,14 +22,17 @@ def fused(
     seed: int = 0,
     num_threads: int | None = None,
     schedule: str | None = None,
-    blocks_per_sm: int | None = None,
+    blocks_per_sm: float | None = None,
+    batches_per_launch: int | None = None,
+    pad_to_capacity: bool | None = None,
 ) -> Sampler:
     """All hops in one call, on the CPU (`FusedSampler`) or on a GPU (`CudaSampler`); both give the same mini-batches.
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU where build and machine have one.
         num_threads: on the CPU only, see `CoreSampler`.
-        schedule, blocks_per_sm: on a GPU only, see `CudaSampler`.
+        schedule, blocks_per_sm, batches_per_launch, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its
+            defaults.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Raises:
@@ -38,10 +42,16 @@ def fused(
     if device == "auto":
         device = "cuda" if _core.with_cuda and torch.cuda.is_available() else "cpu"
     device = torch.device(device)
+    options = {
+        "schedule": schedule,
+        "blocks_per_sm": blocks_per_sm,
+        "batches_per_launch": batches_per_launch,
+        "pad_to_capacity": pad_to_capacity,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if device.type == "cpu":
-        for name, value in (("schedule", schedule), ("blocks_per_sm", blocks_per_sm)):
-            if value is not None:
-                raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
+        for name, value in given.items():
+            raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, num_threads=num_threads)
     if num_threads is not None:
         raise ValueError(
@@ -50,16 +60,7 @@ def fused(
         )
     from loader.samplers.cuda import CudaSampler
 
-    return CudaSampler(
-        fanouts,
-        num_hops,
-        replace=replace,
-        edge_ids=edge_ids,
-        seed=seed,
-        schedule="auto" if schedule is None else schedule,
-        blocks_per_sm=0 if blocks_per_sm is None else blocks_per_sm,
-        device=device,
-    )
+    return CudaSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, device=device, **given)
 
 
 def on_device(sampler: Sampler, device: torch.device) -> Sampler:
@@ -73,14 +74,8 @@ def on_device(sampler: Sampler, device: torch.device) -> Sampler:
 
     if not isinstance(sampler, CudaSampler):
         raise ValueError(f"{type(sampler).__name__} samples on {sampler.device}, but this process trains on {device}")
-    moved = CudaSampler(
-        sampler.fanouts,
-        replace=sampler.replace,
-        edge_ids=sampler.edge_ids,
-        seed=sampler.seed,
-        schedule=sampler.schedule,
-        blocks_per_sm=sampler.blocks_per_sm,
-        device=device,
-    )
+    names = ("replace", "edge_ids", "seed", "schedule", "blocks_per_sm", "batches_per_launch", "pad_to_capacity")
+    options: dict[str, Any] = {name: getattr(sampler, name) for name in names if hasattr(sampler, name)}
+    moved = CudaSampler(sampler.fanouts, device=device, **options)
     sampler.close()
     return moved

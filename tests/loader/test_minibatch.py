@@ -38,6 +38,14 @@ def test_accessors() -> None:
     assert repr(batch) == "MiniBatch(epoch=3, index=6, frontier_sizes=(2, 4, 5), num_edges=7, device='cpu')"
 
 
+def test_held_bytes_counts_what_arrays_were_cut_out_of_once() -> None:
+    batch = make()
+    assert batch.held_bytes == batch.nbytes
+    buffer = torch.arange(100)
+    cut = batch.replace(nodes=buffer[:5], y=buffer[10:12])
+    assert cut.held_bytes == batch.nbytes - 5 * 8 + 800
+
+
 def test_tensors_come_in_a_fixed_order() -> None:
     batch = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))
     inner, outer = batch.blocks
@@ -56,6 +64,8 @@ def test_replace_shares_tensors_and_leaves_the_original() -> None:
     assert changed.x is x
     assert changed.nodes is batch.nodes
     assert batch.x is None
+    with pytest.raises(TypeError, match="MiniBatch has no attribute 'z'"):
+        batch.replace(z=x)
 
 
 def test_equal_mini_batches_have_equal_digests() -> None:

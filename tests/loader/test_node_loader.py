@@ -378,7 +378,7 @@ def test_bounds(make: Callable[..., NodeLoader], prefetch: int) -> None:
     assert loader.ahead == ("threads" if prefetch else "none")
     assert loader.max_items == max(2 * prefetch, 1) + 1
     assert loader.max_bytes == 0
-    largest = max(batch.nbytes for batch in loader)
+    largest = max(batch.held_bytes for batch in loader)
     assert loader.max_bytes == loader.max_items * largest
 
 

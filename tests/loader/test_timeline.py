@@ -78,6 +78,21 @@ def test_streams_have_lanes_of_their_own(lookahead: bool) -> None:
     assert {s.lane for s in pipeline.timeline.spans() if not s.gpu} == {*names, "train"}
 
 
+def test_nothing_overlaps_on_the_one_stream_of_depth_0() -> None:
+    cuda = FakeCuda()
+    functions = [StageOf(cuda), StageOf(cuda)]
+    names = ("sample", "gather")
+    stages = [Stage(n, f) for n, f in zip(names, functions, strict=True)]
+    pipeline = Pipeline(stages, 0, streams=StageStreams(torch.device("cuda", 0), names, cuda=cuda))
+    pipeline.timeline = Timeline(first=1, count=2)
+    for batch in pipeline.run(range(5)):
+        batch.read(1.5)
+    cuda.host = cuda.default.now
+    spans = sorted((s for s in pipeline.timeline.spans() if s.gpu), key=lambda s: s.begin)
+    assert [(s.lane, s.item) for s in spans] == [(lane, i) for i in (1, 2) for lane in (*names, "train")]
+    assert all(a.end <= b.begin + 1e-9 for a, b in itertools.pairwise(spans))
+
+
 def test_the_trace_is_one_that_viewers_read(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "trace.json"
     timeline = record(depth=1)

@@ -28,12 +28,13 @@ def import_dgl(wanted_by: str) -> Any:
     Raises:
         ImportError: DGL is missing or does not import here; the message says what to install.
     """
+    before = set(sys.modules)
     try:
         with warnings.catch_warnings(), _graphbolt_may_fail():
             warnings.simplefilter("ignore")  # DGL's own, about its dependencies
             import dgl
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        for name in [n for n in sys.modules if n.startswith("dgl.")]:
+        for name in [n for n in sys.modules if n.startswith("dgl.") and n not in before]:
             del sys.modules[name]  # or the next import would find these, and succeed by half
         version = "1.1.3" if sys.version_info < (3, 12) else "2.1.0"
         raise ImportError(

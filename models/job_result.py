@@ -103,7 +103,7 @@ def _settings(cfg: DictConfig) -> dict[str, Any]:
         blank[key] = None
     settings = OmegaConf.to_container(blank, resolve=True)
     assert isinstance(settings, dict)
-    return {key: value for key, value in settings.items() if key not in _PLACES}
+    return {str(key): value for key, value in settings.items() if key not in _PLACES}
 
 
 def _digest(settings: dict[str, Any]) -> str:

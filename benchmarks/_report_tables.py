@@ -1,0 +1,261 @@
+"""Tables of docs/results.md: one function for each known file of results, and one for all others."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+Result = dict[str, Any]
+
+# Milliseconds of the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph 26.10 for whole sampling (seeds on the GPU
+# to relabelled blocks on the GPU), one run on an NVIDIA H200, torch 2.11, on a graph of the same shape, 2026-11-20.
+PEERS_MS = {
+    ((10, 10), 1024): 0.737,
+    ((10, 10), 10240): 1.054,
+    ((15, 10, 5), 1024): 1.424,
+    ((10, 10, 10), 1024): 1.492,
+    ((10, 10, 10), 2048): 1.719,
+    ((10, 10, 10), 10240): 2.664,
+    ((15, 15, 15), 4096): 2.601,
+    ((20, 20, 20), 2048): 2.661,
+    ((20, 20, 20), 10240): 5.935,
+}
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table, and an empty line after it."""
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it: four significant digits, short lists in full."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell(v) for v in value)
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def flatten(row: Result, path: str = "") -> Result:
+    """`{"a": {"b": 1}}` as `{"a b": 1}`; lists of more than four numbers become their median, other long ones go."""
+    flat: Result = {}
+    for key, value in row.items():
+        name = f"{path} {key}".strip()
+        if isinstance(value, dict):
+            flat.update(flatten(value, name))
+        elif isinstance(value, (list, tuple)) and (len(value) > 4 or any(isinstance(v, (dict, list)) for v in value)):
+            if value and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
+                flat[f"{name} (median of {len(value)})"] = statistics.median(value)
+        else:
+            flat[name] = value
+    return flat
+
+
+def table_of(rows: Sequence[Result], leave_out: Sequence[str] = ()) -> list[str]:
+    """Rows of any form, one column for each key that any of them has; columns that never differ become a line."""
+    flat = [flatten(row) for row in rows]
+    keys = [key for key in dict.fromkeys(k for row in flat for k in row) if not key.startswith(tuple(leave_out))]
+    shown = {key: [cell(row.get(key)) for row in flat] for key in keys}
+    constant = [key for key in keys if len(flat) > 1 and len(set(shown[key])) == 1]
+    varying = [key for key in keys if key not in constant]
+    lines = []
+    if said := [f"{key} {shown[key][0]}" for key in constant if shown[key][0]]:
+        lines += ["In every row: " + ", ".join(said) + ".", ""]
+    return lines + markdown(varying, zip(*(shown[key] for key in varying), strict=True))
+
+
+def generic(result: Result) -> list[str]:
+    """Any file: single values in one line, each list of rows as a table."""
+    known = ("date", "command", "hardware", "system", "versions", "benchmark")
+    rest = {key: value for key, value in result.items() if key not in known}
+    tables = {k: v for k, v in rest.items() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)}
+    single = flatten({key: value for key, value in rest.items() if key not in tables})
+    lines = []
+    if single:
+        lines += [", ".join(f"{key}: {cell(value)}" for key, value in single.items()) + ".", ""]
+    for name, rows in tables.items():
+        if len(tables) > 1:
+            lines += [f"### {name.replace('_', ' ')}", ""]
+        lines += table_of(rows)
+    return lines
+
+
+def sampler_cpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["comparison"]:
+        ours, dgl = row["fused"], row.get("dgl")
+        rows.append(
+            (
+                row["graph"],
+                cell(row["fanouts"]),
+                cell(row["batch_size"]),
+                f"{1e3 * ours['seconds']:.2f}",
+                "" if dgl is None else f"{1e3 * dgl['seconds']:.2f}",
+                "" if dgl is None else f"{dgl['fused_is_faster_by']:.1f}x",
+                "" if dgl is None else f"{ours['peak_mib'] / dgl['peak_mib']:.2f}",
+                ", ".join(f"{x:.2f}" for x in row["free_cores"]),
+            )
+        )
+    head = ("graph", "fanouts", "batch", "fused, ms", "DGL, ms", "faster by", "memory of DGL's", "free cores")
+    return [
+        f"{result['threads']} threads, medians over mini-batches, the samplers in turns. Free cores: the work that two "
+        "threads got done, in that of one, before and after; well below 2 the machine was busy.",
+        "",
+        *markdown(head, rows),
+    ]
+
+
+def sampler_gpu(result: Result) -> list[str]:
+    rows = []
+    names = [key for key, value in result["rows"][0].items() if isinstance(value, dict) and "ms" in value]
+    for row in result["rows"]:
+        peer = PEERS_MS.get((tuple(row["fanouts"]), row["batch"]))
+        best = min(row[name]["ms"] for name in names)
+        rows.append(
+            (
+                cell(row["fanouts"]),
+                cell(row["batch"]),
+                cell(row["edges"]),
+                *(f"{row[name]['ms']:.3f}" for name in names),
+                "" if peer is None else f"{peer:.3f}",
+                "" if peer is None else f"{peer / best:.1f}x",
+            )
+        )
+    lines = [
+        f"{result['graph']}. Whole sampling, synchronised at both ends, medians. The best peer is the fastest of DGL "
+        "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20).",
+        "",
+        *markdown(("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "best peer, ms", "faster by"), rows),
+    ]
+    if several := result.get("batches_per_launch"):
+        lines += ["Milliseconds a mini-batch where one launch samples several:", "", *table_of(several)]
+    return lines
+
+
+def pipeline_cpu(result: Result) -> list[str]:
+    rows = [(name, *(f"{value:.3f}" for value in row.values())) for name, row in result["medians"].items()]
+    head = ("", *(f"{key.replace('_', ' ')}, s" for key in next(iter(result["medians"].values()))))
+    return [
+        f"{result['num_edges']:,} edges, {result['num_features']} features, batch {result['batch_size']:,}, fanouts "
+        f"{cell(result['fanouts'])}; medians over epochs.",
+        "",
+        *markdown(head, rows),
+        f"With prefetch an epoch takes {result['epoch_ratio']:.3f} of the time without; loading took "
+        f"{result['load_to_train_ratio']:.2f} as long as training. Free cores, before and after: "
+        f"{', '.join(f'{x:.2f}' for x in result['free_cores'])}.",
+        "",
+    ]
+
+
+def contenders(result: Result) -> list[str]:
+    """Files of rows with `milliseconds` by contender, ours among them."""
+    rows = []
+    for row in result["rows"]:
+        peers = [ms for name, ms in row["milliseconds"].items() if name != "ours" and ms]
+        best = f"{min(peers) / row['milliseconds']['ours']:.2f}x" if peers else ""
+        rows.append({**{k: v for k, v in row.items() if k != "milliseconds"}, **row["milliseconds"], "faster by": best})
+    rest = {k: v for k, v in result.items() if k != "rows"}
+    return [*generic(rest), "Milliseconds, medians; faster by: the best other over ours.", "", *table_of(rows)]
+
+
+def train_step(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        case = {k: v for k, v in row.items() if not isinstance(v, dict)}
+        for name, numbers in row["contenders"].items():
+            rows.append(
+                {**case, "layer": name, **{k: v for k, v in numbers.items() if not isinstance(v, (list, dict))}}
+            )
+    return [*generic({k: v for k, v in result.items() if k != "rows"}), *table_of(rows)]
+
+
+def convergence(result: Result) -> list[str]:
+    rows = []
+    for row in result["settings"]:
+        for name, side in row["sides"].items():
+            d = row["differences"].get(name)
+            rows.append(
+                (
+                    row["dataset"],
+                    str(row["layers"]),
+                    name,
+                    str(len(side["seeds"])),
+                    f"{side['test_mean']:.2f} ± {side['test_std'] or 0:.2f}",
+                    f"{side['seconds_mean'][-1]:.1f}",
+                    "" if d is None else f"{d['value']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]",
+                    "" if d is None else f"{'yes' if d['equivalent'] else 'not shown'}, p = {d['p_equivalent']:.2g}",
+                )
+            )
+    against, margin = result["against"], result["margin"]
+    head = (
+        *("dataset", "layers", "sampler", "seeds", "test accuracy, %", "training, s"),
+        f"less {against}, points",
+        f"within {margin} points",
+    )
+    settings = "; ".join(
+        f"{row['dataset']}, {row['layers']} layers: batch {row['batch_size']:,}, fanout {cell(row['fanouts'])}, "
+        f"hidden {row['hidden']}, {row['epochs']} epochs"
+        for row in result["settings"]
+    )
+    lines = [
+        "Test accuracy of the best checkpoint with all neighbours, mean ± standard deviation over seeds; difference "
+        f"with its {result['level']:.0%} interval (Welch); two one-sided tests at {result['level']:.0%}. Seconds without "
+        "validation.",
+        "",
+        *markdown(head, rows),
+        *([f"How the jobs ran: {result['note']}", ""] if result.get("note") else []),
+        f"Settings: {settings}.",
+        "",
+    ]
+    for image in result["images"]:
+        lines += [f"![Validation accuracy over epochs and seconds, mean and 95 % band](images/{image})", ""]
+    return lines
+
+
+def shchur(result: Result) -> list[str]:
+    rows = [
+        (
+            row["dataset"],
+            f"{len(row['seeds'])} ({row['seeds'][0]} to {row['seeds'][-1]})",
+            f"{row['mean']:.1f} ± {row['std'] or 0:.1f}",
+            f"± {row['half_width'] or 0:.2f}",
+            f"{row['published_mean']} ± {row['published_std']}",
+        )
+        for row in result["settings"]
+    ]
+    return [
+        "Test accuracy, percent, mean ± standard deviation over random splits and starts: 20 vertices of every class "
+        "to train, 30 to stop early, the rest to test. Published: GraphSAGE-mean in Shchur et al. 2018, table 3.",
+        "",
+        *markdown(("dataset", "splits (seeds)", "ours", "95 % interval of the mean", "published"), rows),
+    ]
+
+
+# file name without .json -> (title, function)
+KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
+    "convergence": ("Training with our sampler and with DGL's", convergence),
+    "convergence_gpu": ("Training with mini-batches sampled on the GPU and on the CPU", convergence),
+    "shchur": ("Published accuracies", shchur),
+    "sampler_cpu": ("Sampling on the CPU", sampler_cpu),
+    "sampler_cpu_scaling": ("Sampling on the CPU as the graph grows", generic),
+    "sampler_gpu": ("Sampling on a GPU", sampler_gpu),
+    "sampler_gpu_paper": ("Sampling on a GPU: shapes of the datasets that PGSampler was measured on", generic),
+    "gather_gpu": ("Gathering features for a GPU", generic),
+    "aggregate": ("Aggregation on the CPU", contenders),
+    "aggregate_gpu": ("Aggregation on a GPU", contenders),
+    "train_step_gpu": ("A training step on a GPU", train_step),
+    "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
+    "pipeline_gpu": ("Loading beside training on a GPU", generic),
+}

@@ -1,0 +1,177 @@
+"""Does a model learn with our sampler what it learns with DGL's? Curves, differences, tests of equivalence.
+
+    python train.py -m experiment=convergence data_dir=...           # the jobs; then
+    python benchmarks/convergence.py multirun/convergence            # what they show
+
+Compared within each dataset and depth: every other sampler against `--against`. The final figure of a job is the test
+accuracy of its best checkpoint, with all neighbours (no sampling). Its mean over seeds gets an interval by Student's t,
+the difference of two means one by Welch's, and two one-sided tests say whether the difference is below the margin.
+Seconds are those of training, validation excluded. They compare the samplers only if jobs ran under the same load.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _common import RESULTS, ROOT, write_json
+from _intervals import compare, half_width
+from _jobs import check_comparable, read_jobs, setting_of, side_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+METRIC = "test/test_acc"
+COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
+
+
+def summarise(jobs: list[dict[str, Any]], against: str, margin: float, level: float) -> list[dict[str, Any]]:
+    """One row for each dataset and depth.
+
+    Args:
+        jobs: as `read_jobs` gives them.
+        against: the sampler that the others are compared with.
+        margin: in points of accuracy.
+        level: of intervals and tests.
+
+    Raises:
+        ValueError: jobs that cannot be compared, or curves of different length.
+    """
+    check_comparable(jobs)
+    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for job in sorted(jobs, key=lambda j: j["config"]["seed"]):
+        groups[setting_of(job)][side_of(job)].append(job)
+    rows = []
+    for (dataset, layers), sides in sorted(groups.items()):
+        config = next(iter(sides.values()))[0]["config"]
+        final = {name: [100 * job["metrics"][METRIC] for job in of] for name, of in sides.items()}
+        rows.append(
+            {
+                "dataset": dataset,
+                "layers": layers,
+                "fanouts": config["sampler"]["fanouts"],
+                "batch_size": config["datamodule"]["batch_size"],
+                "hidden": config["model"]["hidden"],
+                "epochs": config["trainer"]["max_epochs"],
+                "sides": {name: _side(of, final[name], level) for name, of in sorted(sides.items())},
+                "differences": {
+                    name: vars(compare(final[name], final[against], margin, level))
+                    for name in sorted(sides)
+                    if name != against and against in sides and min(len(sides[name]), len(sides[against])) > 1
+                },
+            }
+        )
+    return rows
+
+
+def _side(jobs: list[dict[str, Any]], final: list[float], level: float) -> dict[str, Any]:
+    lengths = {len(job["epochs"]) for job in jobs}
+    if lengths == {0}:
+        raise ValueError("the jobs left no curves; sweep with experiment=convergence, which has callbacks.record")
+    if len(lengths) > 1:
+        raise ValueError(f"the curves have {sorted(lengths)} epochs; turn early stopping off to make them equal")
+    curves = np.array([[row["val/acc"] for row in job["epochs"]] for job in jobs]) * 100
+    seconds = np.array([[row["seconds"] for row in job["epochs"]] for job in jobs])
+    return {
+        "seeds": [job["config"]["seed"] for job in jobs],
+        "device": sorted({job["config"]["device"] for job in jobs}),
+        "test": [round(x, 3) for x in final],
+        "test_mean": round(float(np.mean(final)), 3),
+        "test_std": round(float(np.std(final, ddof=1)), 3) if len(final) > 1 else None,
+        "val_mean": [round(float(x), 3) for x in curves.mean(0)],
+        "val_half_width": [round(half_width(list(x), level), 3) if len(jobs) > 1 else None for x in curves.T],
+        "seconds_mean": [round(float(x), 3) for x in seconds.mean(0)],
+    }
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Writes the curves of one dataset: a row for each depth, over epochs and over seconds."""
+    figure = Figure(figsize=(9, 3.1 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
+    for row, (left, right) in zip(rows, grid, strict=True):
+        lowest = []
+        for colour, (name, side) in zip(COLOURS, row["sides"].items(), strict=False):
+            mean = np.array(side["val_mean"])
+            width = np.array([np.nan if x is None else x for x in side["val_half_width"]], dtype=float)
+            for axes, x in ((left, np.arange(1, mean.size + 1)), (right, np.array(side["seconds_mean"]))):
+                axes.plot(x, mean, color=colour, label=f"{name}, {len(side['seeds'])} seeds", linewidth=1.2)
+                axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.25, linewidth=0)
+            lowest.append(mean[min(2, mean.size - 1)])
+        left.set_ylim(bottom=min(lowest) - 2)  # the first epochs would press the rest into a line
+        left.set_title(f"{row['dataset']}, {row['layers']} layers", fontsize="medium")
+        left.set_ylabel("validation accuracy, %")
+        left.set_xlabel("epoch")
+        right.set_xlabel("seconds of training")
+        left.legend()
+        for axes in (left, right):
+            axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def show(rows: list[dict[str, Any]], against: str, margin: float, level: float) -> Table:
+    table = Table("dataset", "layers", "sampler", "seeds", "test accuracy, %", f"less {against}", "within margin")
+    table.title = f"intervals of {level:.0%}, margin {margin} points"
+    for row in rows:
+        for name, side in row["sides"].items():
+            difference = row["differences"].get(name)
+            table.add_row(
+                row["dataset"],
+                str(row["layers"]),
+                name,
+                str(len(side["seeds"])),
+                f"{side['test_mean']:.2f} ± {side['test_std'] or 0:.2f}",
+                f"{difference['value']:+.2f} [{difference['low']:+.2f}, {difference['high']:+.2f}]"
+                if difference
+                else "",
+                f"{'yes' if difference['equivalent'] else 'not shown'} (p {difference['p_equivalent']:.2g})"
+                if difference
+                else "",
+            )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a multirun")
+    parser.add_argument("--against", default="dgl", help="the sampler to compare with (default: dgl)")
+    parser.add_argument("--margin", type=float, default=0.5, help="points of accuracy that do not matter (0.5)")
+    parser.add_argument("--level", type=float, default=0.95)
+    parser.add_argument("--note", default=None, help="how the jobs ran, for the reader of the results")
+    parser.add_argument("--json", type=Path, default=RESULTS / "convergence.json")
+    parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
+    arguments = parser.parse_args()
+    try:
+        jobs = read_jobs(arguments.folders)
+        rows = summarise(jobs, arguments.against, arguments.margin, arguments.level)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    Console(width=140).print(show(rows, arguments.against, arguments.margin, arguments.level))
+    images = []
+    for dataset in sorted({row["dataset"] for row in rows}):
+        images.append(f"{arguments.json.stem}-{dataset}.svg")
+        draw([row for row in rows if row["dataset"] == dataset], arguments.images / images[-1])
+    newest = max(jobs, key=lambda job: job["date"])
+    write_json(
+        arguments.json,
+        {
+            # Of the machine that trained, not of the one that draws.
+            **{key: newest[key] for key in ("date", "hardware", "system", "versions")},
+            "benchmark": "convergence",
+            "note": arguments.note,
+            "against": arguments.against,
+            "margin": arguments.margin,
+            "level": arguments.level,
+            "images": images,
+            "settings": rows,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Writes docs/results.md from the JSON files that the benchmarks wrote.
+
+    python benchmarks/report.py            # benchmarks/results/*.json -> docs/results.md
+    python benchmarks/report.py --check    # says whether it is up to date, status 1 if not
+
+A file that this does not know gets tables all the same. What was aimed at and missed, or never measured, stands in the
+first table like what was met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _report_tables import KNOWN, PEERS_MS, Result, generic, markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+DOC = ROOT / "docs" / "results.md"
+
+HEAD = """\
+# Results
+
+Every figure that was measured, with the command that repeats it, the hardware, the versions and the date. Written by
+`python benchmarks/report.py` from `benchmarks/results/*.json`; do not edit.
+[benchmarks/README.md](../benchmarks/README.md) says how to read the benchmarks.
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was aimed at.
+
+    Attributes:
+        what: in words.
+        file: name of the results, without .json.
+        judge: of the file's content: what was found, and whether that is enough.
+    """
+
+    what: str
+    file: str
+    judge: Callable[[Result], tuple[str, bool]]
+
+
+def _at_least(values: list[float], limit: float, unit: str = "x") -> tuple[str, bool]:
+    return f"{min(values):.2f}{unit} to {max(values):.2f}{unit} ({len(values)} settings)", min(values) >= limit
+
+
+def _sampler_cpu(result: Result) -> tuple[str, bool]:
+    return _at_least([row["dgl"]["fused_is_faster_by"] for row in result["comparison"] if "dgl" in row], 2.0)
+
+
+def _memory_cpu(result: Result) -> tuple[str, bool]:
+    shares = [row["fused"]["peak_mib"] / row["dgl"]["peak_mib"] for row in result["comparison"] if "dgl" in row]
+    return f"{min(shares):.2f} to {max(shares):.2f} of DGL's", max(shares) <= 1
+
+
+def _sampler_gpu(result: Result) -> tuple[str, bool]:
+    factors = []
+    for row in result["rows"]:
+        peer = PEERS_MS.get((tuple(row["fanouts"]), row["batch"]))
+        if peer is not None:
+            factors.append(peer / min(v["ms"] for v in row.values() if isinstance(v, dict) and "ms" in v))
+    return _at_least(factors, 6.0)
+
+
+def _aggregate(result: Result) -> tuple[str, bool]:
+    factors = []
+    for row in result["rows"]:
+        times = row["milliseconds"]
+        factors.append(min(ms for name, ms in times.items() if name != "ours" and ms) / times["ours"])
+    return _at_least(factors, 1.0)
+
+
+def _train_step(result: Result) -> tuple[str, bool]:
+    factors = []
+    for row in result["rows"]:
+        times = {name: numbers["step_ms"] for name, numbers in row["contenders"].items()}
+        factors.append(min(ms for name, ms in times.items() if not name.startswith("ours")) / times["ours"])
+    return _at_least(factors, 2.0)
+
+
+def _convergence(result: Result) -> tuple[str, bool]:
+    found = [d for row in result["settings"] for d in row["differences"].values()]
+    shown = sum(d["equivalent"] for d in found)
+    furthest = max(abs(d["value"]) for d in found)
+    return f"{shown} of {len(found)} comparisons, largest difference {furthest:.2f} points", shown == len(found)
+
+
+def _shchur(result: Result) -> tuple[str, bool]:
+    rows = result["settings"]
+    near = [abs(row["mean"] - row["published_mean"]) <= row["published_std"] for row in rows]
+    return f"{sum(near)} of {len(rows)} datasets", all(near) and len(rows) == 4
+
+
+TARGETS = (
+    Target("Training with our sampler ends within 0.5 points of DGL's, at 95 %", "convergence", _convergence),
+    Target(
+        "Sampled on the GPU, training ends within 0.5 points of the CPU's, at 95 %", "convergence_gpu", _convergence
+    ),
+    Target("Shchur's protocol: the mean is within one published standard deviation", "shchur", _shchur),
+    Target("Sampling on the CPU is at least 2x as fast as DGL's in every setting", "sampler_cpu", _sampler_cpu),
+    Target("It takes no more memory than DGL's", "sampler_cpu", _memory_cpu),
+    Target("Sampling on a GPU is at least 6x as fast as the best peer in every shape", "sampler_gpu", _sampler_gpu),
+    Target("Aggregation on the CPU is as fast as the best other in every case", "aggregate", _aggregate),
+    Target("Aggregation on a GPU is as fast as the best other in every case", "aggregate_gpu", _aggregate),
+    Target("A training step on a GPU is at least 2x as fast as the best of stock parts", "train_step_gpu", _train_step),
+)
+
+
+def render(folder: Path, targets: tuple[Target, ...] = TARGETS) -> str:
+    """The page.
+
+    Args:
+        folder: of the JSON files.
+        targets: what the first table judges.
+
+    Raises:
+        ValueError: a file is no JSON object, or a known one has not the form that its table needs.
+    """
+    results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    lines = [*HEAD.splitlines(), "", "## What was aimed at", ""]
+    lines += markdown(("aim", "found", "met"), [_row(target, results.get(target.file)) for target in targets])
+    order = [name for name in KNOWN if name in results] + [name for name in results if name not in KNOWN]
+    for name in order:
+        title, table = KNOWN.get(name, (name.replace("_", " ").capitalize(), generic))
+        lines += [f"## {title}", "", *_origin(name, results[name]), ""]
+        try:
+            lines += table(results[name])
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"{folder / name}.json has not the form of {name}: {type(error).__name__}: {error}; run its benchmark "
+                "again, or change its table in benchmarks/_report_tables.py"
+            ) from error
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _read(path: Path) -> Result:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); run its benchmark again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}; it must be a JSON object")
+    return content
+
+
+def _row(target: Target, result: Result | None) -> tuple[str, str, str]:
+    if result is None:
+        return target.what, f"`{target.file}.json` is not there", "not measured"
+    found, met = target.judge(result)
+    return target.what, found, "yes" if met else "**missed**"
+
+
+def _origin(name: str, result: Result) -> list[str]:
+    """Command, hardware, versions, date: what the file says of them."""
+    hardware = result.get("hardware")
+    parts = (
+        [str(value) for value in _hardware(hardware)] if isinstance(hardware, dict) else [str(hardware or "unknown")]
+    )
+    if (gpu := result.get("gpu")) and gpu not in parts:
+        parts.append(str(gpu))
+    versions = result.get("versions") or {"torch": result.get("torch", "unknown")}
+    said = ", ".join(f"{package} {version}" for package, version in versions.items() if version != "absent")
+    command = result.get("command")
+    return [
+        f"`benchmarks/results/{name}.json`, {str(result.get('date', 'undated'))[:10]}. {', '.join(parts)}; {said}."
+        + (f" Command: `{command}`" if command else "")
+    ]
+
+
+def _hardware(hardware: dict[str, Any]) -> list[str]:
+    units = {"cores": "{} cores", "memory_gib": "{} GiB"}
+    return [units.get(key, "{}").format(value) for key, value in hardware.items()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=DOC)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    try:
+        page = render(arguments.results)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    if arguments.check:
+        if not arguments.out.is_file() or arguments.out.read_text(encoding="utf-8") != page:
+            sys.exit(f"{arguments.out} is not what the results say; run python benchmarks/report.py")
+        return
+    arguments.out.write_text(page, encoding="utf-8")
+    print(f"wrote {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""What a sampler will do on a graph, before anybody trains: sizes, repeats, degrees, cache hits, memory, time.
+
+python -m loader.inspect --dataset ogbn-arxiv --data-dir data --fanouts 15,10,5 --batch-size 1024
+python -m loader.inspect --dataset mygraph.npz --json card.json
+python -m loader.inspect --dataset synthetic num_nodes=100000 mean_degree=30
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from loader.datasets import DatasetError, NodeDataset, NpzDataset
+from loader.features import HostFeatures
+from loader.graph import Graph
+from loader.minibatch import MiniBatch
+from loader.samplers import FusedSampler, resolve_fanouts
+from loader.seeds import SeedBatches
+
+CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
+_COUNT_CHUNK = 1 << 26  # edges counted at once
+
+
+def inspect(
+    data: NodeDataset,
+    fanouts: Sequence[int],
+    batch_size: int = 1024,
+    *,
+    batches: int = 20,
+    prefetch: int = 2,
+    num_threads: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The statistics card of training mini-batches, as numbers for JSON.
+
+    Mini-batches are those that `NodeLoader(..., shuffle=True, seed=seed)` gives with a `FusedSampler` of the same seed,
+    epoch after epoch until there are enough of them.
+
+    Args:
+        data: where to sample.
+        fanouts: see `resolve_fanouts`.
+        batch_size: seeds of a mini-batch; at most as many as the train split has.
+        batches: how many to look at, at least 2. A cache filled by visits is judged on the second half of them
+            by the visits of the first half.
+        prefetch: of the loader, for the memory of what is in flight.
+        num_threads: of the sampler and of the gatherer; None: one a processor.
+
+    Returns:
+        `graph`: sizes and bytes. `hops`: for each hop from the seeds outward its `fanout`; `mean`, `min`, `max` of
+        its number of `vertices` (all that the block's source side holds) and `edges`; `edges_per_source`, how often
+        a distinct picked vertex was picked; `picked_degree`, the mean in-degree of the picked ones (an edge each) and
+        `drawn_degree`, of those that they were picked for. `cache`: for each share of the rows the expected share of
+        gathered rows found in it. `memory`: bytes. `milliseconds`: medians.
+
+    Raises:
+        ValueError: a fanout, `batch_size` or count is out of range.
+    """
+    if batches < 2:
+        raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
+    if prefetch < 0:
+        raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+    graph, train = data.graph, data.splits["train"]
+    sampler = FusedSampler(resolve_fanouts(list(fanouts)), seed=seed, num_threads=num_threads)
+    store = HostFeatures(data.features, num_threads=num_threads)
+    places = _places(train, batch_size, batches, seed)
+    for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
+        store.gather(sampler.sample(graph, seeds, epoch=epoch, batch=index).input_nodes)
+
+    degrees = graph.in_degrees()
+    hops: list[list[dict[str, float]]] = [[] for _ in sampler.fanouts]
+    visits = [torch.zeros(graph.num_nodes, dtype=torch.int64) for _ in range(2)]
+    sampling, gathering, topology, rows = [], [], [], []
+    for i, (epoch, index, seeds) in enumerate(places):
+        begin = time.perf_counter()
+        batch = sampler.sample(graph, seeds, epoch=epoch, batch=index)
+        sampled = time.perf_counter()
+        store.gather(batch.input_nodes)
+        gathering.append(time.perf_counter() - sampled)
+        sampling.append(sampled - begin)
+        topology.append(sum(t.nbytes for t in batch.tensors()))
+        rows.append(batch.input_nodes.numel())
+        visits[2 * i // len(places)][batch.input_nodes.long()] += 1
+        for hop, found in zip(hops, _hops(batch, degrees), strict=True):
+            hop.append(found)
+    sampler.close()
+    store.close()
+
+    row_bytes = data.num_features * data.features.element_size()
+    label_bytes = batch_size * data.labels[:1].nbytes
+    most_topology, most_rows = max(topology), max(rows) * row_bytes
+    return {
+        "dataset": data.name,
+        "fanouts": list(sampler.fanouts),
+        "batch_size": batch_size,
+        "batches": batches,
+        "batches_per_epoch": -(-train.numel() // batch_size),
+        "num_threads": sampler.num_threads,
+        "graph": {
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "num_features": data.num_features,
+            "mean_degree": float(degrees.double().mean()),
+            "max_degree": int(degrees.max()),
+            "topology_bytes": graph.indptr.nbytes + graph.indices.nbytes,
+            "feature_bytes": graph.num_nodes * row_bytes,
+        },
+        "hops": [_over_batches(k, found) for k, found in zip(sampler.fanouts, hops, strict=True)],
+        "input_rows": _spread([float(n) for n in rows]),
+        "input_share_of_graph": statistics.mean(rows) / graph.num_nodes,
+        "cache": _hit_rates(graph, visits),
+        "memory": {
+            "topology_bytes_a_batch": _spread([float(n) for n in topology]),
+            "feature_bytes_a_batch": _spread([float(n * row_bytes) for n in rows]),
+            # Waiting after each of the two stages, in the hands of each, and in training.
+            "in_flight_bytes": (2 * prefetch + 3) * most_topology + (prefetch + 2) * (most_rows + label_bytes),
+            "prefetch": prefetch,
+        },
+        "milliseconds": {
+            "sample": 1e3 * statistics.median(sampling),
+            "gather": 1e3 * statistics.median(gathering),
+        },
+    }
+
+
+def _places(train: Tensor, batch_size: int, batches: int, seed: int) -> list[tuple[int, int, Tensor]]:
+    """Epoch, index and seeds of the first full mini-batches."""
+    if not 1 <= batch_size <= train.numel():
+        raise ValueError(f"batch_size is {batch_size}; it must be 1 to {train.numel()}, the size of the train split")
+    seed_batches = SeedBatches(train, batch_size, shuffle=True, drop_last=True, seed=seed)
+    places: list[tuple[int, int, Tensor]] = []
+    for epoch in range(-(-batches // len(seed_batches))):
+        order = seed_batches.order(epoch)
+        count = min(len(seed_batches), batches - len(places))
+        places += [(epoch, index, seed_batches.batch(order, index)) for index in range(count)]
+    return places
+
+
+def _hops(batch: MiniBatch, degrees: Tensor) -> list[dict[str, float]]:
+    """What one mini-batch's blocks show, from the seeds outward."""
+    found = []
+    for block in reversed(batch.blocks):
+        picked = batch.nodes[block.indices.long()].long()
+        drawn = batch.nodes[: block.num_dst].long()
+        distinct = torch.unique(block.indices).numel()
+        found.append(
+            {
+                "vertices": float(block.num_src),
+                "edges": float(block.num_edges),
+                "edges_per_source": block.num_edges / max(distinct, 1),
+                "picked_degree": float(degrees[picked].double().mean()) if picked.numel() else 0.0,
+                "drawn_degree": float(degrees[drawn].double().mean()),
+            }
+        )
+    return found
+
+
+def _over_batches(fanout: int, found: list[dict[str, float]]) -> dict[str, Any]:
+    result: dict[str, Any] = {"fanout": fanout}
+    for what in ("vertices", "edges"):
+        result[what] = _spread([row[what] for row in found])
+    for what in ("edges_per_source", "picked_degree", "drawn_degree"):
+        result[what] = statistics.mean(row[what] for row in found)
+    return result
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.mean(values), "min": min(values), "max": max(values)}
+
+
+def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
+    """For each of `CACHE_SHARES` the share of gathered rows that a cache of so many rows would have held.
+
+    By degree it holds the vertices that most neighbour lists name; by visits those that the first half of the
+    mini-batches gathered most often. Both are judged on the second half.
+    """
+    past, ahead = visits
+    named = torch.zeros(graph.num_nodes, dtype=torch.int64)
+    for at in range(0, graph.num_edges, _COUNT_CHUNK):
+        named += torch.bincount(graph.indices[at : at + _COUNT_CHUNK].long(), minlength=graph.num_nodes)
+    # Vertices that the first half did not meet follow by degree.
+    orders = {
+        "by_degree": named.argsort(descending=True, stable=True),
+        "by_visits": (past.double() + named.double() / (2.0 * max(int(named.max()), 1))).argsort(descending=True),
+    }
+    total = max(int(ahead.sum()), 1)
+    result = []
+    for share in CACHE_SHARES:
+        rows = int(share * graph.num_nodes)
+        hits = {name: float(ahead[order[:rows]].sum()) / total for name, order in orders.items()}
+        result.append({"share": share, "rows": rows, **hits})
+    return result
+
+
+def show(card: dict[str, Any], console: Console) -> None:
+    """Prints what `inspect` returned."""
+    graph, memory, times = card["graph"], card["memory"], card["milliseconds"]
+    console.print(
+        f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} vertices, {graph['num_edges']:,} edges, degree "
+        f"{graph['mean_degree']:.1f} on average, at most {graph['max_degree']:,}, {graph['num_features']:,} features"
+    )
+    console.print(
+        f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} an epoch), "
+        f"fanouts {card['fanouts']}, {card['num_threads']} threads"
+    )
+    hops = Table(title="Blocks, from the seeds outward: mean (min to max)", title_justify="left")
+    for name in ("hop", "fanout", "vertices", "edges", "edges a source", "degree of picked", "degree of drawn"):
+        hops.add_column(name, justify="right")
+    for number, hop in enumerate(card["hops"], 1):
+        hops.add_row(
+            str(number),
+            "all" if hop["fanout"] == -1 else str(hop["fanout"]),
+            *(
+                f"{hop[what]['mean']:,.0f} ({hop[what]['min']:,.0f} to {hop[what]['max']:,.0f})"
+                for what in ("vertices", "edges")
+            ),
+            f"{hop['edges_per_source']:.2f}",
+            f"{hop['picked_degree']:.1f}",
+            f"{hop['drawn_degree']:.1f}",
+        )
+    console.print(hops)
+    cache = Table(title="Feature rows found in a cache", title_justify="left")
+    for name in ("of the rows", "rows", "by degree", "by visits"):
+        cache.add_column(name, justify="right")
+    for row in card["cache"]:
+        cache.add_row(f"{row['share']:.0%}", f"{row['rows']:,}", f"{row['by_degree']:.1%}", f"{row['by_visits']:.1%}")
+    console.print(cache)
+    table = Table(title="Memory and time", title_justify="left", show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    for what, value in (
+        ("graph", _bytes(graph["topology_bytes"])),
+        ("features of the graph", _bytes(graph["feature_bytes"])),
+        ("topology of a mini-batch", _bytes(memory["topology_bytes_a_batch"]["mean"])),
+        ("features of a mini-batch", _bytes(memory["feature_bytes_a_batch"]["mean"])),
+        (f"in flight at most, prefetch={memory['prefetch']}", _bytes(memory["in_flight_bytes"])),
+        ("share of the graph's vertices in a mini-batch", f"{card['input_share_of_graph']:.1%}"),
+        ("sampling a mini-batch", f"{times['sample']:.2f} ms"),
+        ("gathering its features", f"{times['gather']:.2f} ms"),
+    ):
+        table.add_row(what, value)
+    console.print(table)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:,.2f} GiB"
+
+
+def open_dataset(
+    name: str, options: Sequence[str], conf: Path, data_dir: str, cache_dir: str | None, seed: int = 0
+) -> NodeDataset:
+    """The dataset of `conf/dataset/<name>.yaml`, or of a .npz file.
+
+    Args:
+        options: `key=value` over what the file says, e.g. `split_seed=3`.
+
+    Raises:
+        ValueError: there is no such configuration, or an option is not `key=value`.
+        DatasetError: the dataset cannot be read.
+    """
+    from omegaconf import OmegaConf
+
+    for option in options:
+        if "=" not in option:
+            raise ValueError(f"option '{option}' is not key=value")
+    if name.endswith(".npz"):
+        given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
+        assert isinstance(given, dict)
+        return NpzDataset(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
+    file = conf / "dataset" / f"{name}.yaml"
+    if not file.is_file():
+        known = ", ".join(sorted(path.stem for path in (conf / "dataset").glob("*.yaml"))) or "none"
+        raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
+    from hydra.utils import instantiate
+
+    config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
+    config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
+    if missing := OmegaConf.missing_keys(config):
+        key = min(missing).removeprefix("dataset.")
+        raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
+    return instantiate(config.dataset).load()
+
+
+def _fanouts(text: str) -> list[int]:
+    try:
+        return list(resolve_fanouts([int(word) for word in text.split(",")]))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m loader.inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dataset", required=True, help="name in conf/dataset, or a .npz file")
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the dataset")
+    parser.add_argument("--data-dir", default="data", help="where the raw files lie (default: data)")
+    parser.add_argument("--cache-dir", default=None, help="of converted graphs (default: data-dir/cache)")
+    parser.add_argument("--conf", type=Path, default=Path(__file__).resolve().parents[1] / "conf")
+    parser.add_argument("--fanouts", type=_fanouts, default=[15, 10, 5], help="from the seeds outward (15,10,5)")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--batches", type=int, default=20, help="mini-batches to look at (20)")
+    parser.add_argument("--prefetch", type=int, default=2, help="of the loader (2)")
+    parser.add_argument("--num-threads", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", default=None, metavar="FILE", help="write the figures there; - prints nothing else")
+    args = parser.parse_args(arguments)
+    try:
+        data = open_dataset(args.dataset, args.options, args.conf, args.data_dir, args.cache_dir, args.seed)
+        batch_size = min(args.batch_size, data.splits["train"].numel())
+        card = inspect(
+            data,
+            args.fanouts,
+            batch_size,
+            batches=args.batches,
+            prefetch=args.prefetch,
+            num_threads=args.num_threads,
+            seed=args.seed,
+        )
+    except (ValueError, TypeError, ImportError, OSError, DatasetError) as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")
+    text = json.dumps(card, indent=1)
+    if args.json == "-":
+        print(text)
+        return
+    console = Console()
+    if batch_size < args.batch_size:
+        console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
+    show(card, console)
+    if args.json is not None:
+        Path(args.json).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

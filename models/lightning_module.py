@@ -114,6 +114,14 @@ class NodeClassifier(LightningModule):
         self._resumed_epoch = self._logged_epoch = -1
         self._precision_before: str | None = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning notes the running hook here, two dozen times a step; torch's way of setting an attribute, which
+        # looks for parameters and modules, took a sixth of what Lightning adds to a step.
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
         if batch.x is None:

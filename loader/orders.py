@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ class Orders:
             order.record_stream(torch.cuda.current_stream(order.device))
         if self._ahead:
             # No daemon: the interpreter waits these milliseconds rather than end amid a call of torch.
-            self._thread = threading.Thread(target=self._draw, args=(epoch + 1,), name="loader-order")
+            self._thread = threading.Thread(target=self._draw_ahead, args=(epoch + 1,), name="loader-order")
             self._thread.start()
         return order
 
@@ -54,3 +55,7 @@ class Orders:
         # From pageable memory: complete, for any stream, when `to` returns.
         self._order = order.to(order.dtype if self._dtype is None else self._dtype).to(self._device)
         self._epoch = epoch
+
+    def _draw_ahead(self, epoch: int) -> None:
+        with suppress(Exception):  # it is raised when the order is asked for, and drawn again
+            self._draw(epoch)

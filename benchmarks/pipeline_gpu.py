@@ -96,21 +96,22 @@ class Training:
         return time.perf_counter() - begin
 
 
-def each(function: Callable[[Any], Any], items: list[Any]) -> float:
-    """Seconds an item, over all of them twice; the first pass warms up."""
-    seconds = 0.0
+def each(function: Callable[[Any], Any], items: list[Any]) -> tuple[float, float]:
+    """Seconds an item, and those of them that the host takes to launch it; the last of three passes over all items."""
+    seconds = host = 0.0
     for _ in range(3):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for item in items:
             function(item)
+        host = time.perf_counter() - begin
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
-    return seconds / len(items)
+    return seconds / len(items), host / len(items)
 
 
-def alone(node_loader: NodeLoader, training: Training, count: int) -> dict[str, float]:
-    """Seconds a mini-batch of each stage by itself, over `count` mini-batches."""
+def alone(node_loader: NodeLoader, training: Training, count: int) -> dict[str, tuple[float, float]]:
+    """Seconds a mini-batch of each stage by itself, in all and of the host, over `count` mini-batches."""
     steps = node_loader.steps
     tasks = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
     items: list[Any] = [steps.sample(task) for task in tasks]
@@ -170,7 +171,8 @@ def lightning_epochs(node_loader: NodeLoader, training: Training, epochs: int) -
 
 def measure(make: Callable[[int], NodeLoader], training: Training, arguments: argparse.Namespace) -> dict[str, Any]:
     ahead, inline = make(arguments.prefetch), make(0)
-    stages = alone(ahead, training, arguments.alone)
+    both = alone(ahead, training, arguments.alone)
+    stages = {name: seconds for name, (seconds, _) in both.items()}
     batches = len(ahead)
     for _ in range(2):
         training.epoch(ahead)
@@ -179,8 +181,11 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     for _ in range(arguments.epochs):
         runs["pipelined"].append(training.epoch(ahead))
         runs["inline"].append(training.epoch(inline))
-    lightning = lightning_epochs(ahead, training, arguments.epochs + 1)[1:] if arguments.lightning else []
-    runs["pipelined"] += [training.epoch(ahead) for _ in range(arguments.epochs)]
+    lightning: list[float] = []
+    if arguments.lightning:  # takes its model back to the CPU at the end
+        other = Training(arguments.features, training.model.num_layers)
+        lightning = lightning_epochs(ahead, other, arguments.epochs + 2)[2:]
+        runs["pipelined"] += [training.epoch(ahead) for _ in range(arguments.epochs)]
     stats = ahead.stats
     ready = [batch for _, batch in zip(range(arguments.alone), ahead, strict=False)]
     ahead.close()
@@ -194,6 +199,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
         "stages": list(ahead.steps.plan.stages),
         "batches": batches,
         "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
+        "alone_host_ms": {name: 1e3 * host for name, (_, host) in both.items()},
         "slowest": slowest,
         "epoch_s": epoch,
         "epochs_s": runs["pipelined"],
@@ -276,6 +282,7 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=24, help="mini-batches for the stages alone")
     parser.add_argument("--blocks-per-sm", type=int, default=None)
     parser.add_argument("--no-priority", action="store_true", help="the sample stage's stream has no priority")
+    parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
     parser.add_argument("--soak", type=int, default=0, help="epochs of the soak, with each store")
     parser.add_argument("--timeline", type=Path, default=None, help="writes <path>-<store>.json and .png")
@@ -308,7 +315,7 @@ def main() -> None:
             def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
                 return NodeLoader(
                     graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
-                    device="cuda", prioritize_sampling=not arguments.no_priority,
+                    device="cuda", prioritize_sampling=not arguments.no_priority, lookahead=arguments.lookahead,
                 )  # fmt: skip
 
             training = Training(arguments.features, len(fanouts))

@@ -14,7 +14,7 @@ from torch import Tensor
 from loader.features import FeatureStore, HostFeatures, StoreContext, open_store
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
-from loader.node_loader import NodeLoader
+from loader.node_loader import LOOKAHEAD, NodeLoader
 from loader.samplers import Sampler, on_device
 from loader.seeds import check_batch_size
 
@@ -50,7 +50,7 @@ class GraphDataModule(LightningDataModule):
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready a stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
-        prioritize_sampling: see `NodeLoader`.
+        prioritize_sampling, lookahead: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
@@ -76,6 +76,7 @@ class GraphDataModule(LightningDataModule):
         graph: str = "device",
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_sampling: bool = True,
+        lookahead: str = "consumer",
     ) -> None:
         super().__init__()
         check_batch_size("batch_size", batch_size)
@@ -83,6 +84,8 @@ class GraphDataModule(LightningDataModule):
             check_batch_size("eval_batch_size", eval_batch_size)
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
+        if lookahead not in LOOKAHEAD:
+            raise ValueError(f"lookahead is {lookahead!r}; it must be one of {', '.join(LOOKAHEAD)}")
         if graph not in GRAPH_MEMORY:
             raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
@@ -103,6 +106,7 @@ class GraphDataModule(LightningDataModule):
         self.graph_memory = graph
         self.edge_features = edge_features
         self.prioritize_sampling = prioritize_sampling
+        self.lookahead = lookahead
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
@@ -276,6 +280,7 @@ class GraphDataModule(LightningDataModule):
                 device=device,
                 edge_features=self.edge_features,
                 prioritize_sampling=self.prioritize_sampling,
+                lookahead=self.lookahead,
             )
         return self._loaders[split]
 
@@ -294,7 +299,8 @@ _MEMORY = {"device": "GPU memory", "pinned": "page-locked host memory"}
 _AHEAD = {
     "none": "nothing runs ahead",
     "threads": "a thread a stage runs ahead",
-    "streams": "a CUDA stream a stage runs ahead, without threads",
+    "thread": "one thread launches all stages ahead, each on its stream",
+    "consumer": "the training thread launches all stages ahead, each on its stream",
 }
 
 

@@ -1,63 +1,34 @@
-"""Running ahead without threads, where every stage only puts work on a stream."""
+"""Running ahead where every stage only puts work on a stream: by the consumer's thread, or by one thread for all."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from loader.pipeline_threads import Channel, close_at_exit, stop_all
 from loader.stages import PipelineIterator, StageRunner
 from loader.streams import Flight
 
 if TYPE_CHECKING:
     from loader.pipeline import Pipeline
 
-
 _END = object()
 
 
-class LookaheadIterator(PipelineIterator):
-    """The consumer's thread itself begins the items to come, each time it asks for one.
-
-    When it returns, `depth` more items are on the streams of the last stages and `depth` more begun by the first.
-    No thread has to be woken and none takes the interpreter from the consumer, whose own launches are what the GPU
-    waits for next.
-    """
+class Lookahead:
+    """Takes items through the stages, the first of which has begun with `depth` later ones by then."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
-        super().__init__(pipeline, source)
-        self._pipeline = pipeline
-        self._depth = pipeline.depth
+        self._new_flight = pipeline.new_flight
         self._runners = [StageRunner(pipeline, i) for i in range(len(pipeline.stages))]
         self._started: deque[Flight] = deque()
-        self._ready: deque[Flight] = deque()
         self._items = iter(source)
         self._ended = False  # the source, or by an error, which then is the last flight
 
-    def _take(self) -> Flight:
-        streams = self._streams
-        assert streams is not None
-        stream, device = streams.current(), streams.cuda.current_device()
-        try:
-            self._finish(1)
-            if not self._ready:
-                raise StopIteration
-            flight = self._ready.popleft()
-            if flight.error is None:
-                # What is finished first does not wait, on the stream of the first stage, for what is begun next.
-                self._finish(self._depth)
-                self._start(self._depth)
-        finally:
-            streams.leave(stream, device)
-        if flight.error is not None:
-            try:
-                raise flight.error
-            finally:
-                flight.error = None
-                del flight  # else error, traceback and this frame would hold each other
-        return flight
-
-    def _start(self, most: int) -> None:
+    def begin(self, most: int) -> None:
         """Begins items until `most` are begun."""
         first = self._runners[0]
         entered = False
@@ -71,44 +42,156 @@ class LookaheadIterator(PipelineIterator):
                 if item is _END:
                     self._ended = True
                     return
-                flight = self._pipeline.new_flight(item)
+                flight = self._new_flight(item)
                 del item
                 first.start(flight)
             except Exception as error:
-                self._fail(self._started, flight, error)
-            else:
-                self._started.append(flight)
+                flight = self._failed(flight, error)
+            self._started.append(flight)
 
-    def _finish(self, most: int) -> None:
-        """Takes items through all stages until `most` are ready; begins them if they are not."""
-        while len(self._ready) < most:
-            self._start(1)
-            if not self._started:
-                return
-            flight = self._started.popleft()
-            if flight.error is None:
-                try:
-                    first, *others = self._runners
-                    first.enter()
-                    first.finish(flight)
-                    for runner in others:
-                        runner.enter()
-                        runner.run(flight)
-                except Exception as error:
-                    self._started.clear()
-                    self._fail(self._ready, flight, error)
-                    return
-            self._ready.append(flight)
+    def finish(self) -> Flight | None:
+        """The next item after all stages, or the error in its place; None at the end."""
+        self.begin(1)
+        if not self._started:
+            return None
+        flight = self._started.popleft()
+        if flight.error is None:
+            try:
+                first, *others = self._runners
+                first.enter()
+                first.finish(flight)
+                for runner in others:
+                    runner.enter()
+                    runner.run(flight)
+            except Exception as error:
+                self._started.clear()
+                flight = self._failed(flight, error)
+        return flight
 
-    def _fail(self, queue: deque[Flight], flight: Flight | None, error: BaseException) -> None:
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._ended = True
+        self._started.clear()
+        self._items = iter(())
+
+    def _failed(self, flight: Flight | None, error: BaseException) -> Flight:
         self._ended = True
         flight = Flight() if flight is None else flight
         flight.item, flight.error = None, error
-        queue.append(flight)
+        return flight
+
+
+class LookaheadIterator(PipelineIterator):
+    """The consumer's thread itself works ahead, each time it asks for an item.
+
+    When it returns, `depth` more items are on the streams of the last stages and `depth` more begun by the first.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
+        super().__init__(pipeline, source)
+        self._depth = pipeline.depth
+        self._ahead = Lookahead(pipeline, source)
+        self._ready: deque[Flight] = deque()
+        self._ended = False
+
+    def _take(self) -> Flight:
+        streams = self._streams
+        assert streams is not None
+        stream, device = streams.current(), streams.cuda.current_device()
+        try:
+            self._fill(1)
+            if not self._ready:
+                raise StopIteration
+            flight = self._ready.popleft()
+            if flight.error is None:
+                # What is finished first does not wait, on the stream of the first stage, for what is begun next.
+                self._fill(self._depth)
+                self._ahead.begin(self._depth)
+        finally:
+            streams.leave(stream, device)
+        if flight.error is not None:
+            raise_error(flight)
+        return flight
+
+    def _fill(self, most: int) -> None:
+        while len(self._ready) < most and not self._ended:
+            flight = self._ahead.finish()
+            if flight is None:
+                self._ended = True
+                return
+            self._ended = flight.error is not None
+            self._ready.append(flight)
 
     def close(self) -> None:
         super().close()
         self._ended = True
-        self._started.clear()
+        self._ahead.close()
         self._ready.clear()
-        self._items = iter(())
+
+
+class DrivenIterator(PipelineIterator):
+    """A thread works ahead for all stages: `depth` items ready, `depth` more begun.
+
+    Where the consumer's host thread is what limits the pace, launching the work of training, this takes the
+    launches of the stages off it; most of a launch needs no interpreter lock.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
+        super().__init__(pipeline, source)
+        self._pipeline = pipeline
+        self._channel = Channel(pipeline.depth)
+        self._thread: threading.Thread | None = None
+        # Only signals: the collector may run this in any thread, even in ours, which must not be joined.
+        self._stop = weakref.finalize(self, stop_all, [self._channel])
+        close_at_exit(self)
+
+    def _take(self) -> Flight:
+        if self._thread is None:
+            ahead = Lookahead(self._pipeline, self._source)
+            del self._source
+            self._thread = threading.Thread(
+                target=_drive, args=(ahead, self._channel, self._pipeline.depth), name="loader-ahead", daemon=True
+            )
+            self._thread.start()
+        flight = self._channel.get()
+        if flight is None:
+            raise StopIteration
+        if flight.error is not None:
+            raise_error(flight)
+        return flight
+
+    def close(self) -> None:
+        close_at_exit(self, forget=True)
+        self._stop()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
+            thread.join()
+        self._channel.drain()
+        super().close()
+
+
+def raise_error(flight: Flight) -> None:
+    """Raises what came in place of the item; leaves no cycle of error, traceback and frames."""
+    error, flight.error = flight.error, None
+    assert error is not None
+    try:
+        raise error
+    finally:
+        del error, flight
+
+
+def _drive(ahead: Lookahead, sink: Channel, depth: int) -> None:
+    """The thread of a `DrivenIterator`."""
+    while sink.reserve():
+        try:
+            flight = ahead.finish()
+        except BaseException as error:
+            flight = Flight()
+            flight.error = error
+        sink.put(flight)
+        last = flight is None or flight.error is not None
+        del flight  # it belongs to the consumer now; an error would hold this frame, and the frame the error
+        if last:
+            break
+        ahead.begin(depth)
+    ahead.close()

@@ -135,11 +135,14 @@ class MiniBatch:
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        seen = set()
-        for t in self.tensors():
-            # Samplers cut all arrays of a mini-batch out of one or two blocks of memory.
-            if t.is_cuda and (start := t.untyped_storage().data_ptr()) not in seen:
-                seen.add(start)
+        storage = self.nodes.untyped_storage()
+        begin = storage.data_ptr()
+        end = begin + storage.nbytes()
+        if self.nodes.is_cuda:
+            self.nodes.record_stream(stream)
+        for t in self.tensors()[1:]:
+            # Samplers cut the arrays of a mini-batch out of one block of memory, which is recorded once.
+            if t.is_cuda and not begin <= t.data_ptr() < end:
                 t.record_stream(stream)
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
+from loader.orders import Orders
 from loader.pipeline import Pipeline, PipelineIterator, PipelineStats
 from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
@@ -22,6 +23,7 @@ from loader.streams import StageStreams
 from loader.timeline import Timeline
 
 _STATE_VERSION = 1
+LOOKAHEAD = ("consumer", "thread")
 _MAX_LOOKAHEAD = 16  # a sampler has room for some mini-batches begun and not finished, of all its loaders
 
 
@@ -40,9 +42,9 @@ class NodeLoader:
 
     On a GPU each stage has a stream of its own, made once, and a mini-batch is ready for whatever the consumer puts
     on the stream that was current at `next()`; work on another stream has to wait for that one, and to call
-    `batch.record_stream(other)`. Where sampler and stores are asynchronous the stages run ahead without threads
-    (`ahead` is "streams"), else with a thread each ("threads"). The consumer may be `n` mini-batches ahead of its
-    stream. `max_items` and `max_bytes` say what may exist in all.
+    `batch.record_stream(other)`. Where sampler and stores are asynchronous, one host thread launches the work of all
+    stages (see `lookahead`), else each stage has a thread. The consumer may be `n` mini-batches ahead of its stream.
+    `max_items` and `max_bytes` say what may exist in all.
 
     `state_dict()` counts the mini-batches that the consumer was given, not those made ahead, and
     `load_state_dict()` goes on with exactly the next one.
@@ -66,6 +68,8 @@ class NodeLoader:
         edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
             sampler must return edge ids.
         prioritize_sampling: kernels of the sample stage go before others that wait for the GPU's multiprocessors.
+        lookahead: who launches the stages where all of them are asynchronous: "consumer", the thread that asks for
+            mini-batches, as it asks; or "thread", one of its own.
 
     Attributes:
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
@@ -95,6 +99,7 @@ class NodeLoader:
         device: torch.device | str | None = None,
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_sampling: bool = True,
+        lookahead: str = "consumer",
     ) -> None:
         self._batches = SeedBatches(
             seeds,
@@ -107,6 +112,8 @@ class NodeLoader:
         )
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
+        if lookahead not in LOOKAHEAD:
+            raise ValueError(f"lookahead is {lookahead!r}; it must be one of {', '.join(LOOKAHEAD)}")
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
@@ -130,11 +137,13 @@ class NodeLoader:
         plan = choose_plan(self.device, sampler, stores)
         self.stats = PipelineStats(plan.stages)
         self.steps = Steps(plan, graph, sampler, store, edge_store, self.labels, self.device, self.stats)
-        self._pipeline = self._make_pipeline(plan, prioritize_sampling)
+        self._pipeline = self._make_pipeline(plan, prioritize_sampling, lookahead)
         self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
         self._running: weakref.ref[_Epoch] | None = None
-        self._order_ahead: tuple[int, Tensor] | None = None  # of an epoch to come
+        on_gpu = sampler.device.type == "cuda"
+        dtype = graph.indices.dtype if on_gpu else None
+        self._orders = Orders(self._batches, sampler.device, dtype, ahead=self.prefetch > 0)
 
     @property
     def batch_size(self) -> int:
@@ -151,8 +160,8 @@ class NodeLoader:
 
     @property
     def ahead(self) -> str:
-        """How the stages run ahead: "none" (`prefetch=0`), "threads", or "streams" without threads."""
-        return "none" if not self.prefetch else "streams" if self._pipeline.lookahead else "threads"
+        """Who runs ahead: "none" (`prefetch=0`), "threads" (one a stage), "thread" (one) or "consumer"."""
+        return "none" if not self.prefetch else self._pipeline.lookahead or "threads"
 
     @property
     def max_items(self) -> int:
@@ -290,39 +299,24 @@ class NodeLoader:
         if self._at is not None and self._running is not None and self._running() is iterator:
             self._at = None if ended else (self._at[0], self._at[1] + 1)
 
-    def _make_pipeline(self, plan: Plan, prioritize_sampling: bool) -> Pipeline:
+    def _make_pipeline(self, plan: Plan, prioritize_sampling: bool, lookahead: str) -> Pipeline:
         streams = None
         if self.device.type == "cuda":
             high = ("sample",) if prioritize_sampling else ()
             streams = StageStreams(self.device, plan.stages, high_priority=high)
             # What the stages hold still reads the graph and the stores, which may go with the loader.
             weakref.finalize(self, streams.synchronize).atexit = False
-        ahead = plan.lookahead and self.prefetch > 0
+        ahead = lookahead if plan.lookahead and self.prefetch else None
         if ahead and self.prefetch > _MAX_LOOKAHEAD:
             raise ValueError(f"prefetch is {self.prefetch}; a GPU sampler is at most {_MAX_LOOKAHEAD} ahead")
         return Pipeline(self.steps.stages(), self.prefetch, self.stats, streams=streams, lookahead=ahead)
 
     def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
         """The seeds of each mini-batch, where the sampler wants them; runs under the sampler's stream."""
-        order = self._order(epoch)
+        order = self._orders.get(epoch)
         world, rank = self._batches.world_size, self._batches.rank
         for step in range(first, len(self)):
             yield self._batches.batch(order, step), epoch, step * world + rank
-        if self.prefetch and self._batches.shuffle:
-            # While the last mini-batches are trained on there is time for the permutation of the next epoch.
-            self._order_ahead = (epoch + 1, self._make_order(epoch + 1))
-
-    def _order(self, epoch: int) -> Tensor:
-        ahead, self._order_ahead = self._order_ahead, None
-        order = ahead[1] if ahead is not None and ahead[0] == epoch else self._make_order(epoch)
-        if order.is_cuda:
-            order.record_stream(torch.cuda.current_stream(order.device))
-        return order
-
-    def _make_order(self, epoch: int) -> Tensor:
-        order = self._batches.order(epoch)
-        device = self.neighbor_sampler.device
-        return order if device.type == "cpu" else order.to(self.graph.indices.dtype).to(device)
 
 
 class _Epoch(Iterator[MiniBatch]):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loader.lookahead import LookaheadIterator
+from loader.lookahead import DrivenIterator, LookaheadIterator
 from loader.pipeline_threads import ThreadedIterator
 from loader.stages import InlineIterator, PipelineIterator, PipelineStats, Stage
 from loader.streams import Consumer, Flight, StageStreams
@@ -24,13 +24,14 @@ class Pipeline:
     given last. With them it launches work faster than the GPU does it, and may be `depth` items ahead of its stream;
     a `next()` waits until it is no more.
 
-    There are two ways of running ahead, which give the same items:
+    There are three ways of running ahead, which give the same items:
 
     - a thread a stage, for stages that make the host work or wait. They begin with the first `next()`, and end when
       the source ends, when a stage fails, and, after the calls they are in, when the iterator is closed,
       garbage-collected or interrupted.
-    - none, with `lookahead`: each `next()` puts the work of items to come on the streams, begins the first stage by
-      `Stage.start`, and returns.
+    - no thread, with `lookahead="consumer"`: each `next()` puts the work of items to come on the streams, begins the
+      first stage by `Stage.start`, and returns.
+    - one thread that does the same for all stages, with `lookahead="thread"`.
 
     With `streams`, each stage works under a stream of its own. A stage's stream waits for the event of the stage
     before, the consumer's current stream for that of the last; and every item is recorded (`item.record_stream`) on
@@ -46,7 +47,8 @@ class Pipeline:
         depth: results that a stage may have ready; 0 runs all stages in the consumer's thread, on its stream.
         stats: counts here instead of in an object of the pipeline's own.
         streams: one a stage.
-        lookahead: run ahead without threads; needs streams, `start` in the first stage, and another stage after it.
+        lookahead: "consumer" or "thread", who runs ahead if not a thread a stage; needs streams, `start` in the first
+            stage, and another stage after it.
 
     Attributes:
         timeline: where the next run records what its stages do, or None.
@@ -62,7 +64,7 @@ class Pipeline:
         stats: PipelineStats | None = None,
         *,
         streams: StageStreams | None = None,
-        lookahead: bool = False,
+        lookahead: str | None = None,
     ) -> None:
         names = [stage.name for stage in stages]
         if not names:
@@ -73,13 +75,15 @@ class Pipeline:
             raise ValueError(f"depth is {depth}; give 0 (nothing ahead) or more")
         if streams is not None and streams.names != tuple(names):
             raise ValueError(f"the streams are for stages {list(streams.names)}, the stages are {names}")
+        if lookahead not in (None, "consumer", "thread"):
+            raise ValueError(f"lookahead is {lookahead!r}; it must be consumer, thread or None")
         if lookahead and (streams is None or len(stages) < 2 or stages[0].start is None):
             raise ValueError("looking ahead needs streams, two stages, and a first one that has a `start`")
         self.stages = tuple(stages)
         self.depth = depth
         self.stats = PipelineStats(names) if stats is None else stats
         self.streams = streams
-        self.lookahead = lookahead
+        self.lookahead = lookahead if depth else None
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
         self.timeline: Timeline | None = None
         self._count = itertools.count()
@@ -98,8 +102,8 @@ class Pipeline:
         """Iterates over the items of `source` after all stages."""
         if self.depth == 0:
             return InlineIterator(self, source)
-        if self.lookahead:
-            return LookaheadIterator(self, source)
+        if self.lookahead is not None:
+            return (LookaheadIterator if self.lookahead == "consumer" else DrivenIterator)(self, source)
         return ThreadedIterator(self, source)
 
     def new_flight(self, item: Any) -> Flight:

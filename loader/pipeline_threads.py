@@ -23,11 +23,11 @@ class ThreadedIterator(PipelineIterator):
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         super().__init__(pipeline, source)
         self._pipeline = pipeline
-        self._channels = [_Channel(pipeline.depth) for _ in pipeline.stages]
+        self._channels = [Channel(pipeline.depth) for _ in pipeline.stages]
         self._threads: list[threading.Thread] = []
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
-        self._stop = weakref.finalize(self, _stop_all, self._channels)
-        _running.add(self)
+        self._stop = weakref.finalize(self, stop_all, self._channels)
+        close_at_exit(self)
 
     def _take(self) -> Flight:
         if not self._threads:
@@ -44,7 +44,7 @@ class ThreadedIterator(PipelineIterator):
         return flight
 
     def _start(self) -> None:
-        items: Iterator[Any] | _Channel = iter(self._source)
+        items: Iterator[Any] | Channel = iter(self._source)
         del self._source
         for i, sink in enumerate(self._channels):
             runner = StageRunner(self._pipeline, i)
@@ -60,7 +60,7 @@ class ThreadedIterator(PipelineIterator):
             thread.start()
 
     def close(self) -> None:
-        _running.discard(self)
+        close_at_exit(self, forget=True)
         self._stop()
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
@@ -70,7 +70,15 @@ class ThreadedIterator(PipelineIterator):
         super().close()
 
 
-_running: weakref.WeakSet[ThreadedIterator] = weakref.WeakSet()
+_running: weakref.WeakSet[PipelineIterator] = weakref.WeakSet()
+
+
+def close_at_exit(iterator: PipelineIterator, *, forget: bool = False) -> None:
+    """Notes that `iterator` has threads to be ended while the interpreter still stands, or that it has no more."""
+    if forget:
+        _running.discard(iterator)
+    else:
+        _running.add(iterator)
 
 
 @atexit.register
@@ -80,7 +88,7 @@ def _close_all() -> None:
         iterator.close()
 
 
-class _Channel:
+class Channel:
     """A bounded queue between two threads, with room reserved before the work.
 
     Built on `SimpleQueue`, whose `put` is reentrant: a finalizer may close a channel at any point of any thread,
@@ -124,7 +132,7 @@ class _Channel:
                 self._items.get_nowait()
 
 
-def _stop_all(channels: Sequence[_Channel]) -> None:
+def stop_all(channels: Sequence[Channel]) -> None:
     for channel in channels:
         channel.close()
 
@@ -133,7 +141,7 @@ _END = object()
 
 
 def _work(
-    runner: StageRunner, items: Iterator[Any] | _Channel, sink: _Channel, new_flight: Callable[[Any], Flight]
+    runner: StageRunner, items: Iterator[Any] | Channel, sink: Channel, new_flight: Callable[[Any], Flight]
 ) -> None:
     """A stage's thread. The first stage draws from the source itself, the others from the channel before them."""
     entered = False
@@ -143,7 +151,7 @@ def _work(
             if not entered:
                 runner.enter()
                 entered = True
-            if isinstance(items, _Channel):
+            if isinstance(items, Channel):
                 flight = items.get()
             else:
                 item = next(items, _END)

@@ -42,7 +42,7 @@ class PipelineStats:
         gpu_busy: seconds that each stage's stream was at work, and "train", the consumer's stream. Empty without
             streams.
         gpu_waiting: seconds that the consumer's stream stood still between two items: what loading costs.
-        gpu_items: items that the GPU is done with and that the two above count.
+        gpu_items: items that the two above count: a sample of those that the GPU is done with.
         moved: bytes by what was done with them, as the stages report it through `add_bytes`.
         largest_item: bytes of the largest item, as far as the stages report it.
     """
@@ -106,7 +106,7 @@ class StageRunner:
         self.streams: StageStreams | None = pipeline.streams if pipeline.depth else None
         self._stream = self.streams.streams[index] if self.streams is not None else None
         self._inline = pipeline.streams if self.streams is None else None  # work goes to the consumer's stream
-        self._lookahead = pipeline.lookahead
+        self._lookahead = pipeline.lookahead is not None
         self._stats = pipeline.stats
         self._timeline = pipeline.timeline
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
@@ -126,7 +126,8 @@ class StageRunner:
                 split = self.index == 1 and self._lookahead
                 self._stream.wait_event(flight.finished if split else flight.done[self.index - 1])
                 flight.item.record_stream(self._stream)
-            flight.begun[self.index].record(self._stream)
+            if flight.timed:
+                flight.begun[self.index].record(self._stream)
         first = self._inline.mark() if self._inline is not None and flight.traced else None
         flight.item = self.call(self.stage.function, flight, flight.item)
         if self._stream is not None:
@@ -137,9 +138,11 @@ class StageRunner:
     def start(self, flight: Flight) -> None:
         """Begins the stage; the flight's item is what finishes it."""
         assert self.stage.start is not None
-        flight.begun[self.index].record(self._stream)
+        if flight.timed:
+            flight.begun[self.index].record(self._stream)
         flight.item = self.call(self.stage.start, flight, flight.item)
-        flight.done[self.index].record(self._stream)
+        if flight.timed:
+            flight.done[self.index].record(self._stream)
 
     def finish(self, flight: Flight) -> None:
         """Finishes what `start` began, on the same stream: it may have to put more work there."""

@@ -16,6 +16,8 @@ from loader.plan import Plan
 from loader.samplers.base import Sampler
 from loader.transfer import to_gpu
 
+_MEASURED = 16  # so many of the first mini-batches are measured, and then one of so many
+
 Task = tuple[Tensor, int, int]  # seeds, epoch, index of the mini-batch
 
 
@@ -51,6 +53,7 @@ class Steps:
         self.labels = labels
         self.device = device
         self.stats = stats
+        self._made = 0  # mini-batches
 
     def stages(self) -> list[Stage]:
         """The stages in order."""
@@ -102,7 +105,9 @@ class Steps:
             y = self.labels.index_select(0, batch.output_nodes)
         done = batch.replace(blocks=blocks, x=x, y=y)
         if last:
-            self.stats.see_item(done.held_bytes)
+            self._made += 1
+            if self._made <= _MEASURED or self._made % _MEASURED == 0:
+                self.stats.see_item(done.held_bytes)
         return done
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from loader.stages import PipelineStats
 
 
+TIMED = 4  # the streams' times of one item of so many are taken: each costs the consumer's host thread ten calls
+
+
 class Flight:
     """One item on its way through the stages, with the events that order the streams it crosses.
 
@@ -22,6 +25,7 @@ class Flight:
         item: what the last stage made of it; None once the consumer has it.
         error: what a stage or the source raised in its place.
         traced: whether a timeline wants its times.
+        timed: whether anyone does; else `begun` and `arrived` are not recorded.
         begun, done: an event a stage each, recorded on the stage's stream before and after its work.
         finished: recorded on the first stage's stream when an item that was begun there is finished.
         arrived: recorded on the consumer's stream when it need not wait for the item any longer.
@@ -29,7 +33,19 @@ class Flight:
         since: the event from which on the consumer's stream may have waited for the item.
     """
 
-    __slots__ = ("arrived", "begun", "consumed", "done", "error", "finished", "item", "number", "since", "traced")
+    __slots__ = (
+        "arrived",
+        "begun",
+        "consumed",
+        "done",
+        "error",
+        "finished",
+        "item",
+        "number",
+        "since",
+        "timed",
+        "traced",
+    )
 
     def __init__(
         self,
@@ -42,7 +58,7 @@ class Flight:
         self.number = 0
         self.item: Any = None
         self.error: BaseException | None = None
-        self.traced = False
+        self.traced = self.timed = False
         self.begun = begun
         self.done = done
         self.finished = finished
@@ -52,6 +68,7 @@ class Flight:
 
     def begin(self, number: int, item: Any, traced: bool) -> Flight:
         self.number, self.item, self.error, self.traced = number, item, None, traced
+        self.timed = traced or number % TIMED == 0
         return self
 
 
@@ -179,7 +196,8 @@ class Consumer:
     def take(self, flight: Flight, stream: Any) -> Any:
         """The item; work put on `stream` from now on finds it complete."""
         stream.wait_event(flight.done[-1])
-        flight.arrived.record(stream)
+        if flight.timed:
+            flight.arrived.record(stream)
         item = flight.item
         item.record_stream(stream)
         flight.item = None
@@ -190,11 +208,12 @@ class Consumer:
     def _settle(self, flight: Flight) -> None:
         """The GPU is done with the item: adds up its times."""
         flight.consumed.synchronize()
-        self.stats.add_gpu_times(
-            [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)],
-            waiting=flight.since.elapsed_time(flight.arrived) * 1e-3,
-            train=flight.arrived.elapsed_time(flight.consumed) * 1e-3,
-        )
+        if flight.timed:
+            self.stats.add_gpu_times(
+                [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)],
+                waiting=flight.since.elapsed_time(flight.arrived) * 1e-3,
+                train=flight.arrived.elapsed_time(flight.consumed) * 1e-3,
+            )
         flight.since = None
         if self._settled is not None:
             self.streams.recycle(self._settled)

@@ -88,7 +88,7 @@ class StageTimes(Callback):
             self.host_waiting = stats.waiting
             self.moved_bytes = dict(getattr(stats, "moved", {}))
             if getattr(stats, "gpu_items", 0):
-                scale = stats.items / stats.gpu_items  # of the last few nobody asked
+                scale = stats.items / stats.gpu_items  # they are a sample
                 self.stage_seconds = {name: scale * seconds for name, seconds in stats.gpu_busy.items()}
                 self.stage_seconds["waiting"] = scale * stats.gpu_waiting
                 return

@@ -415,6 +415,7 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"lookahead": "gpu"}, ValueError, "lookahead is 'gpu'; it must be one of consumer, thread"),
         ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned"),
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
         ({"eval_batch_size": -1}, ValueError, "eval_batch_size is -1"),

@@ -14,9 +14,9 @@ import torch
 from fake_cuda import FakeBatch, FakeCuda, StageOf
 
 from loader.pipeline import Pipeline, Stage
-from loader.streams import StageStreams
+from loader.streams import TIMED, StageStreams
 
-MODES = ["threads", "streams"]
+MODES = ["threads", "consumer", "thread"]
 NAMES = ("a", "b", "c")
 DEVICE = torch.device("cuda", 0)
 
@@ -36,7 +36,7 @@ def make(
     functions = [StageOf(cuda, (fail or {}).get(name)) for name in NAMES]
     stages = [Stage(n, f, f.start if n == "a" else None) for n, f in zip(NAMES, functions, strict=True)]
     streams = StageStreams(DEVICE, NAMES, high_priority=("a",), cuda=cuda)
-    return Pipeline(stages, depth, streams=streams, lookahead=mode == "streams" and depth > 0), functions
+    return Pipeline(stages, depth, streams=streams, lookahead=None if mode == "threads" else mode), functions
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -73,9 +73,25 @@ def test_events_are_used_again(mode: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
+def test_the_look_ahead_of_a_thread_is_bounded(depth: int) -> None:
+    cuda = FakeCuda()
+    pipeline, functions = make(cuda, "thread", depth)
+    items = pipeline.run(itertools.count())
+    for taken in range(1, 8):
+        next(items)
+        deadline = time.monotonic() + 30
+        while functions[0].calls < taken + 2 * depth:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(0.01)
+        assert functions[0].calls == taken + 2 * depth == taken + depth + functions[2].calls - taken
+    items.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
 def test_look_ahead_is_bounded(depth: int) -> None:
     cuda = FakeCuda()
-    pipeline, functions = make(cuda, "streams", depth)
+    pipeline, functions = make(cuda, "consumer", depth)
     items = pipeline.run(itertools.count())
     for taken in range(1, 8):
         next(items)
@@ -176,11 +192,11 @@ def test_times_of_the_streams(mode: str) -> None:
     for batch in pipeline.run(range(40)):
         batch.read(2.0)
     stats = pipeline.stats
-    assert 30 < stats.gpu_items <= 40
+    assert 30 / TIMED < stats.gpu_items <= 40 / TIMED
     assert set(stats.gpu_busy) == {*NAMES, "train"}
     assert stats.gpu_busy["train"] == pytest.approx(2 * stats.gpu_items, rel=0.01)
     assert 0 < stats.gpu_busy["a"] < stats.gpu_items
-    if mode == "streams":  # stages are shorter than training: only the first items are waited for
+    if mode == "consumer":  # stages are shorter than training: only the first items are waited for
         assert stats.gpu_waiting < 10
     assert set(cuda.ranges) == set(NAMES)
 
@@ -195,7 +211,7 @@ def test_depth_0_stays_on_the_consumers_stream() -> None:
 
 def test_a_consumer_may_change_its_stream() -> None:
     cuda = FakeCuda()
-    pipeline, _ = make(cuda, "streams")
+    pipeline, _ = make(cuda, "consumer")
     other = cuda.Stream()
     for i, batch in enumerate(pipeline.run(range(10))):
         batch.read(1.0)
@@ -209,7 +225,12 @@ def test_a_look_ahead_that_is_not_possible(what: str) -> None:
     stages = stages[:1] if what == "one stage" else stages
     streams = None if what == "no streams" else StageStreams(DEVICE, [s.name for s in stages], cuda=cuda)
     with pytest.raises(ValueError, match="looking ahead needs streams"):
-        Pipeline(stages, 2, streams=streams, lookahead=True)
+        Pipeline(stages, 2, streams=streams, lookahead="consumer")
+
+
+def test_an_unknown_look_ahead() -> None:
+    with pytest.raises(ValueError, match="lookahead is 'gpu'"):
+        Pipeline([Stage("a", abs), Stage("b", abs)], 2, lookahead="gpu")
 
 
 def test_streams_of_other_stages() -> None:

@@ -54,8 +54,8 @@ def test_one_sees_whether_stages_overlap() -> None:
     assert not beside(record(depth=0))
 
 
-@pytest.mark.parametrize("lookahead", [False, True])
-def test_streams_have_lanes_of_their_own(lookahead: bool) -> None:
+@pytest.mark.parametrize("lookahead", [None, "consumer", "thread"])
+def test_streams_have_lanes_of_their_own(lookahead: str | None) -> None:
     cuda = FakeCuda()
     functions = [StageOf(cuda), StageOf(cuda)]
     names = ("sample", "gather")

@@ -1,0 +1,59 @@
+"""The order of the seeds made ahead is the order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from loader.orders import Orders
+from loader.seeds import SeedBatches
+
+CPU = torch.device("cpu")
+
+
+def batches(shuffle: bool = True) -> SeedBatches:
+    return SeedBatches(torch.arange(1000), 10, shuffle=shuffle, seed=5)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("epochs", [[0, 1, 2, 3], [0, 5, 6, 2], [3, 3, 3], [4, 0]])
+def test_every_epoch_has_its_order(epochs: list[int], ahead: bool) -> None:
+    orders = Orders(batches(), CPU, ahead=ahead)
+    for epoch in epochs:
+        assert torch.equal(orders.get(epoch), batches().order(epoch))
+
+
+def test_the_type_is_the_samplers() -> None:
+    assert Orders(batches(), CPU, torch.int32).get(0).dtype == torch.int32
+    assert Orders(batches(), CPU).get(0).dtype == torch.int64
+
+
+def test_only_a_shuffled_order_is_made_ahead() -> None:
+    def names() -> list[str]:
+        return [t.name for t in threading.enumerate()]
+
+    orders = Orders(batches(shuffle=False), CPU)
+    assert torch.equal(orders.get(3), torch.arange(1000))
+    assert "loader-order" not in names()
+    orders = Orders(batches(), CPU)
+    orders.get(0)
+    orders.get(1)
+    for thread in threading.enumerate():
+        if thread.name == "loader-order":
+            assert not thread.daemon
+            thread.join()
+
+
+def test_an_error_ahead_is_raised_where_the_order_is_asked_for() -> None:
+    class Broken(SeedBatches):
+        def order(self, epoch: int) -> torch.Tensor:
+            if epoch == 1:
+                raise LookupError("epoch 1")
+            return super().order(epoch)
+
+    orders = Orders(Broken(torch.arange(10), 2, shuffle=True), CPU)
+    orders.get(0)
+    with pytest.raises(LookupError, match="epoch 1"):
+        orders.get(1)

@@ -211,8 +211,8 @@ def convergence(result: Result) -> list[str]:
     )
     lines = [
         "Test accuracy of the best checkpoint with all neighbours, mean ± standard deviation over seeds; difference "
-        f"with its {result['level']:.0%} interval (Welch); two one-sided tests at {result['level']:.0%}. Seconds without "
-        "validation.",
+        f"with its {result['level']:.0%} interval (Welch); two one-sided tests at {result['level']:.0%}. Seconds "
+        "without validation.",
         "",
         *markdown(head, rows),
         *([f"How the jobs ran: {result['note']}", ""] if result.get("note") else []),

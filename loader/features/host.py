@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.features.rows import Rows, check_nodes
+from loader.features.rows import Rows, StoreOfRows, check_nodes
 from loader.threads import available_cpus
 
 # Smaller outputs come from torch's allocator, which reuses blocks of that size by itself.
@@ -15,7 +15,7 @@ _POOLED_BYTES = 1 << 20
 _IDLE_BUFFERS = 4
 
 
-class HostFeatures:
+class HostFeatures(StoreOfRows):
     """Rows of a CPU tensor, copied by threads of the C++ core without the GIL.
 
     Outputs lie in memory that returns to a pool when their last reference is gone, and is used for a later
@@ -43,36 +43,11 @@ class HostFeatures:
         dtype: torch.dtype | str | None = None,
         storage_dtype: torch.dtype | str | None = None,
     ) -> None:
-        self._rows = Rows(tensor, storage_dtype, dtype)
+        self._rows, self._device = Rows(tensor, storage_dtype, dtype), torch.device("cpu")
         self.tensor = self._rows.stored(tensor)
         self.num_threads = available_cpus() if num_threads is None else int(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
-
-    @property
-    def num_nodes(self) -> int:
-        return self._rows.num_nodes
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.shape
-
-    @property
-    def dim(self) -> int:
-        return self._rows.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
-
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """Element type in which the rows are kept."""
-        return self._rows.storage_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
 
     @property
     def asynchronous(self) -> bool:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.features.rows import Rows, check_nodes, check_range
+from loader.features.rows import Rows, StoreOfRows, check_nodes, check_range
 
 
-class KernelStore:
+class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
 
     A subclass puts the rows where the GPU reads them and calls `_start`. Ids on the CPU are copied to the GPU first;
@@ -26,31 +26,6 @@ class KernelStore:
         self._rows, self._device = rows, device
         self._gatherer: _core.CudaGatherer | None = None
         self._finalizer: weakref.finalize | None = None
-
-    @property
-    def num_nodes(self) -> int:
-        return self._rows.num_nodes
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.shape
-
-    @property
-    def dim(self) -> int:
-        return self._rows.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
-
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """Element type in which the rows are kept."""
-        return self._rows.storage_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
 
     @property
     def asynchronous(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader.features.host import HostFeatures
 from loader.features.pages import advise_random
-from loader.features.rows import Rows, as_dtype
+from loader.features.rows import Rows, StoreOfRows, as_dtype
 from loader.features.staged import StagedFeatures
 from loader.threads import available_cpus
 
@@ -21,7 +21,7 @@ from loader.threads import available_cpus
 _THREADS_A_CPU = 4
 
 
-class MemmapFeatures:
+class MemmapFeatures(StoreOfRows):
     """Rows of a file that is mapped to memory; the system keeps in RAM what fits.
 
     The system is told that rows are read in no order, so that it reads no more than their pages. Rows are gathered
@@ -80,31 +80,6 @@ class MemmapFeatures:
         self._device = self._store.device
         self.num_threads = self._store.num_threads
         advise_random(tensor)
-
-    @property
-    def num_nodes(self) -> int:
-        return self._rows.num_nodes
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.shape
-
-    @property
-    def dim(self) -> int:
-        return self._rows.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
-
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """Element type of the file."""
-        return self._rows.storage_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
 
     @property
     def asynchronous(self) -> bool:

@@ -59,6 +59,38 @@ class Rows:
         return f"num_nodes={self.num_nodes}, row_shape={self.shape}, dtype={self.dtype}{kept}"
 
 
+class StoreOfRows:
+    """The properties by which a store says what it returns, and where; a subclass sets `_rows` and `_device`."""
+
+    _rows: Rows
+    _device: torch.device
+
+    @property
+    def num_nodes(self) -> int:
+        return self._rows.num_nodes
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._rows.shape
+
+    @property
+    def dim(self) -> int:
+        return self._rows.dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._rows.dtype
+
+    @property
+    def storage_dtype(self) -> torch.dtype:
+        """Element type in which the rows are kept."""
+        return self._rows.storage_dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+
 def check_nodes(nodes: Tensor) -> None:
     """Raises TypeError or ValueError unless `nodes` is a vector of int32 or int64."""
     if nodes.dtype != torch.int64 and nodes.dtype != torch.int32:

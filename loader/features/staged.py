@@ -11,14 +11,14 @@ from loader import _core
 from loader.cuda import cuda_device, require_cuda
 from loader.features.pages import use_huge_pages
 from loader.features.pinning import PinnedTensor, host_memory
-from loader.features.rows import Rows, check_nodes, check_range
+from loader.features.rows import Rows, StoreOfRows, check_nodes, check_range
 from loader.threads import available_cpus
 
 _BUFFERS = 4
 _MEBI = 1 << 20
 
 
-class StagedFeatures:
+class StagedFeatures(StoreOfRows):
     """Rows of a CPU tensor, gathered by threads of the C++ core into pinned buffers and copied from there to the GPU.
 
     A gather goes through a ring of buffers in parts: while one part is on its way to the GPU on the current stream,
@@ -67,31 +67,6 @@ class StagedFeatures:
             self._ring = [_Buffer(self._part * self._rows.nbytes) for _ in range(_BUFFERS)]
         self._next = 0
         self._lock = threading.Lock()
-
-    @property
-    def num_nodes(self) -> int:
-        return self._rows.num_nodes
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.shape
-
-    @property
-    def dim(self) -> int:
-        return self._rows.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
-
-    @property
-    def storage_dtype(self) -> torch.dtype:
-        """Element type in which the rows are kept."""
-        return self._rows.storage_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
 
     @property
     def asynchronous(self) -> bool:

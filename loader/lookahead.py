@@ -68,6 +68,10 @@ class Lookahead:
                 flight = self._failed(flight, error)
         return flight
 
+    def fail(self, error: BaseException) -> None:
+        """Puts an error behind the items that were begun."""
+        self._started.append(self._failed(None, error))
+
     def close(self) -> None:
         """Lets go of everything."""
         self._ended = True
@@ -193,5 +197,8 @@ def _drive(ahead: Lookahead, sink: Channel, depth: int) -> None:
         del flight  # it belongs to the consumer now; an error would hold this frame, and the frame the error
         if last:
             break
-        ahead.begin(depth)
+        try:
+            ahead.begin(depth)
+        except BaseException as error:
+            ahead.fail(error)
     ahead.close()

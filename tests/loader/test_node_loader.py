@@ -10,6 +10,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -319,6 +320,25 @@ def test_closed_or_abandoned_loaders_free_their_threads(make: Callable[..., Node
         assert alive() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
+def test_fifty_epochs_keep_memory_and_threads_flat(make: Callable[..., NodeLoader]) -> None:
+    def resident() -> int:
+        (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    loader = make(features=HostFeatures(torch.zeros(NUM_NODES, 5000), 1))
+    given = 0
+    for epoch in range(50):
+        for batch in loader:
+            given += batch.nbytes * (epoch >= 3)
+        del batch
+        assert no_threads()
+        if epoch == 2:
+            before, threads = resident(), threading.active_count()
+    assert threading.active_count() == threads
+    assert resident() - before < given / 20
 
 
 def test_stats(make: Callable[..., NodeLoader]) -> None:

@@ -196,6 +196,7 @@ def convergence(result: Result) -> list[str]:
                     f"{side['seconds_mean'][-1]:.1f}",
                     "" if d is None else f"{d['value']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]",
                     "" if d is None else f"{'yes' if d['equivalent'] else 'not shown'}, p = {d['p_equivalent']:.2g}",
+                    "" if d is None or d["first_loss_gap"] is None else f"{d['first_loss_gap']:.1g}",
                 )
             )
     against, margin = result["against"], result["margin"]
@@ -203,6 +204,7 @@ def convergence(result: Result) -> list[str]:
         *("dataset", "layers", "sampler", "seeds", "test accuracy, %", "training, s"),
         f"less {against}, points",
         f"within {margin} points",
+        "gap of the first loss",
     )
     settings = "; ".join(
         f"{row['dataset']}, {row['layers']} layers: batch {row['batch_size']:,}, fanout {cell(row['fanouts'])}, "
@@ -212,10 +214,13 @@ def convergence(result: Result) -> list[str]:
     lines = [
         "Test accuracy of the best checkpoint with all neighbours, mean ± standard deviation over seeds; difference "
         f"with its {result['level']:.0%} interval (Welch); two one-sided tests at {result['level']:.0%}. Seconds "
-        "without validation.",
+        "without validation. Gap of the first loss: the largest difference of the first epoch's training loss between "
+        "runs of one seed, whose weights, order and dropout begin equal; with equal mini-batches it is rounding.",
         "",
         *markdown(head, rows),
-        *([f"How the jobs ran: {result['note']}", ""] if result.get("note") else []),
+        "Jobs: " + ", ".join(f"`{command}`" for command in result["jobs"]) + ".",
+        "",
+        *([f"How they ran: {result['note']}", ""] if result.get("note") else []),
         f"Settings: {settings}.",
         "",
     ]

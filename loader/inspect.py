@@ -285,6 +285,7 @@ def open_dataset(
     if not file.is_file():
         known = ", ".join(sorted(path.stem for path in (conf / "dataset").glob("*.yaml"))) or "none"
         raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
+    from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
@@ -292,7 +293,11 @@ def open_dataset(
     if missing := OmegaConf.missing_keys(config):
         key = min(missing).removeprefix("dataset.")
         raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
-    return instantiate(config.dataset).load()
+    try:
+        dataset = instantiate(config.dataset)
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+    return dataset.load()
 
 
 def _fanouts(text: str) -> list[int]:

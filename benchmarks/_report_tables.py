@@ -144,6 +144,60 @@ def sampler_gpu(result: Result) -> list[str]:
     return lines
 
 
+def sampler_gpu_paper(result: Result) -> list[str]:
+    rows = result["rows"]
+    schedules = [key for key, value in rows[0].items() if isinstance(value, dict) and "device_ms" in value]
+    others = [name for name in schedules if name != "hopwise"]
+    table = []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        for hops in sorted({len(row["fanouts"]) for row in rows if row["graph"] == graph}):
+            of = [row for row in rows if row["graph"] == graph and len(row["fanouts"]) == hops]
+            cells = [f"{min(r['edges'] for r in of):,} to {max(r['edges'] for r in of):,}"]
+            for kind in ("whole_ms", "device_ms"):
+                cells += [_range([row["hopwise"][kind] / row[name][kind] for row in of]) for name in others]
+            cells.append(_range([row["a call a hop"]["whole_ms"] / row["hopwise"]["whole_ms"] for row in of]))
+            table.append((graph, str(hops), *cells))
+    fanouts = sorted({row["fanouts"][0] for row in rows})
+    head = (
+        *("graph", "hops", "edges", *(f"{n}, whole" for n in others), *(f"{n}, on the GPU" for n in others)),
+        "hopwise over a call a hop",
+    )
+    lines = [
+        f"Times as fast as hop by hop in our own code, smallest to largest over fanouts {cell(fanouts)} and batches "
+        f"{cell(sorted({row['batch'] for row in rows}))}: whole sampling, and the GPU's part of it; below 1 is slower.",
+        "",
+        *markdown(head, table),
+        "![Whole sampling](images/sampler_gpu_whole.png)",
+        "",
+        "![Time on the GPU](images/sampler_gpu_device.png)",
+        "",
+        "As the graph grows, in milliseconds on the GPU:",
+        "",
+        *markdown(
+            ("vertices", "fanouts", "batch", "edges", *schedules),
+            [
+                (
+                    *(cell(r[key]) for key in ("vertices", "fanouts", "batch", "edges")),
+                    *(f"{r[name]['device_ms']:.3f}" for name in schedules),
+                )
+                for r in result["growth"]
+            ],
+        ),
+    ]
+    costs = [row["ratio"] for row in result["edge_cost_10240_over_2048"]]
+    ratios = ", ".join(f"{k.removeprefix('ratio ')} {v:.2f}" for k, v in result["hubs"].items() if "ratio" in k)
+    return [
+        *lines,
+        f"An edge at 10,240 seeds costs {min(costs):.2f} to {max(costs):.2f} of one at 2,048 (cooperative). A graph "
+        f"with hubs takes, beside a regular one: {ratios}.",
+        "",
+    ]
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
 def pipeline_cpu(result: Result) -> list[str]:
     rows = [(name, *(f"{value:.3f}" for value in row.values())) for name, row in result["medians"].items()]
     head = ("", *(f"{key.replace('_', ' ')}, s" for key in next(iter(result["medians"].values()))))
@@ -256,7 +310,10 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "sampler_cpu": ("Sampling on the CPU", sampler_cpu),
     "sampler_cpu_scaling": ("Sampling on the CPU as the graph grows", generic),
     "sampler_gpu": ("Sampling on a GPU", sampler_gpu),
-    "sampler_gpu_paper": ("Sampling on a GPU: shapes of the datasets that PGSampler was measured on", generic),
+    "sampler_gpu_paper": (
+        "Sampling on a GPU: shapes of the datasets that PGSampler was measured on",
+        sampler_gpu_paper,
+    ),
     "gather_gpu": ("Gathering features for a GPU", generic),
     "aggregate": ("Aggregation on the CPU", contenders),
     "aggregate_gpu": ("Aggregation on a GPU", contenders),

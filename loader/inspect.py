@@ -61,7 +61,8 @@ def inspect(
         its number of `vertices` (all that the block's source side holds) and `edges`; `edges_per_source`, how often
         a distinct picked vertex was picked; `picked_degree`, the mean in-degree of the picked ones (an edge each) and
         `drawn_degree`, of those that they were picked for. `cache`: for each share of the rows the expected share of
-        gathered rows found in it. `memory`: bytes. `milliseconds`: medians.
+        gathered rows found in it. `memory`: bytes; `in_flight_bytes` is what the loader holds in all at most, without
+        what a GPU holds besides. `milliseconds`: medians.
 
     Raises:
         ValueError: a fanout, `batch_size` or count is out of range.
@@ -122,8 +123,8 @@ def inspect(
         "memory": {
             "topology_bytes_a_batch": _spread([float(n) for n in topology]),
             "feature_bytes_a_batch": _spread([float(n * row_bytes) for n in rows]),
-            # Waiting after each of the two stages, in the hands of each, and in training.
-            "in_flight_bytes": (2 * prefetch + 3) * most_topology + (prefetch + 2) * (most_rows + label_bytes),
+            # Sampling and gathering hold `prefetch` each, training one; see NodeLoader.
+            "in_flight_bytes": (2 * prefetch + 1) * most_topology + (prefetch + 1) * (most_rows + label_bytes),
             "prefetch": prefetch,
         },
         "milliseconds": {

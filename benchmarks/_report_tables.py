@@ -299,8 +299,8 @@ def shchur(result: Result) -> list[str]:
         "to train, 30 to stop early, the rest to test. Published: GraphSAGE-mean in Shchur et al. 2018, table 3.",
         "",
         *markdown(("dataset", "splits (seeds)", "ours", "95 % interval of the mean", "published"), rows),
-        "Jobs: `python train.py -m experiment=shchur dataset=NAME 'seed=range(10,30)' callbacks=quiet` for each dataset; "
-        "the settings were chosen on seeds 0 to 3.",
+        "Jobs: `python train.py -m experiment=shchur dataset=NAME 'seed=range(10,30)' callbacks=quiet` for each "
+        "dataset; the settings were chosen on seeds 0 to 3.",
         "",
     ]
 

@@ -41,8 +41,9 @@ def side_of(job: dict[str, Any]) -> str:
 
 def setting_of(job: dict[str, Any]) -> tuple[str, int]:
     """What is compared within: the dataset and the model's depth."""
-    config = job["config"]
-    return config["dataset"]["name"], config["model"]["num_layers"]
+    dataset = job["config"]["dataset"]
+    name = dataset.get("name") or dataset["_target_"].rsplit(".", 1)[-1].lower()
+    return name, job["config"]["model"]["num_layers"]
 
 
 def check_comparable(jobs: list[dict[str, Any]]) -> None:

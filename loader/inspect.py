@@ -61,7 +61,8 @@ def inspect(
         its number of `vertices` (all that the block's source side holds) and `edges`; `edges_per_source`, how often
         a distinct picked vertex was picked; `picked_degree`, the mean in-degree of the picked ones (an edge each) and
         `drawn_degree`, of those that they were picked for. `cache`: for each share of the rows the expected share of
-        gathered rows found in it. `memory`: bytes. `milliseconds`: medians.
+        gathered rows found in it. `memory`: bytes; `in_flight_bytes` is what the loader holds in all at most, without
+        what a GPU holds besides. `milliseconds`: medians.
 
     Raises:
         ValueError: a fanout, `batch_size` or count is out of range.
@@ -122,8 +123,8 @@ def inspect(
         "memory": {
             "topology_bytes_a_batch": _spread([float(n) for n in topology]),
             "feature_bytes_a_batch": _spread([float(n * row_bytes) for n in rows]),
-            # Waiting after each of the two stages, in the hands of each, and in training.
-            "in_flight_bytes": (2 * prefetch + 3) * most_topology + (prefetch + 2) * (most_rows + label_bytes),
+            # Sampling and gathering hold `prefetch` each, training one; see NodeLoader.
+            "in_flight_bytes": (2 * prefetch + 1) * most_topology + (prefetch + 1) * (most_rows + label_bytes),
             "prefetch": prefetch,
         },
         "milliseconds": {
@@ -285,6 +286,7 @@ def open_dataset(
     if not file.is_file():
         known = ", ".join(sorted(path.stem for path in (conf / "dataset").glob("*.yaml"))) or "none"
         raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
+    from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
@@ -292,7 +294,11 @@ def open_dataset(
     if missing := OmegaConf.missing_keys(config):
         key = min(missing).removeprefix("dataset.")
         raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
-    return instantiate(config.dataset).load()
+    try:
+        dataset = instantiate(config.dataset)
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+    return dataset.load()
 
 
 def _fanouts(text: str) -> list[int]:

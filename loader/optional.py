@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.abc
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ def import_dgl(wanted_by: str) -> Any:
     try:
         with warnings.catch_warnings(), _graphbolt_may_fail():
             warnings.simplefilter("ignore")  # DGL's own, about its dependencies
+            os.environ.setdefault("DGLBACKEND", "pytorch")  # or it says so, and writes ~/.dgl/config.json
             import dgl
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
         for name in [n for n in sys.modules if n.startswith("dgl.") and n not in before]:

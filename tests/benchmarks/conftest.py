@@ -19,6 +19,7 @@ def job() -> Callable[..., dict[str, Any]]:
 
     def make(sampler: str, seed: int, accuracy: float, **changes: Any) -> dict[str, Any]:
         config: dict[str, Any] = {
+            "task_name": "convergence",
             "seed": seed,
             "device": "cpu",
             "dataset": {"name": "graph"},
@@ -38,7 +39,8 @@ def job() -> Callable[..., dict[str, Any]]:
                 "metric": accuracy,
                 "metrics": {"test/test_acc": accuracy},
                 "epochs": [
-                    {"epoch": float(e), "seconds": e + 1.0, "val/acc": accuracy - 0.1 + 0.1 * e} for e in range(2)
+                    {"epoch": e, "seconds": e + 1.0, "val/acc": accuracy - 0.1 + 0.1 * e, "train/loss": 2 - accuracy}
+                    for e in range(2)
                 ],
                 "date": f"2026-01-0{seed + 1}T00:00:00+00:00",
                 "hardware": {"cpu": "some"},

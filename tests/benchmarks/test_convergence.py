@@ -31,6 +31,7 @@ def test_a_row_holds_curves_and_difference(jobs) -> None:
     assert ours["seconds_mean"] == [1.0, 2.0]
     assert list(row["differences"]) == ["fused"]
     assert row["differences"]["fused"]["value"] == pytest.approx(0.0)
+    assert row["differences"]["fused"]["first_loss_gap"] == pytest.approx(0.003)
     assert row["differences"]["fused"]["low"] < 0 < row["differences"]["fused"]["high"]
 
 
@@ -52,12 +53,15 @@ def test_the_command_writes_json_and_pictures(jobs, tmp_path: Path, monkeypatch,
     convergence.main()
     found = json.loads(out.read_text())
     assert found["images"] == ["found-graph.svg"]
+    assert found["jobs"] == ["python train.py -m experiment=convergence"]
+    assert found["command"] == "python benchmarks/convergence.py multirun/convergence"
     assert found["hardware"] == {"cpu": "some"}  # of the jobs
     assert found["date"].startswith("2026-01-03")  # of the last of them
     picture = (tmp_path / "found-graph.svg").read_text()
     assert "<svg" in picture
     assert "fused" in capsys.readouterr().out
-    assert "wrote" not in picture
+    convergence.main()
+    assert (tmp_path / "found-graph.svg").read_text() == picture
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""The card: figures that can be known beforehand on graphs of one degree, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from graphs import equal_degrees, messy_graph
+from rich.console import Console
+
+from loader.datasets import NodeDataset
+from loader.graph import Graph
+from loader.inspect import CACHE_SHARES, inspect, main, show
+from loader.node_loader import NodeLoader
+from loader.samplers import FusedSampler
+
+
+def dataset(graph: Graph, num_train: int, num_features: int = 3) -> NodeDataset:
+    n = graph.num_nodes
+    ids = torch.arange(n)
+    return NodeDataset(
+        "graph",
+        graph,
+        torch.zeros(n, num_features),
+        torch.zeros(n, dtype=torch.int64),
+        {"train": ids[:num_train], "val": ids[num_train : num_train + 1], "test": ids[num_train + 1 :]},
+        num_classes=1,
+    )
+
+
+def test_figures_of_a_graph_of_one_degree() -> None:
+    data = dataset(equal_degrees(500, 9), 100)
+    card = inspect(data, [5, 2], 10, batches=4, num_threads=1)
+    first, second = card["hops"]
+    assert first["edges"] == {"mean": 50, "min": 50, "max": 50}
+    assert second["edges"]["mean"] == 2 * first["vertices"]["mean"]
+    assert second["vertices"] == card["input_rows"]
+    for hop in (first, second):
+        assert hop["picked_degree"] == hop["drawn_degree"] == 9
+        assert hop["edges_per_source"] >= 1
+    assert card["batches_per_epoch"] == 10
+    assert card["graph"]["mean_degree"] == card["graph"]["max_degree"] == 9
+    assert card["graph"]["feature_bytes"] == 500 * 3 * 4
+    assert card["memory"]["feature_bytes_a_batch"]["mean"] == pytest.approx(card["input_rows"]["mean"] * 12)
+    assert card["memory"]["in_flight_bytes"] > card["memory"]["feature_bytes_a_batch"]["max"]
+    assert all(ms > 0 for ms in card["milliseconds"].values())
+    json.dumps(card)
+
+
+def test_mini_batches_are_the_loaders() -> None:
+    data = dataset(messy_graph(300, 3000, 0), 64)
+    loader = NodeLoader(
+        data.graph, None, None, data.splits["train"], FusedSampler([3, 2], seed=5), 16, shuffle=True, seed=5, prefetch=0
+    )
+    batches = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        batches += list(loader)
+    card = inspect(data, [3, 2], 16, batches=6, num_threads=1, seed=5)
+    nodes = [float(b.input_nodes.numel()) for b in batches[:6]]
+    assert card["input_rows"] == {"mean": pytest.approx(np.mean(nodes)), "min": min(nodes), "max": max(nodes)}
+    repeats = [b.blocks[0].num_edges / b.blocks[0].indices.unique().numel() for b in batches[:6]]
+    assert card["hops"][1]["edges_per_source"] == pytest.approx(np.mean(repeats))
+
+
+def test_a_cache_finds_the_rows_that_it_holds() -> None:
+    # All 200 name vertices 0 to 9 as their neighbours: these few are gathered in every mini-batch.
+    n, hubs = 200, 10
+    graph = Graph.from_edges(torch.arange(hubs).repeat(n), torch.arange(n).repeat_interleave(hubs), n)
+    card = inspect(dataset(graph, 100), [-1], 5, batches=8, num_threads=1)
+    assert [row["share"] for row in card["cache"]] == list(CACHE_SHARES)
+    five = card["cache"][0]
+    assert five["rows"] == 10
+    # Ten of the ten to fifteen rows of a mini-batch.
+    assert 10 / 15 <= five["by_degree"] == five["by_visits"] <= 1
+    for earlier, later in zip(card["cache"], card["cache"][1:], strict=False):
+        assert earlier["by_degree"] <= later["by_degree"]
+        assert earlier["by_visits"] <= later["by_visits"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 101}, "batch_size is 101; it must be 1 to 100"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batches": 1}, "batches is 1"),
+        ({"prefetch": -1}, "prefetch is -1"),
+        ({"fanouts": [0]}, "fanout 0 is not possible"),
+    ],
+)
+def test_bad_settings_are_refused(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        inspect(dataset(equal_degrees(200, 3), 100), **{"fanouts": [2], "batch_size": 10, **options})
+
+
+def test_an_isolated_train_split_has_a_card() -> None:
+    graph = Graph(torch.zeros(21, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+    card = inspect(dataset(graph, 10), [3, 3], 5, batches=2, num_threads=1)
+    assert card["hops"][1]["edges"]["max"] == 0
+    show(card, Console(width=100, quiet=True))
+
+
+# The command
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    ids = np.arange(100)
+    path = tmp_path / "mine.npz"
+    np.savez(
+        path, edge_index=rng.integers(0, 100, (2, 700)), features=rng.random((100, 4)), labels=ids % 3,
+        train=ids[:40], val=ids[40:50], test=ids[50:],
+    )  # fmt: skip
+    return path
+
+
+def test_the_command_prints_a_card_and_writes_json(npz: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "card.json"
+    main(["--dataset", str(npz), "--fanouts", "4,2", "--batch-size", "8", "--batches", "4", "--num-threads", "1",
+          "--json", str(out), "--data-dir", str(tmp_path)])  # fmt: skip
+    shown = capsys.readouterr().out
+    for words in ("mine", "Blocks", "Feature rows found in a cache", "in flight at most", "sampling a mini-batch"):
+        assert words in shown
+    card = json.loads(out.read_text())
+    assert card["fanouts"] == [4, 2]
+    main(["--dataset", str(npz), "--fanouts", "4", "--batches", "2", "--json", "-", "--data-dir", str(tmp_path)])
+    assert json.loads(capsys.readouterr().out)["batch_size"] == 40  # all that the split has
+
+
+def test_the_command_takes_every_name_of_conf_and_its_options(tmp_path: Path, capsys) -> None:
+    main(["--dataset", "synthetic", "num_nodes=500", "mean_degree=6", "--data-dir", str(tmp_path), "--batches", "2",
+          "--fanouts", "3", "--json", "-"])  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["graph"]["num_nodes"] == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--dataset", "nowhere"],
+            r"error: there is no .*nowhere\.yaml; give a \.npz file or one of: amazon-computers",
+        ),
+        (["--dataset", "nowhere.npz"], r"error: .*there is no file"),
+        (["--dataset", "npz"], r"error: npz needs path; add path="),
+        (["--dataset", "synthetic", "num_nodes"], r"error: option 'num_nodes' is not key=value"),
+        (["--dataset", "synthetic", "num_nodes=1"], r"error: .*num_nodes is 1"),
+    ],
+)
+def test_bad_input_ends_in_one_line(tmp_path: Path, arguments, message) -> None:
+    with pytest.raises(SystemExit, match=message) as ended:
+        main([*arguments, "--data-dir", str(tmp_path)])
+    assert "\n" not in str(ended.value.code)
+
+
+def test_bad_fanouts_are_refused_by_the_parser(capsys) -> None:
+    for text in ("0", "a", "3,3,3,3,3,3,3,3,3"):
+        with pytest.raises(SystemExit):
+            main(["--dataset", "synthetic", "--fanouts", text])
+    assert "fanout 0 is not possible" in capsys.readouterr().err

@@ -19,13 +19,8 @@ namespace loader {
 
 constexpr int kShortThreads = 256;
 constexpr int kLongThreads = 512;
-constexpr int kSliceLanes = 8;  // of a long row: 8 vectors of 16 bytes are one line of the cache
-#ifndef LOADER_MEAN_FLIGHT
-#define LOADER_MEAN_FLIGHT 4
-#endif
-#ifndef LOADER_MEAN_BLOCKS
-#define LOADER_MEAN_BLOCKS 2
-#endif
+constexpr int kSliceLanes = 8;   // of a long row: 8 vectors of 16 bytes are one line of the cache
+constexpr int kShortBlocks = 3;  // a processor
 constexpr int kMaxRowsPerGroup = 8;
 constexpr int kLongRowsInFlight = 4;
 constexpr int kPhilox2Rounds = 10;
@@ -167,8 +162,8 @@ struct MeanPass {
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
-  static constexpr int kInFlight = LOADER_MEAN_FLIGHT;  // picked rows
-  static constexpr int kBlocksPerProcessor = LOADER_MEAN_BLOCKS;
+  static constexpr int kInFlight = 4;  // picked rows
+  static constexpr bool kFetchesAhead = false;
   static constexpr bool kListsLongRows = true;
 
   DeviceBlock<P, I> block;
@@ -195,24 +190,21 @@ struct MeanPass {
     for (int i = 0; i < N; ++i) sum[i] += value[i];
   }
 
-  // What `finish` needs besides the sum, asked for before the sum is taken.
+  // What `finish` needs besides the sum, asked for before the sum is taken: nothing, for want of registers.
   template <int N>
-  struct Early {
-    Vector<T, N> own;
-  };
+  struct Early {};
   template <int N>
-  __device__ Early<N> early(int64_t row, int64_t column) const {
-    if (own.data == nullptr) return {};
-    return {load<T, N>(x.data + row * x.stride + column)};
+  __device__ Early<N> early(int64_t, int64_t) const {
+    return {};
   }
 
   template <int N>
   __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
-                         const Early<N>& ahead) const {
+                         const Early<N>&) const {
     store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
-    activate(f, identity, row, column, ahead.own, value);
+    activate(f, identity, row, column, load<T, N>(x.data + row * x.stride + column), value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 
@@ -232,7 +224,7 @@ struct GradientPass {
   using Id = I;
   static constexpr Id kNone = -1;
   static constexpr int kInFlight = 2;  // most sources have one destination
-  static constexpr int kBlocksPerProcessor = 3;
+  static constexpr bool kFetchesAhead = true;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
   const P* indptr;  // of the block: how many sources a destination has
@@ -322,6 +314,7 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
   Id picked[Pass::kInFlight];
 #pragma unroll
   for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
+  if constexpr (!Pass::kFetchesAhead) first_picks(pass, span, picked);
   const int length = static_cast<int>(span.length);
   for (int done = 0; done < length;) {
     Vector<T, N> in[Pass::kInFlight][K];
@@ -333,6 +326,15 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       for (int k = 0; k < K; ++k)
         if (column(k) < pass.dim) in[u][k] = load<T, N>(from + column(k));
     }
+    Id next[Pass::kInFlight];
+    const auto pick_next = [&] {
+#pragma unroll
+      for (int u = 0; u < Pass::kInFlight; ++u) {
+        const int at = done + Pass::kInFlight + u;
+        next[u] = at < length ? pass.pick(span.begin + at) : Pass::kNone;
+      }
+    };
+    if constexpr (!Pass::kFetchesAhead) pick_next();  // on their way during the sum; registers permitting
 #pragma unroll
     for (int u = 0; u < Pass::kInFlight; ++u) {
       if (picked[u] == Pass::kNone) continue;
@@ -340,10 +342,10 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       for (int k = 0; k < K; ++k)
         if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], sum[k]);
     }
+    if constexpr (Pass::kFetchesAhead) pick_next();
     done += Pass::kInFlight;
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u)
-      picked[u] = done + u < length ? pass.pick(span.begin + done + u) : Pass::kNone;
+    for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = next[u];
   }
 #pragma unroll
   for (int k = 0; k < K; ++k)
@@ -354,19 +356,19 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
 // span of the one after that are on their way: with few picks a row, waiting for them one after the other
 // would take longer than the sums.
 template <int N, typename Pass>
-__global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
+__global__ void __launch_bounds__(kShortThreads, kShortBlocks)
     sum_short_rows(Pass pass, LongRows long_rows, int log_lanes, int rows_per_group) {
   using Id = typename Pass::Id;
   const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
   const int64_t group = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
   int64_t row = group * rows_per_group;
-  const int64_t end = min(row + rows_per_group, pass.num_rows());
-  if (row >= end) return;
+  if (row >= pass.num_rows()) return;
+  const int64_t end = Pass::kFetchesAhead ? min(row + rows_per_group, pass.num_rows()) : row + 1;
   const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
   Span<typename Pass::Index> span = pass.span(row), next_span{};
   if (row + 1 < end) next_span = pass.span(row + 1);
-  Id picks[Pass::kInFlight];
-  first_picks(pass, span, picks);
+  Id picks[Pass::kInFlight] = {};
+  if constexpr (Pass::kFetchesAhead) first_picks(pass, span, picks);
   for (; row < end; ++row) {
     Id next_picks[Pass::kInFlight];
     first_picks(pass, next_span, next_picks);
@@ -454,8 +456,9 @@ cudaError_t sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_ro
   while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
   // As many rows in a row as leave every processor twice the groups that it can hold at a time.
   const int64_t groups_per_block = kShortThreads >> log_lanes;
-  const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
-  const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
+  const int64_t plenty = groups_per_block * kShortBlocks * processors * 2;
+  const int64_t rows_per_group =
+      Pass::kFetchesAhead ? std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup) : 1;
   const int64_t rows_per_block = groups_per_block * rows_per_group;
   const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;

@@ -174,7 +174,7 @@ class NodeClassifier(LightningModule):
             self._log("train")
 
     def on_train_epoch_end(self) -> None:
-        if self._logged_epoch != self.current_epoch:  # the epoch was cut short
+        if self._logged_epoch != self.current_epoch and self.scores["train"].count:  # the epoch was cut short
             self._log("train")
 
     def on_validation_epoch_start(self) -> None:
@@ -208,7 +208,7 @@ class NodeClassifier(LightningModule):
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
-        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=scores.count)
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=max(scores.count, 1))
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""

@@ -23,6 +23,8 @@ NUM_CLASSES = 3
 gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
+    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
 ]
 
 

@@ -18,6 +18,8 @@ from models.sage import GraphSAGE, SAGEConv
 gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
+    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
 ]
 
 

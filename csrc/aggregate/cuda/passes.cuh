@@ -1,0 +1,148 @@
+// What the kernels of rows.cuh sum: the mean, and its gradient.
+//
+// A pass says which rows there are, which rows of the input each of them picks (`span`, `pick`, `row_of`),
+// and what is done with them: `add` takes one picked vector, `finish` writes a vector of the result.
+#pragma once
+
+#include "aggregate/cuda/activation.cuh"
+
+namespace loader {
+
+template <typename P>
+struct Span {
+  P begin, length;
+};
+
+// The mean. A row is a destination, what it picks are sources.
+template <typename P, typename I, typename T, typename O>
+struct MeanPass {
+  using In = T;
+  using S = Sum<T>;
+  using Index = P;
+  using Id = I;
+  static constexpr Id kNone = -1;
+  static constexpr int kInFlight = 4;  // picked rows
+  static constexpr bool kFetchesAhead = false;
+  static constexpr bool kListsLongRows = true;
+
+  DeviceBlock<P, I> block;
+  Rows<const T> x;
+  Rows<O> mean, own;
+  int padding;
+  Activation f;
+  bool identity;
+  int64_t dim;
+
+  __device__ int64_t num_rows() const { return block.num_dst; }
+  __device__ Span<P> span(int64_t row) const {
+    const P begin = block.indptr[row];
+    return {begin, static_cast<P>(block.indptr[row + 1] - begin)};
+  }
+  __device__ Id pick(int64_t e) const { return block.indices[e]; }
+  __device__ const T* row_of(Id picked) const { return x.data + int64_t{picked} * x.stride; }
+
+  template <int N>
+  __device__ void add(Id picked, int64_t column, const Vector<T, N>& in, S (&sum)[N]) const {
+    S value[N];
+    activate(f, identity, picked, column, in, value);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += value[i];
+  }
+
+  // What `finish` needs besides the sum, asked for before the sum is taken: nothing, for want of registers.
+  template <int N>
+  struct Early {};
+  template <int N>
+  __device__ Early<N> early(int64_t, int64_t) const {
+    return {};
+  }
+
+  template <int N>
+  __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
+                         const Early<N>&) const {
+    store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
+    if (own.data == nullptr) return;
+    S value[N];
+    activate(f, identity, row, column, load<T, N>(x.data + row * x.stride + column), value);
+    store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
+  }
+
+  // What follows the columns; lane `lane` of `lanes` is told of each row once.
+  __device__ void pad(int64_t row, int lane, int lanes) const {
+    for (int i = lane; i < padding; i += lanes)
+      mean.data[row * mean.stride + dim + i] = narrow<O>(i == 0 ? Sum<O>(1) : Sum<O>(0));
+  }
+};
+
+// The gradient of the mean. A row is a source, what it picks are destinations.
+template <typename P, typename I, typename T>
+struct GradientPass {
+  using In = T;
+  using S = Sum<T>;
+  using Index = P;
+  using Id = I;
+  static constexpr Id kNone = -1;
+  static constexpr int kInFlight = 2;  // most sources have one destination
+  static constexpr bool kFetchesAhead = true;
+  static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
+
+  const P* indptr;  // of the block: how many sources a destination has
+  const P* begin;   // [num_src]
+  const P* length;  // [num_src]
+  const I* destinations;
+  int64_t num_src, num_dst;
+  Rows<const T> grad_mean, grad_own, x;
+  Rows<T> grad_x;
+  Activation f;
+  bool identity;
+  int64_t dim;
+
+  __device__ int64_t num_rows() const { return num_src; }
+  __device__ Span<P> span(int64_t row) const { return {begin[row], length[row]}; }
+  __device__ Id pick(int64_t e) const { return destinations[e]; }
+  __device__ const T* row_of(Id picked) const { return grad_mean.data + int64_t{picked} * grad_mean.stride; }
+
+  template <int N>
+  __device__ void add(Id picked, int64_t, const Vector<T, N>& in, S (&sum)[N]) const {
+    const S weight = S(1) / S(indptr[picked + 1] - indptr[picked]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += weight * widen(in.v[i]);
+  }
+
+  template <int N>
+  struct Early {
+    Vector<T, N> own, in;
+  };
+  template <int N>
+  __device__ Early<N> early(int64_t row, int64_t column) const {
+    Early<N> ahead{};
+    if (grad_own.data != nullptr && row < num_dst)
+      ahead.own = load<T, N>(grad_own.data + row * grad_own.stride + column);
+    if (!identity && f.relu) ahead.in = load<T, N>(x.data + row * x.stride + column);
+    return ahead;
+  }
+
+  template <int N>
+  __device__ void finish(int64_t row, int64_t, int64_t column, const S (&picked)[N],
+                         const Early<N>& ahead) const {
+    S sum[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = picked[i];
+    if (grad_own.data != nullptr && row < num_dst) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[i] += widen(ahead.own.v[i]);
+    }
+    if (!identity) {
+      const uint32_t stays = kept_columns<N>(f, row, column);
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        sum[i] =
+            (stays >> i & 1) && passes(f, widen(ahead.in.v[i])) ? sum[i] * static_cast<S>(f.scale) : S(0);
+    }
+    store_scaled<T, N, S>(grad_x.data + row * grad_x.stride + column, sum, S(1));
+  }
+
+  __device__ void pad(int64_t, int, int) const {}
+};
+
+}  // namespace loader

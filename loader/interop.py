@@ -15,8 +15,8 @@ def to_dgl(batch: MiniBatch) -> tuple[Tensor, Tensor, list[Any]]:
     """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them.
 
     Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, and those of their edges in
-    `edata[dgl.EID]` when the sampler returned them. Gathered features are `blocks[0].srcdata["feat"]`, gathered
-    labels `blocks[-1].dstdata["label"]`. The blocks have the id type of the mini-batch; where its `indptr` is wider
+    `edata[dgl.EID]` when the sampler returned them. Gathered features are `blocks[0].srcdata["feat"]`, those of edges
+    each block's `edata["feat"]`, gathered labels `blocks[-1].dstdata["label"]`. The blocks have the id type of the mini-batch; where its `indptr` is wider
     than its `indices`, both are int64. CSC arrays of one type are shared, not copied.
 
     Raises:
@@ -44,14 +44,14 @@ def to_pyg(batch: MiniBatch) -> Any:
     Attributes of the result, ids being int64: `edge_index` `[2, E]`, local ids, source over destination, hop by hop
     from the seeds; `n_id` `[N]` global ids, the seeds first, then hop by hop, ascending within a hop;
     `num_sampled_nodes` (hops + 1 counts) and `num_sampled_edges` (one count a hop), as lists; `batch_size`; `e_id`
-    `[E]` when the sampler returned edge ids. When gathered: `x` `[N, F]` features, and `y` labels of the seeds
-    (of them alone: `y[:batch_size]` means the same as for NeighborLoader, whose `y` covers all vertices).
-    NeighborLoader's `input_id` (positions in its own list of seeds) has no counterpart.
+    `[E]` when the sampler returned edge ids. When gathered: `x` `[N, F]` features, `edge_attr` `[E, D]`, and `y`
+    labels of the seeds (of them alone: `y[:batch_size]` means the same as for NeighborLoader, whose `y` covers all
+    vertices). NeighborLoader's `input_id` (positions in its own list of seeds) has no counterpart.
     """
     from torch_geometric.data import Data
 
     hop_nodes = [torch.arange(batch.batch_size, device=batch.nodes.device)]
-    sources, targets, edge_ids = [], [], []
+    sources, targets, edge_ids, edge_attr = [], [], [], []
     local = torch.full_like(batch.nodes, -1, dtype=torch.int64)  # place in n_id, by place in batch.nodes
     local[: batch.batch_size] = hop_nodes[0]
     num_nodes = batch.batch_size
@@ -67,6 +67,8 @@ def to_pyg(batch: MiniBatch) -> Any:
         targets.append(local[frontier].repeat_interleave(degrees))
         if block.edge_ids is not None:
             edge_ids.append(block.edge_ids[positions].long())
+        if block.edge_features is not None:
+            edge_attr.append(block.edge_features[positions])
     kept = torch.cat(hop_nodes)
     data = Data(
         x=batch.x[kept] if batch.x is not None else None,
@@ -80,6 +82,8 @@ def to_pyg(batch: MiniBatch) -> Any:
     data.num_nodes = num_nodes
     if edge_ids:
         data.e_id = torch.cat(edge_ids)
+    if edge_attr:
+        data.edge_attr = torch.cat(edge_attr)
     return data
 
 
@@ -93,6 +97,8 @@ def _dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
     made.dstdata[dgl.NID] = nodes[: block.num_dst]
     if block.edge_ids is not None:
         made.edata[dgl.EID] = block.edge_ids
+    if block.edge_features is not None:
+        made.edata["feat"] = block.edge_features
     return made
 
 

@@ -35,6 +35,10 @@ class PaddedMiniBatch(MiniBatch):
 
     sizes: Tensor | None = None
 
+    def tensors(self) -> list[Tensor]:
+        """All tensors, `sizes` last."""
+        return super().tensors() + ([] if self.sizes is None else [self.sizes])
+
     def trim(self) -> MiniBatch:
         """The mini-batch without what was added. Waits for its sizes."""
         assert self.sizes is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -175,3 +176,21 @@ def test_a_pyg_model_over_all_neighbours_equals_the_full_graph(graph: Graph, tri
             h, edges, _ = trim_to_layer(i, data.num_sampled_nodes, data.num_sampled_edges, h, edges)
         h = layer(h, edges).relu()
     torch.testing.assert_close(h[: data.batch_size], expected[SEEDS])
+
+
+def with_edge_features(batch: MiniBatch) -> MiniBatch:
+    """Each edge has its id as its feature."""
+    blocks = tuple(replace(block, edge_features=block.edge_ids.float()[:, None]) for block in batch.blocks)
+    return batch.replace(blocks=blocks)
+
+
+def test_edge_features_as_pyg_data(graph: Graph) -> None:
+    data = with_edge_features(sample(graph)).to_pyg()
+    assert data.edge_attr.shape == (data.edge_index.shape[1], 1)
+    assert torch.equal(data.edge_attr[:, 0].long(), data.e_id)
+
+
+def test_edge_features_as_dgl_blocks(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl", exc_type=ImportError)
+    for block in with_edge_features(sample(graph)).to_dgl()[2]:
+        assert torch.equal(block.edata["feat"][:, 0].long(), block.edata[dgl.EID].long())

@@ -179,9 +179,10 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         dim = ctx.shape[1]
         grad_x = grad_self = grad_mean = grad_bias = None
         if any(ctx.needs_input_grad[1:4]):
-            grad_weight = (grad.t() @ both)[:, : 2 * dim + 1].to(ctx.weight_dtype)
+            grad_weight = (grad.t() @ both).to(ctx.weight_dtype)
             parts: Any = torch.split_with_sizes_copy  # torch's own annotation says that it returned nothing
-            grad_self, grad_mean, grad_bias = parts(grad_weight, (dim, dim, 1), 1)
+            sizes = (dim, dim, 1, both.shape[1] - 2 * dim - 1)
+            grad_self, grad_mean, grad_bias, _ = parts(grad_weight, sizes, 1)
             grad_bias = grad_bias.view(-1)
         if ctx.needs_input_grad[0]:
             grad_both = grad @ weight

@@ -22,7 +22,7 @@ struct MeanPass {
   using Id = I;
   static constexpr Id kNone = -1;
   static constexpr int kInFlight = 4;  // picked rows
-  static constexpr bool kFetchesAhead = false;
+  static constexpr int kBlocksPerProcessor = 2;
   static constexpr bool kListsLongRows = true;
 
   DeviceBlock<P, I> block;
@@ -49,21 +49,24 @@ struct MeanPass {
     for (int i = 0; i < N; ++i) sum[i] += value[i];
   }
 
-  // What `finish` needs besides the sum, asked for before the sum is taken: nothing, for want of registers.
+  // What `finish` needs besides the sum, asked for before the sum is taken.
   template <int N>
-  struct Early {};
+  struct Early {
+    Vector<T, N> own;
+  };
   template <int N>
-  __device__ Early<N> early(int64_t, int64_t) const {
-    return {};
+  __device__ Early<N> early(int64_t row, int64_t column) const {
+    if (own.data == nullptr) return {};
+    return {load<T, N>(x.data + row * x.stride + column)};
   }
 
   template <int N>
   __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
-                         const Early<N>&) const {
+                         const Early<N>& ahead) const {
     store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
-    activate(f, identity, row, column, load<T, N>(x.data + row * x.stride + column), value);
+    activate(f, identity, row, column, ahead.own, value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 
@@ -83,7 +86,7 @@ struct GradientPass {
   using Id = I;
   static constexpr Id kNone = -1;
   static constexpr int kInFlight = 2;  // most sources have one destination
-  static constexpr bool kFetchesAhead = true;
+  static constexpr int kBlocksPerProcessor = 3;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
   const P* indptr;  // of the block: how many sources a destination has

@@ -14,8 +14,7 @@ namespace loader {
 
 constexpr int kShortThreads = 256;
 constexpr int kLongThreads = 512;
-constexpr int kSliceLanes = 8;   // of a long row: 8 vectors of 16 bytes are one line of the cache
-constexpr int kShortBlocks = 3;  // a processor
+constexpr int kSliceLanes = 8;  // of a long row: 8 vectors of 16 bytes are one line of the cache
 constexpr int kMaxRowsPerGroup = 8;
 constexpr int kLongRowsInFlight = 4;
 
@@ -59,7 +58,6 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
   Id picked[Pass::kInFlight];
 #pragma unroll
   for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
-  if constexpr (!Pass::kFetchesAhead) first_picks(pass, span, picked);
   const int length = static_cast<int>(span.length);
   for (int done = 0; done < length;) {
     Vector<T, N> in[Pass::kInFlight][K];
@@ -71,15 +69,6 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       for (int k = 0; k < K; ++k)
         if (column(k) < pass.dim) in[u][k] = load<T, N>(from + column(k));
     }
-    Id next[Pass::kInFlight];
-    const auto pick_next = [&] {
-#pragma unroll
-      for (int u = 0; u < Pass::kInFlight; ++u) {
-        const int at = done + Pass::kInFlight + u;
-        next[u] = at < length ? pass.pick(span.begin + at) : Pass::kNone;
-      }
-    };
-    if constexpr (!Pass::kFetchesAhead) pick_next();  // on their way during the sum; registers permitting
 #pragma unroll
     for (int u = 0; u < Pass::kInFlight; ++u) {
       if (picked[u] == Pass::kNone) continue;
@@ -87,10 +76,10 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       for (int k = 0; k < K; ++k)
         if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], sum[k]);
     }
-    if constexpr (Pass::kFetchesAhead) pick_next();
     done += Pass::kInFlight;
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = next[u];
+    for (int u = 0; u < Pass::kInFlight; ++u)
+      picked[u] = done + u < length ? pass.pick(span.begin + done + u) : Pass::kNone;
   }
 #pragma unroll
   for (int k = 0; k < K; ++k)
@@ -102,19 +91,19 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
 // would take longer than the sums. A pass with more picks does better with the registers (kFetchesAhead
 // false: one row a group).
 template <int N, typename Pass>
-__global__ void __launch_bounds__(kShortThreads, kShortBlocks)
+__global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
     sum_short_rows(Pass pass, LongRows long_rows, int log_lanes, int rows_per_group) {
   using Id = typename Pass::Id;
   const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
   const int64_t group = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
   int64_t row = group * rows_per_group;
-  if (row >= pass.num_rows()) return;
-  const int64_t end = Pass::kFetchesAhead ? min(row + rows_per_group, pass.num_rows()) : row + 1;
+  const int64_t end = min(row + rows_per_group, pass.num_rows());
+  if (row >= end) return;
   const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
   Span<typename Pass::Index> span = pass.span(row), next_span{};
   if (row + 1 < end) next_span = pass.span(row + 1);
-  Id picks[Pass::kInFlight] = {};
-  if constexpr (Pass::kFetchesAhead) first_picks(pass, span, picks);
+  Id picks[Pass::kInFlight];
+  first_picks(pass, span, picks);
   for (; row < end; ++row) {
     Id next_picks[Pass::kInFlight];
     first_picks(pass, next_span, next_picks);
@@ -202,9 +191,8 @@ cudaError_t sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_ro
   while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
   // As many rows in a row as leave every processor twice the groups that it can hold at a time.
   const int64_t groups_per_block = kShortThreads >> log_lanes;
-  const int64_t plenty = groups_per_block * kShortBlocks * processors * 2;
-  const int64_t rows_per_group =
-      Pass::kFetchesAhead ? std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup) : 1;
+  const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
+  const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
   const int64_t rows_per_block = groups_per_block * rows_per_group;
   const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;

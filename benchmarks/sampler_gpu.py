@@ -10,13 +10,12 @@ turns at every mini-batch. `host` is the time until `sample` returns to Python. 
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
 import torch
+from _common import write_json
 
 from loader.graph import Graph
 from loader.samplers.cuda import SCHEDULES, CudaSampler
@@ -114,16 +113,8 @@ def main() -> None:
     for row in several:
         print("batches_per_launch", row, flush=True)
     if args.out:
-        result = {
-            "hardware": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "date": datetime.now(timezone.utc).date().isoformat(),
-            "graph": repr(graph),
-            "blocks_per_sm": args.blocks_per_sm,
-            "rows": rows,
-            "batches_per_launch": several,
-        }
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+        content = {"gpu": torch.cuda.get_device_name(), "graph": repr(graph), "blocks_per_sm": args.blocks_per_sm}
+        write_json(args.out, {**content, "rows": rows, "batches_per_launch": several})
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ def to_dgl(batch: MiniBatch) -> tuple[Tensor, Tensor, list[Any]]:
 
     Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, and those of their edges in
     `edata[dgl.EID]` when the sampler returned them. Gathered features are `blocks[0].srcdata["feat"]`, those of edges
-    each block's `edata["feat"]`, gathered labels `blocks[-1].dstdata["label"]`. The blocks have the id type of the mini-batch; where its `indptr` is wider
-    than its `indices`, both are int64. CSC arrays of one type are shared, not copied.
+    each block's `edata["feat"]`, gathered labels `blocks[-1].dstdata["label"]`. The blocks have the id type of the
+    mini-batch; where its `indptr` is wider than its `indices`, both are int64. CSC arrays of one type are shared, not
+    copied.
 
     Raises:
         ImportError: DGL is not installed; the message says what to install.

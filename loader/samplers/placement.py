@@ -30,7 +30,8 @@ def fused(
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU where build and machine have one.
-        num_threads: on the CPU only, see `CoreSampler`.
+        num_threads: where it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
+            serves both.
         schedule, blocks_per_sm, batches_per_launch, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its
             defaults.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
@@ -53,11 +54,6 @@ def fused(
         for name, value in given.items():
             raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, num_threads=num_threads)
-    if num_threads is not None:
-        raise ValueError(
-            f"the sampler's num_threads is {num_threads}, but it runs on {device}; leave it null "
-            "(sampler.num_threads=null), or sample on the CPU (sampler.device=cpu)"
-        )
     from loader.samplers.cuda import CudaSampler
 
     return CudaSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, device=device, **given)

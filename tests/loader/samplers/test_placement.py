@@ -35,12 +35,17 @@ def test_auto_without_a_gpu_is_the_cpu() -> None:
     [
         ({"device": "cpu", "schedule": "hopwise"}, "schedule is 'hopwise', but the sampler runs on the CPU"),
         ({"device": "cpu", "blocks_per_sm": 0}, "blocks_per_sm is 0, but the sampler runs on the CPU"),
-        ({"device": "cuda", "num_threads": 4}, "num_threads is 4, but it runs on cuda; leave it null"),
     ],
 )
 def test_an_option_of_the_other_device_is_an_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fused(3, 2, **options)
+
+
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
+def test_threads_do_not_stand_against_a_gpu() -> None:
+    with pytest.raises(RuntimeError, match="a GPU sampler needs"):
+        fused(3, 2, device="cuda", num_threads=4)
 
 
 def test_an_unknown_name_of_the_package() -> None:

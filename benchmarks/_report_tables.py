@@ -138,6 +138,8 @@ def sampler_gpu(result: Result) -> list[str]:
         "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20).",
         "",
         *markdown(("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "best peer, ms", "faster by"), rows),
+        "![Ours beside the fastest other](images/sampler_gpu_peers.svg)",
+        "",
     ]
     if several := result.get("batches_per_launch"):
         lines += ["Milliseconds a mini-batch where one launch samples several:", "", *table_of(several)]

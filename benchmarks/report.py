@@ -1,6 +1,6 @@
 """Writes docs/results.md from the JSON files that the benchmarks wrote.
 
-    python benchmarks/report.py            # benchmarks/results/*.json -> docs/results.md
+    python benchmarks/report.py            # benchmarks/results/*.json -> docs/results.md, and a picture of one
     python benchmarks/report.py --check    # says whether it is up to date, status 1 if not
 
 A file that this does not know gets tables all the same. What was aimed at and missed, or never measured, stands in the
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _report_pictures import sampler_gpu as draw_sampler_gpu
 from _report_tables import KNOWN, PEERS_MS, Result, generic, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -294,6 +295,9 @@ def main() -> None:
             sys.exit(f"{arguments.out} is not what the results say; run python benchmarks/report.py")
         return
     arguments.out.write_text(page, encoding="utf-8")
+    measured = arguments.results / "sampler_gpu.json"
+    if measured.is_file():
+        draw_sampler_gpu(_read(measured), arguments.out.parent / "images" / "sampler_gpu_peers.svg")
     print(f"wrote {arguments.out}")
 
 

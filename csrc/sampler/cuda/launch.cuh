@@ -2,11 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
-#include "sampler/cuda/cooperative.cuh"
-#include "sampler/cuda/hopwise.cuh"
-#include "sampler/cuda/queue.cuh"
+#include "sampler/cuda/run.cuh"
 #include "sampler/cuda/sampler.h"
 
 namespace loader {
@@ -16,232 +13,62 @@ namespace {
 // loads in flight at once, so more warps bring no more, and fewer blocks meet faster at the grid's barrier.
 constexpr int kBlocksPerMultiprocessor = 1;
 
-template <int Widest, typename N>
-constexpr size_t stage_bytes() {
-  return Widest == kWide ? kWarps * kMaxFanout * sizeof(uint32_t) : size_t{kBlock} * Widest * sizeof(N);
-}
-
-// Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
-template <int Widest, typename F>
-__device__ __forceinline__ void with_width(int fanout, const F& f) {
-  if (fanout <= 5) return f(std::integral_constant<int, 5>());
-  if constexpr (Widest > 5)
-    if (fanout <= 10) return f(std::integral_constant<int, 10>());
-  if constexpr (Widest > 10)
-    if (fanout <= 15) return f(std::integral_constant<int, 15>());
-  if constexpr (Widest > 15)
-    if (fanout <= 20) return f(std::integral_constant<int, 20>());
-  if constexpr (Widest > 20) f(std::integral_constant<int, 32>());
-}
-
-// Hop-by-hop picks of one hop.
-template <int Widest, typename P, typename N>
-__device__ void pick_hop(const HopwisePhases<P, N>& phases, int hop, int64_t rows, int64_t edges,
-                         unsigned char* stage) {
-  const int fanout = phases.args.fanouts[hop - 1];
-  if constexpr (Widest != kWide) {
-    with_width<Widest>(fanout, [&](auto width) {
-      phases.template pick<decltype(width)::value>(hop, rows, reinterpret_cast<N*>(stage));
-    });
-  } else if (fanout == kAllNeighbours) {
-    phases.pick_all(hop, rows, edges);
-  } else {
-    phases.pick_wide(hop, rows, reinterpret_cast<uint32_t*>(stage));
-  }
-}
-
-// All hops in one launch, grid barriers between the phases of each. For wide fanouts.
-template <typename P, typename N, typename Sync>
-__device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
-  phases.start();
-  __syncwarp();
-  int64_t rows = phases.num_seeds(), edges = 0;
-  phases.count(0, rows);
-  sync();
-  bool ok = phases.status() == SampleStatus::kOk;
-  if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
-  ok = ok && phases.assign(0, rows, edges);
-  for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
-    sync();
-    pick_hop<kWide>(phases, hop, rows, edges, stage);
-    sync();
-    phases.count(hop, rows);
-    sync();
-    ok = phases.assign(hop, rows, edges);
-  }
-  sync();
-  if (!ok) {
-    phases.clean();
-  } else {
-    for (int hop = 1; hop <= phases.args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
-  }
-  if (phases.args.pad) phases.fill_rest(!ok);
-}
-
-// All hops in one launch, a barrier between hops, the blocks put in order at the end.
-template <int Widest, typename P, typename N, typename Sync>
-__device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& sync, unsigned char* stage) {
-  const SampleArgs<P, N>& args = sampling.args;
-  const Assembly<P, N, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
-  int64_t rows_of[kMaxHops], first = 0, known = 0;
-  for (int hop = 1; hop <= args.hops; ++hop) {
-    const int64_t rows = hop == 1
-                             ? sampling.num_seeds()
-                             : min(sampling.listed(), args.frontier_capacity[hop - 1] + sampling.num_seeds());
-    rows_of[hop - 1] = rows;
-    with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
-      constexpr int K = decltype(width)::value;
-      sampling.template sample_hop<K>(hop, rows, known, first, reinterpret_cast<N*>(stage));
-      first += (rows + 31) / 32 * 32 * K;
-    });
-    known = rows;
-    sync();
-  }
-  const SampleStatus status = sampling.status();
-  const bool seeds_are_good = status == SampleStatus::kOk || status == SampleStatus::kOverflow;
-  if (seeds_are_good) assembly.count();
-  sync();
-  if (sampling.block == 0 && threadIdx.x == 0) {
-    sampling.state().found.value = 0;
-    if (!seeds_are_good) sampling.publish();
-  }
-  const bool ok = seeds_are_good && assembly.assign();
-  sync();
-  if (!ok) {
-    sampling.clean();
-    if (args.pad) sampling.fill_rest(true);
-    return;
-  }
-  first = 0;
-  for (int hop = 1; hop <= args.hops; ++hop) {
-    with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
-      constexpr int K = decltype(width)::value;
-      const int64_t group = int64_t{threadIdx.x / 32} * sampling.blocks + sampling.block;
-      for (int64_t at = group * 32; at < rows_of[hop - 1]; at += sampling.warps() * 32) {
-        int64_t out = 0;
-        uint32_t count = 0;
-        if (at + sampling.lane < rows_of[hop - 1]) {
-          const int64_t row = sampling.local()[sampling.list()[at + sampling.lane]];
-          const P* const indptr = sampling.indptr(hop) + row;
-          out = indptr[0];
-          count = static_cast<uint32_t>(indptr[1] - indptr[0]);
-        }
-        assembly.template write<K>(args.indices_at[hop - 1] + out, args.edge_ids_at[hop - 1] + out, count,
-                                   first + at * K);
-      }
-      first += (rows_of[hop - 1] + 31) / 32 * 32 * K;
-    });
-  }
-  if (args.pad) sampling.fill_rest(false);
-}
-
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     cooperative_kernel(const __grid_constant__ SampleArgs<P, N> args) {
   extern __shared__ __align__(16) unsigned char stage[];
-  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  if (slot >= args.num_batches) return;
-  const auto sync = [&] { group_barrier(&args.state[slot].barrier.value, block, blocks); };
-  if constexpr (Widest == kWide)
-    run_phases(HopwisePhases<P, N>(args, slot, block, blocks), sync, stage);
-  else
-    run_cooperative<Widest>(Cooperative<P, N>(args, slot, block, blocks), sync, stage);
+  cooperative_block<Widest>(args, stage);
 }
 
-// The phases of each hop, a launch each.
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  const HopwisePhases<P, N> phases(args);
-  phases.start();
-  __syncwarp();
-  phases.count(0, phases.num_seeds());
+  start_block(args);
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
     hop_assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  const HopwisePhases<P, N> phases(args);
-  if (phases.status() != SampleStatus::kOk) {
-    if (hop == 0 && blockIdx.x == 0 && threadIdx.x == 0) phases.publish();  // a bad seed
-    return;
-  }
-  int64_t rows = hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop - 1], edges = 0;
-  phases.assign(hop, rows, edges);
+  hop_assign_block(args, hop);
 }
 
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hop_pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
-  const HopwisePhases<P, N> phases(args);
-  if (phases.status() != SampleStatus::kOk) return;
-  pick_hop<Widest>(phases, hop, phases.header().frontiers[hop - 1], phases.header().edges[hop - 1], stage);
+  hop_pick_block<Widest>(args, hop, stage);
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
     hop_count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  const HopwisePhases<P, N> phases(args);
-  if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop - 1]);
+  hop_count_block(args, hop);
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock) relabel_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  const HopwisePhases<P, N> phases(args);
-  const bool ok = phases.status() == SampleStatus::kOk;
-  if (!ok) {
-    phases.clean();
-  } else {
-    for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
-  }
-  if (args.pad) phases.fill_rest(!ok);
+  relabel_block(args);
 }
 
-// All hops without a barrier, then the blocks in three launches.
 template <int Widest, bool Shared, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     queue_kernel(const __grid_constant__ SampleArgs<P, N> args) {
   extern __shared__ __align__(16) unsigned char stage[];
-  const Queue<Widest, Shared, P, N> queue(args);
-  if constexpr (Shared)
-    queue.run_shared(stage);
-  else
-    queue.run_static(stage);
+  queue_block<Widest, Shared>(args, stage);
 }
 
 template <int Widest, typename P, typename N>
-using AssemblyOf = Assembly<P, N, std::conditional_t<Widest == kWide, unsigned long long, uint32_t>>;
-
-template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock) queue_count_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  const Queue<Widest, true, P, N> queue(args);
-  if (blockIdx.x == 0 && threadIdx.x == 0) queue.close();
-  const SampleStatus status = queue.status();
-  if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
-    AssemblyOf<Widest, P, N>(args).count();
+  queue_count_block<Widest>(args);
 }
 
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock) queue_assign_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  const AssemblyOf<Widest, P, N> assembly(args);
-  const SampleStatus status = assembly.status();
-  if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
-    assembly.assign();
-  else if (blockIdx.x == 0 && threadIdx.x == 0)
-    assembly.publish();
+  queue_assign_block<Widest>(args);
 }
 
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  const Queue<Widest, true, P, N> queue(args);
-  const bool ok = queue.status() == SampleStatus::kOk;
-  if (!ok) {
-    queue.clean();
-    queue.clean_tasks();
-  } else {
-    queue.write_tasks(AssemblyOf<Widest, P, N>(args));
-  }
-  if (args.pad) queue.fill_rest(!ok);
+  queue_write_block<Widest>(args);
 }
 
 constexpr int kMaxDevices = 64;

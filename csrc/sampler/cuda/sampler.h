@@ -124,8 +124,11 @@ constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
 // uint32 entries of SampleArgs::totals, a mini-batch: 64-bit sums, of blocks and of warps.
 constexpr int kMaxValues = kMaxHops + kMaxHops * (kMaxHops + 1) / 2;
-constexpr int kBlock = 512;  // threads
-constexpr int kWarps = kBlock / 32;
+#ifndef LOADER_SAMPLER_WARPS
+#define LOADER_SAMPLER_WARPS 16
+#endif
+constexpr int kWarps = LOADER_SAMPLER_WARPS;  // of a block
+constexpr int kBlock = 32 * kWarps;           // threads
 LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues * kMaxBlocks * (1 + kWarps); }
 
 // Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as

@@ -35,6 +35,30 @@ struct Assembly : Space<P, N> {
     return block_totals(kMaxValues) + warp * kMaxValues;
   }
 
+  // Calls `f` with the place of every 32 words of this warp's share in which a vertex was reached, and each
+  // lane's word of the last hop's set, which holds those of all others. On a large graph most are empty: they
+  // are looked at several at a time.
+  template <typename F>
+  __device__ void for_each_chunk(const F& f) const {
+    constexpr int kAhead = 8;
+    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
+    const uint32_t* const reached = this->reached(args.hops);
+    for (int64_t first = tiles.begin; first < tiles.end; first += kAhead * kTilesPerLoad) {
+      uint32_t all[kAhead];
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c)
+        all[c] = this->load_words(reached, first + c * kTilesPerLoad, tiles.end);
+#pragma unroll 1
+      for (int c = 0; c < kAhead; ++c) {
+        const uint32_t word = all[0];
+#pragma unroll
+        for (int i = 1; i < kAhead; ++i)
+          all[i - 1] = all[i];  // a constant index: the array stays in registers
+        if (__any_sync(kFullMask, word)) f(first + c * kTilesPerLoad, tiles.end, word);
+      }
+    }
+  }
+
   // In: row_degree of the seeds, the sets of all hops.
   __device__ void count() const {
     __shared__ unsigned long long partial[kWarps][kMaxValues];
@@ -52,13 +76,12 @@ struct Assembly : Space<P, N> {
       const uint32_t degree = row < this->num_seeds() ? this->row_degree()[row] : 0;
       for (int j = 1; j <= hops; ++j) add(edge_value(hops, 0, j), this->count_of(degree, j));
     }
-    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
-    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
-      uint32_t below = this->load_words(this->reached(0), first, tiles.end);
-      uint32_t following = this->load_words(this->reached(1), first, tiles.end);
+    for_each_chunk([&](int64_t first, int64_t end, uint32_t all) {
+      uint32_t below = this->load_words(this->reached(0), first, end);
+      uint32_t following = hops > 1 ? this->load_words(this->reached(1), first, end) : all;
       for (int h = 1; h <= hops; ++h) {
         const uint32_t set = following;
-        if (h < hops) following = this->load_words(this->reached(h + 1), first, tiles.end);
+        if (h < hops) following = h + 1 < hops ? this->load_words(this->reached(h + 1), first, end) : all;
         const uint32_t fresh = set & ~below;
         below = set;
         const uint32_t filled = __ballot_sync(kFullMask, fresh);
@@ -78,7 +101,7 @@ struct Assembly : Space<P, N> {
           }
         }
       }
-    }
+    });
     __syncthreads();
     for (int v = threadIdx.x; v < num_values(); v += kBlock) {
       unsigned long long sum = 0;
@@ -158,20 +181,19 @@ struct Assembly : Space<P, N> {
       const uint32_t degree = valid ? this->row_degree()[row] : 0;
       for (int j = 1; j <= hops; ++j) write_indptr(j, valid, row, degree, cursor[edge_value(hops, 0, j)]);
     }
-    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
-    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
-      uint32_t below = take_words(0, first, tiles.end), following = take_words(1, first, tiles.end);
+    for_each_chunk([&](int64_t first, int64_t end, uint32_t) {
+      uint32_t below = take_words(0, first, end), following = take_words(1, first, end);
       for (int h = 1; h <= hops; ++h) {
         const uint32_t set = following;
-        if (h < hops) following = take_words(h + 1, first, tiles.end);
+        if (h < hops) following = take_words(h + 1, first, end);
         const uint32_t fresh = set & ~below;
         below = set;
         const uint32_t filled = __ballot_sync(kFullMask, fresh);
         for (int t = 0; t < kTilesPerLoad; ++t)
           if (filled >> t * kTileWords & kTileMask) number_tile(h, first, t, fresh, cursor);
       }
-    }
-    if (block == blocks - 1 && threadIdx.x < hops) {
+    });
+    if (block == blocks - 1 && static_cast<int>(threadIdx.x) < hops) {
       const int j = threadIdx.x + 1;
       this->indptr(j)[frontiers[j - 1]] = static_cast<P>(edges[j - 1]);
     }

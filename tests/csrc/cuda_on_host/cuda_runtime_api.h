@@ -58,6 +58,17 @@ struct Fiber {
   Warp* warp = nullptr;
   Block* home = nullptr;
   bool done = false;
+
+  // Out of line: getcontext may return twice, as far as the compiler knows.
+  __attribute__((noinline)) void prepare(void (*entry)()) {
+    constexpr size_t kStack = 128 * 1024;
+    stack = std::make_unique<char[]>(kStack);
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack.get();
+    context.uc_stack.ss_size = kStack;
+    context.uc_link = &home->scheduler;
+    makecontext(&context, entry, 0);
+  }
 };
 
 inline thread_local Fiber* running = nullptr;
@@ -98,7 +109,6 @@ T exchange(T value, const Read& read) {
 // Runs `kernel()` as every thread of a grid.
 template <typename Kernel>
 void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
-  constexpr size_t kStack = 64 * 1024;
   std::vector<std::thread> homes;
   for (unsigned b = 0; b < blocks; ++b) {
     homes.emplace_back([=, &kernel] {
@@ -110,24 +120,16 @@ void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
       code = &kernel;
       for (unsigned t = 0; t < threads; ++t) {
         Fiber& fiber = fibers[t];
-        fiber.stack = std::make_unique<char[]>(kStack);
         fiber.thread.x = t;
         fiber.block.x = b;
         fiber.grid.x = blocks;
         fiber.home = &home;
         fiber.warp = &home.warps[t / 32];
         fiber.warp->meeting.count = 32;
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.get();
-        fiber.context.uc_stack.ss_size = kStack;
-        fiber.context.uc_link = &home.scheduler;
-        makecontext(
-            &fiber.context,
-            +[] {
-              (*code)();
-              running->done = true;
-            },
-            0);
+        fiber.prepare(+[] {
+          (*code)();
+          running->done = true;
+        });
       }
       for (unsigned left = threads; left > 0;) {
         for (Fiber& fiber : fibers) {

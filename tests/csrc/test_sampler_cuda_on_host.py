@@ -1,0 +1,47 @@
+"""The kernels of the GPU sampler as a program of the host: every schedule gives the CPU's mini-batches.
+
+What a GPU alone can show, its memory model and its speed, the tests marked `gpu` have to.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from sanitizers import ROOT, build, run, skip_unless_it_runs
+
+HERE = Path(__file__).parent
+# Two warps a block: what matters happens between warps and between blocks. The folder holds a stand-in for CUDA's
+# header.
+OPTIONS = ("-O0", "-DLOADER_SAMPLER_WARPS=2", "-Wno-unknown-pragmas", f"-I{HERE / 'cuda_on_host'}")
+SANITIZERS = "address,undefined"
+
+
+def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc") -> Path:
+    skip_unless_it_runs(SANITIZERS, tmp_path)
+    cpu = csrc / "sampler" / "cpu"
+    sources = [HERE / "sampler_cuda_on_host.cpp", cpu / "hopwise.cpp", cpu / "pick_batch.cpp"]
+    target = tmp_path / "on_host"
+    built = build(sources, SANITIZERS, target, (*OPTIONS, f"-I{csrc}"))
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> None:
+    done = run([str(compiled(tmp_path)), "3"], timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("equal: ")
+
+
+def test_a_planted_mistake_is_found(tmp_path: Path) -> None:
+    """A run that finds nothing means something."""
+    right, wrong = "static_cast<uint32_t>(count), first * Widest)", "static_cast<uint32_t>(count), first)"
+    csrc = tmp_path / "csrc"
+    shutil.copytree(ROOT / "csrc", csrc)
+    source = csrc / "sampler" / "cuda" / "queue.cuh"
+    text = source.read_text()
+    assert text.count(right) == 1
+    source.write_text(text.replace(right, wrong))
+    done = run([str(compiled(tmp_path, csrc)), "3"], timeout=280)
+    assert done.returncode != 0
+    assert "FAILED" in done.stderr or "Sanitizer" in done.stderr

@@ -173,6 +173,8 @@ def sampler_gpu_paper(result: Result) -> list[str]:
         "",
         "![Time on the GPU](images/sampler_gpu_device.png)",
         "",
+        "![Host time until the kernels are launched](images/sampler_gpu_launch.png)",
+        "",
         "As the graph grows, in milliseconds on the GPU:",
         "",
         *markdown(

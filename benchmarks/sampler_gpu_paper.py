@@ -2,6 +2,7 @@
 
     python benchmarks/sampler_gpu_paper.py                 # all settings, JSON and pictures
     python benchmarks/sampler_gpu_paper.py --quick         # two graphs, two settings
+    python benchmarks/sampler_gpu_paper.py --csc arxiv INDPTR.npy INDICES.npy    # a real graph in the place of a shape
 
 Batch 2048, 4096, 8192 and 10240, fanout 10, 15 and 20, two and three hops. For each schedule:
 
@@ -163,8 +164,8 @@ def random_reads(graph: Graph, count: int = 8_000_000) -> float:
     return count / statistics.median(times) / 1e6
 
 
-def draw(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Speed over the baseline, for each graph: whole sampling and the GPU's part, at every setting."""
+def draw(rows: list[dict[str, Any]], folder: Path, gpu: str) -> None:
+    """Speed over the baseline at every setting, whole sampling and the GPU's part; and how long launching takes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
@@ -187,14 +188,36 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
             axes.set_xlabel("sampled edges")
         all_axes[0].set_ylabel("times as fast as hop by hop")
         all_axes[0].legend(fontsize=8)
-        figure.suptitle(f"{title}, {torch.cuda.get_device_name()}", fontsize=10)
+        figure.suptitle(f"{title}, {gpu}", fontsize=10)
         figure.savefig(folder / f"sampler_gpu_{what}.png", dpi=110)
+
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for offset, hops in enumerate(sorted({len(row["fanouts"]) for row in rows})):
+        of = [row for row in rows if len(row["fanouts"]) == hops]
+        times = [1e3 * statistics.median(row[name]["launch_ms"] for row in of) for name in SCHEDULES]
+        bars = axes.bar([i + 0.4 * offset - 0.2 for i in range(len(SCHEDULES))], times, 0.38, label=f"{hops} hops")
+        axes.bar_label(bars, fmt="%.0f", fontsize=8)
+    axes.set_xticks(range(len(SCHEDULES)), list(SCHEDULES))
+    axes.set_ylabel("µs")
+    axes.legend(fontsize=8)
+    axes.set_title(f"host time until the kernels are launched, {gpu}", fontsize=10)
+    figure.savefig(folder / "sampler_gpu_launch.png", dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--csc",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("NAME", "INDPTR.npy", "INDICES.npy"),
+        help="arrays of a graph, measured in the place of the shape of that name",
+    )
     parser.add_argument("--json", type=Path, default=RESULTS / "sampler_gpu_paper.json")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
@@ -203,9 +226,17 @@ def main() -> None:
     if arguments.quick:
         settings = settings[:2]
 
+    real = {name: paths for name, *paths in arguments.csc}
+    for name in real:
+        if name not in shapes:
+            parser.error(f"--csc {name}: it must be one of {', '.join(shapes)}")
+
     rows, rates = [], {}
     for name, shape in shapes.items():
-        graph = skewed_graph(*shape)
+        if name in real:
+            graph = Graph(*(torch.from_numpy(np.load(path)) for path in real[name])).to("cuda")
+        else:
+            graph = skewed_graph(*shape)
         g = torch.Generator("cuda").manual_seed(7)
         order = torch.randperm(graph.num_nodes, device="cuda", generator=g).int()
         rates[name] = random_reads(graph)
@@ -261,6 +292,7 @@ def main() -> None:
         arguments.json,
         {
             "gpu": torch.cuda.get_device_name(),
+            "real_graphs": list(real),
             "rows": rows,
             "random_reads_per_ns": rates,
             "edge_cost_10240_over_2048": small_large,
@@ -269,7 +301,7 @@ def main() -> None:
         },
     )
     arguments.images.mkdir(parents=True, exist_ok=True)
-    draw(rows, arguments.images)
+    draw(rows, arguments.images, torch.cuda.get_device_name())
 
 
 if __name__ == "__main__":

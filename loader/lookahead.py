@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from loader.pipeline_threads import Channel, close_at_exit, stop_all
+from loader.pipeline_threads import Channel, close_at_exit, make_thread, stop_all
 from loader.stages import PipelineIterator, StageRunner
 from loader.streams import Flight
 
@@ -153,9 +153,7 @@ class DrivenIterator(PipelineIterator):
         if self._thread is None:
             ahead = Lookahead(self._pipeline, self._source)
             del self._source
-            self._thread = threading.Thread(
-                target=_drive, args=(ahead, self._channel, self._pipeline.depth), name="loader-ahead", daemon=True
-            )
+            self._thread = make_thread(_drive, (ahead, self._channel, self._pipeline.depth), "loader-ahead")
             self._thread.start()
         flight = self._channel.get()
         if flight is None:

@@ -48,13 +48,8 @@ class ThreadedIterator(PipelineIterator):
         del self._source
         for i, sink in enumerate(self._channels):
             runner = StageRunner(self._pipeline, i)
-            thread = threading.Thread(
-                target=_work,
-                args=(runner, items, sink, self._pipeline.new_flight),
-                name=f"loader-{runner.stage.name}",
-                daemon=True,
-            )
-            self._threads.append(thread)
+            arguments = (runner, items, sink, self._pipeline.new_flight)
+            self._threads.append(make_thread(_work, arguments, f"loader-{runner.stage.name}"))
             items = sink
         for thread in self._threads:
             thread.start()
@@ -71,6 +66,17 @@ class ThreadedIterator(PipelineIterator):
 
 
 _running: weakref.WeakSet[PipelineIterator] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def make_thread(target: Callable[..., None], arguments: tuple[Any, ...], name: str) -> threading.Thread:
+    """A thread of a pipeline, not started yet, which the interpreter's end waits for.
+
+    A daemon: the interpreter waits for others before it runs what ends them.
+    """
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    _threads.add(thread)
+    return thread
 
 
 def close_at_exit(iterator: PipelineIterator, *, forget: bool = False) -> None:
@@ -83,9 +89,16 @@ def close_at_exit(iterator: PipelineIterator, *, forget: bool = False) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core."""
+    """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core.
+
+    Those of iterators that were dropped know already that they have to end, but may still be in a call. A thread that
+    came back from C++ to an interpreter that is gone would end the process with an error.
+    """
     for iterator in list(_running):
         iterator.close()
+    for thread in list(_threads):
+        if thread.is_alive():
+            thread.join()
 
 
 class Channel:

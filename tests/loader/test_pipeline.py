@@ -244,13 +244,8 @@ def test_interrupt_of_the_waiting_consumer() -> None:
     assert not loader_threads()
 
 
-def test_the_interpreter_exits_with_an_open_iterator() -> None:
-    script = """
-import itertools, time
-from loader.pipeline import Pipeline, Stage
-items = Pipeline([Stage("a", lambda x: time.sleep(0.01) or x), Stage("b", lambda x: x)], 2).run(itertools.count())
-print(next(items))
-"""
+def run_script(script: str) -> tuple[int, str, str]:
+    """Status, output and errors of a Python program of its own."""
     paths = [str(Path(loader.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -260,7 +255,32 @@ print(next(items))
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_interpreter_exits_with_an_open_iterator() -> None:
+    script = """
+import itertools, time
+from loader.pipeline import Pipeline, Stage
+items = Pipeline([Stage("a", lambda x: time.sleep(0.01) or x), Stage("b", lambda x: x)], 2).run(itertools.count())
+print(next(items))
+"""
+    assert run_script(script) == (0, "0\n", "")
+
+
+def test_the_interpreter_exits_while_a_dropped_iterator_is_in_a_call() -> None:
+    script = """
+import torch
+from loader import FusedSampler, Graph, NodeLoader
+n = 60_000
+graph = Graph.from_edges(torch.randint(n, (1_500_000,)), torch.randint(n, (1_500_000,)), n)
+sampler = FusedSampler([20, 20, 20], num_threads=1)  # far longer in C++ than the interpreter takes to exit
+batches = iter(NodeLoader(graph, None, None, torch.arange(n), sampler, 8192))
+next(batches)
+del batches
+print("dropped")
+"""
+    assert run_script(script) == (0, "dropped\n", "")
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

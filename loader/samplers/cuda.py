@@ -194,7 +194,11 @@ class CudaSampler(Sampler):
         begun = _Begun(self, space, seeds, key, epoch, batch)
         self._waiting.append(begun)
         if len(self._waiting) == self.batches_per_launch:
-            self._launch()
+            try:
+                self._launch()
+            except BaseException:  # the caller knows; the others that wait are launched when they are finished
+                self._waiting = [b for b in self._waiting if b is not begun]
+                raise
         return begun.finish
 
     def _launch(self, again: bool = False) -> None:
@@ -205,23 +209,23 @@ class CudaSampler(Sampler):
         self._waiting = []
         space = waiting[0].space
         stream = torch.cuda.current_stream(self._device.index)
-        space.wait_for_last_use(stream)
-        plan = space.plan(max([b.seeds.numel() for b in waiting]))
+        try:
+            space.wait_for_last_use(stream)
+            plan = space.plan(max([b.seeds.numel() for b in waiting]))
+            rooms = [self._make_room(plan) for _ in waiting]
+        except BaseException:  # out of memory, for one: nothing was launched
+            self._waiting = waiting
+            raise
         engine = space.engine
-        for b in waiting:
-            b.plan, b.stream = plan, stream
-            b.buffers = buffers = [torch.empty(n, dtype=dtype, device=self._device) for n, dtype in plan.buffers]
-            sizes_at = 0
-            if self.pad_to_capacity:
-                b.sizes = torch.empty(2 * self.num_hops + 1, dtype=torch.int64, device=self._device)
-                sizes_at = b.sizes.data_ptr()
+        for b, (buffers, sizes) in zip(waiting, rooms, strict=True):
+            b.plan, b.stream, b.buffers, b.sizes = plan, stream, buffers, sizes
             b.sequence = engine.add(
                 b.seeds.data_ptr(),
                 b.seeds.numel(),
                 b.key,
                 buffers[0].data_ptr(),
                 buffers[-1].data_ptr() + plan.edges_at,
-                sizes_at,
+                0 if sizes is None else sizes.data_ptr(),
             )
         self.launches = engine.launch(SCHEDULES[plan.schedule], self._blocks, stream.cuda_stream)
         self.launched = plan.schedule
@@ -232,6 +236,13 @@ class CudaSampler(Sampler):
                 b.late = late
         if self.pad_to_capacity:
             self._unchecked += waiting
+
+    def _make_room(self, plan: Plan) -> tuple[list[Tensor], Tensor | None]:
+        """Memory for what a mini-batch is made of, and for its sizes where the host does not wait for them."""
+        buffers = [torch.empty(n, dtype=dtype, device=self._device) for n, dtype in plan.buffers]
+        if not self.pad_to_capacity:
+            return buffers, None
+        return buffers, torch.empty(2 * self.num_hops + 1, dtype=torch.int64, device=self._device)
 
     def _check_padded(self) -> None:
         """Raises for a padded mini-batch whose seeds turned out bad. Does not wait for any."""

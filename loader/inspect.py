@@ -22,14 +22,13 @@ from rich.table import Table
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, NpzDataset
-from loader.features import HostFeatures
+from loader.features import HostFeatures, degree_hotness
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.seeds import SeedBatches
 
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
-_COUNT_CHUNK = 1 << 26  # edges counted at once
 
 
 def inspect(
@@ -186,9 +185,7 @@ def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
     mini-batches gathered most often. Both are judged on the second half.
     """
     past, ahead = visits
-    named = torch.zeros(graph.num_nodes, dtype=torch.int64)
-    for at in range(0, graph.num_edges, _COUNT_CHUNK):
-        named += torch.bincount(graph.indices[at : at + _COUNT_CHUNK].long(), minlength=graph.num_nodes)
+    named = degree_hotness(graph)
     # Vertices that the first half did not meet follow by degree.
     orders = {
         "by_degree": named.argsort(descending=True, stable=True),

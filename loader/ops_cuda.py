@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import require_cuda
 from loader.minibatch import Block
 
 _DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
@@ -50,8 +51,6 @@ def working_dtype(x: Tensor) -> torch.dtype:
 def check(x: Tensor, block: Block) -> None:
     """What can be known without waiting for the GPU: the kernels get no more than addresses."""
     if not _DTYPES:
-        from loader.samplers.cuda import require_cuda
-
         require_cuda("an aggregation on the GPU")
     if x.dtype not in _DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")

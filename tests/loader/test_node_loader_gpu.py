@@ -12,17 +12,14 @@ from typing import Any
 import pytest
 import torch
 from gpu_loaders import Boom, Disturbed, DisturbedSampler, TensorFeatures
+from marks import needs_gpu
 
-from loader import _core
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import FusedSampler, Sampler, fused
 from loader.streams import TIMED
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="no NVIDIA GPU, or no CUDA build"),
-]
+pytestmark = needs_gpu
 
 NUM_NODES, BATCHES = 20_000, 25
 FANOUTS = [6, 4]

@@ -6,18 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from marks import HAS_GPU, needs_gpu
 from torch import Tensor
 
-from loader import _core
 from loader.minibatch import Block
 from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
 
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
-]
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -55,7 +49,7 @@ def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.skipif(_core.with_cuda and torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_concat_on_the_cpu_is_what_its_name_says() -> None:
     block = Block(torch.tensor([0, 2, 2]), torch.tensor([0, 2]), 3, 2)
     x = torch.randn(3, 4)
@@ -81,7 +75,7 @@ def test_linear_on_the_cpu_is_what_its_name_says(relu: bool) -> None:
 
 
 class TestOnGPU:
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("widths", [(1, 1), (47, 5), (100, 64), (257, 33)])

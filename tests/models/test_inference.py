@@ -7,20 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from marks import needs_gpu
 
-from loader import _core
 from loader.graph import Graph
 from loader.samplers import FullSampler
 from models import inference
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
-
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
-]
 
 
 @pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12), (5, 5, 5)])  # projecting last, first, neither
@@ -86,7 +79,7 @@ def test_wrong_input_is_refused(random_graph: Any) -> None:
 
 
 class TestOnGPU:
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12), (5, 5, 5)])
     @pytest.mark.parametrize("norm", ["none", "batch"])

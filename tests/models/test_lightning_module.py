@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from marks import needs_gpu
 from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
@@ -20,12 +20,6 @@ from models.lightning_module import METRICS, NodeClassifier, WholeGraph
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 
 NUM_CLASSES = 3
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
-]
 
 
 class HandMade:
@@ -263,7 +257,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None
 
 
 class TestOnGPU:
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @pytest.mark.parametrize("multilabel", [False, True])
     def test_a_training_step_does_not_wait_for_the_gpu(self, random_graph: Any, multilabel: bool) -> None:

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from marks import needs_gpu
 from torch import Tensor, nn
 
-from loader import _core
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.optional import import_dgl
 from loader.samplers import FullSampler, HopwiseSampler
 from models.sage import GraphSAGE, SAGEConv
-
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
-]
 
 
 @pytest.fixture
@@ -152,7 +145,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None
 
 
 class TestOnGPU:
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
     @pytest.mark.parametrize("widths", [(11, 32, 5), (60, 16, 2)])

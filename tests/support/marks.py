@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from loader import _core
 from loader.optional import import_dgl
 
 
@@ -17,3 +19,11 @@ def _reason_without_dgl() -> str:
 
 _REASON = _reason_without_dgl()
 needs_dgl = pytest.mark.skipif(bool(_REASON), reason=_REASON or "DGL is here")
+
+HAS_GPU = _core.with_cuda and torch.cuda.is_available()
+needs_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build"),
+    # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
+]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
+from marks import needs_gpu
 
-from loader import _core
 from loader.features import CachedFeatures, StoreContext
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-]
+pytestmark = needs_gpu
 
 
 def test_hits_are_counted() -> None:

@@ -14,9 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import HAS_GPU
 from torch import Tensor
 
-from loader import _core
 from loader.features import (
     CachedFeatures,
     DeviceFeatures,
@@ -27,8 +27,6 @@ from loader.features import (
 )
 from loader.features.pinning import PinnedTensor, _locked
 from loader.features.rows import CONVERTIBLE
-
-HAS_GPU = _core.with_cuda and torch.cuda.is_available()
 
 
 def cached(tensor: Tensor, *args: Any, **options: Any) -> CachedFeatures:

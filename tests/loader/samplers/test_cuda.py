@@ -8,20 +8,16 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from marks import HAS_GPU, needs_gpu
 
-from loader import _core
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.cuda import SCHEDULES, CudaSampler, PaddedMiniBatch
 
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="needs a GPU and a CUDA build"),
-]
 schedules = pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 
 
-@pytest.mark.skipif(_core.with_cuda and torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_without_cuda_it_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match=r"LOADER_CUDA=ON|needs an NVIDIA GPU"):
         CudaSampler(10, 2)
@@ -48,7 +44,7 @@ def no_host_wait() -> Iterator[None]:
 
 
 class TestOnGPU:
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @schedules
     @pytest.mark.parametrize("seed", range(60))
@@ -277,7 +273,7 @@ class TestOnGPU:
 class TestOptions:
     """Options are refused before any work starts; a machine without a GPU refuses the sampler itself."""
 
-    pytestmark = gpu
+    pytestmark = needs_gpu
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from marks import HAS_GPU
 
 import loader.samplers
-from loader import _core
 from loader.samplers import FusedSampler, fused, on_device
-
-HAS_GPU = _core.with_cuda and torch.cuda.is_available()
 
 
 def test_the_cpu() -> None:

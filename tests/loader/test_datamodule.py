@@ -389,6 +389,7 @@ def test_half_precision_training(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="no NVIDIA GPU, or no CUDA build")
+@pytest.mark.filterwarnings("ignore:GPU available but not used")
 @pytest.mark.parametrize("memory", ["device", "pinned"])
 @pytest.mark.parametrize("sample_on", ["cpu", "cuda"])
 def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str, memory: str) -> None:

@@ -54,7 +54,7 @@ def test_an_unknown_name_of_the_package() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU, or no CUDA build")
 def test_a_gpu() -> None:
-    sampler = fused([3, 2], schedule="hopwise", blocks_per_sm=2, seed=9)
+    sampler = fused([3, 2], schedule="hopwise", blocks_per_sm=0.5, seed=9)
     assert type(sampler) is loader.samplers.CudaSampler
-    assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 2, 9)
+    assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 0.5, 9)
     assert on_device(sampler, sampler.device) is sampler

@@ -36,6 +36,7 @@ from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, fused
 from loader.timeline import Timeline
 from loader.transfer import to_gpu
+from models.graphed import GraphedLoss
 from models.sage import GraphSAGE
 
 NUM_CLASSES, HIDDEN = 47, 256
@@ -68,22 +69,34 @@ def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStor
     return kind(x, "cuda")
 
 
+def backward(loss: torch.Tensor) -> None:
+    """As `NodeClassifier.backward`: without a thread of autograd's."""
+    with torch.autograd.set_multithreading_enabled(False):
+        loss.backward()
+
+
 class Training:
     """Forward, backward, Adam: the loop of a hand, and the parts of Lightning's."""
 
-    def __init__(self, num_features: int, num_layers: int) -> None:
+    def __init__(self, num_features: int, num_layers: int, *, graphed: bool) -> None:
         torch.manual_seed(0)
         self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
+        self.graphed = graphed
+        self.replays = GraphedLoss(self.loss_and_logits, self.model)
 
-    def loss(self, batch: MiniBatch) -> torch.Tensor:
+    def loss_and_logits(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.x is not None
         assert batch.y is not None
-        return F.cross_entropy(self.model(batch.blocks, batch.x), batch.y)
+        logits = self.model(batch.blocks, batch.x)
+        return F.cross_entropy(logits, batch.y), logits
+
+    def loss(self, batch: MiniBatch) -> torch.Tensor:
+        return (self.replays if self.graphed else self.loss_and_logits)(batch)[0]
 
     def step(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()
-        self.loss(batch).backward()
+        backward(self.loss(batch))
         self.optimizer.step()
 
     def epoch(self, batches: Any) -> float:
@@ -139,6 +152,9 @@ def lightning_epochs(node_loader: NodeLoader, training: Training, epochs: int) -
         def training_step(self, batch: MiniBatch) -> torch.Tensor:
             return training.loss(batch)
 
+        def backward(self, loss: torch.Tensor, *_: Any, **__: Any) -> None:
+            backward(loss)
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return training.optimizer
 
@@ -183,7 +199,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
         runs["inline"].append(training.epoch(inline))
     lightning: list[float] = []
     if arguments.lightning:  # takes its model back to the CPU at the end
-        other = Training(arguments.features, training.model.num_layers)
+        other = Training(arguments.features, training.model.num_layers, graphed=training.graphed)
         lightning = lightning_epochs(ahead, other, arguments.epochs + 2)[2:]
         runs["pipelined"] += [training.epoch(ahead) for _ in range(arguments.epochs)]
     stats = ahead.stats
@@ -283,13 +299,15 @@ def main() -> None:
     parser.add_argument("--blocks-per-sm", type=int, default=None)
     parser.add_argument("--no-priority", action="store_true", help="the sample stage's stream has no priority")
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
+    parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
     parser.add_argument("--soak", type=int, default=0, help="epochs of the soak, with each store")
     parser.add_argument("--timeline", type=Path, default=None, help="writes <path>-<store>.json and .png")
     parser.add_argument("--json", type=Path, default=RESULTS / "pipeline_gpu.json")
     arguments = parser.parse_args()
 
-    console = Console(width=150)
+    torch.set_float32_matmul_precision("high")
+    console = Console(width=160)
     begin = time.perf_counter()
     on_gpu = products_like(arguments.nodes, arguments.edges, "cuda")
     graph = on_gpu if arguments.sample_on == "cuda" else on_gpu.to("cpu")
@@ -318,10 +336,12 @@ def main() -> None:
                     device="cuda", prioritize_sampling=not arguments.no_priority, lookahead=arguments.lookahead,
                 )  # fmt: skip
 
-            training = Training(arguments.features, len(fanouts))
-            row = {"store": name, "fanouts": list(fanouts), **measure(make, training, arguments)}
-            rows.append(row)
-            console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
+            for graphed in arguments.graphed:
+                training = Training(arguments.features, len(fanouts), graphed=graphed)
+                measured = measure(make, training, arguments)
+                row = {"store": name, "fanouts": list(fanouts), "graphed": graphed, **measured}
+                rows.append(row)
+                console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
             if arguments.timeline is not None:
                 from models.callbacks.timeline import LANES, draw
 
@@ -347,7 +367,8 @@ def main() -> None:
     for row in rows:
         ms = {name: f"{row['alone_ms'][name]:.3f}" if name in row["alone_ms"] else "" for name in (*_STAGES, "train")}
         table.add_row(
-            row["store"], str(row["fanouts"]), row["ahead"], *ms.values(), f"{row['epoch_s']:.3f}",
+            row["store"], str(row["fanouts"]), "yes" if row["graphed"] else "no", row["ahead"], *ms.values(),
+            f"{row['epoch_s']:.3f}",
             f"{row['over_bound']:.3f} x", f"{row['inline_epoch_s']:.3f}", f"{row['training_alone_s']:.3f}",
             f"{row['exposed']:.1%}",
             f"{row['lightning_over_hand_written']:.3f} x" if "lightning_over_hand_written" in row else "",
@@ -372,7 +393,16 @@ def main() -> None:
 
 _STAGES = ("sample", "gather", "move")
 _HEADS = (
-    *("features", "fanouts", "ahead", *(f"{stage} ms" for stage in _STAGES), "train ms", "epoch s", "over bound"),
+    *(
+        "features",
+        "fanouts",
+        "graphed",
+        "ahead",
+        *(f"{stage} ms" for stage in _STAGES),
+        "train ms",
+        "epoch s",
+        "over bound",
+    ),
     *("prefetch=0 s", "training alone s", "exposed", "Lightning"),
 )
 

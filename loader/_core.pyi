@@ -215,10 +215,12 @@ def cuda_mean_forward(
     threshold: int,
     key: int,
     workspace: int,
+    live: int,
     /,
 ) -> None:
     """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; `own` may
-    be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`."""
+    be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`. `live` is the address of a live block,
+    or 0."""
 
 def cuda_mean_backward(
     indptr: int,
@@ -245,9 +247,19 @@ def cuda_mean_backward(
     threshold: int,
     key: int,
     workspace: int,
+    live: int,
     /,
 ) -> None:
     """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
+
+def cuda_write_live_blocks(
+    blocks: list[tuple[int, int, int, int, int, int, int]], to: int, device: int, stream: int, /
+) -> None:
+    """Launches the writing of live blocks to the address `to`: of each, addresses of indptr and indices, num_dst,
+    num_edges, address (or 0) and stride of x, key of the activation."""
+
+cuda_live_block_bytes: int
+cuda_max_live_blocks: int
 
 def cuda_mean_forward_workspace(num_edges: int, /) -> int: ...
 def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int, id_bytes: int, /) -> int: ...

@@ -38,6 +38,9 @@ class Block:
     edge_ids: Tensor | None = None
     edge_features: Tensor | None = None
 
+    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.live`.
+    live = 0
+
     @property
     def num_edges(self) -> int:
         return self.indices.numel()

@@ -43,9 +43,10 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     """
     if x.is_cuda:
         _check(x, block)
+        edges = ops_cuda.Edges(block.indptr, block.indices, block.num_dst, block.live)
         if not (x.requires_grad and torch.is_grad_enabled()):
-            return ops_cuda.mean_of(x, block.indptr, block.indices, block.num_dst)
-        mean: Tensor = ops_cuda.Mean.apply(x, block.indptr, block.indices, block.num_dst)
+            return ops_cuda.mean_of(x, edges)
+        mean: Tensor = ops_cuda.Mean.apply(x, *edges)
         return mean
     return self_and_mean(x, block)[1]
 
@@ -62,8 +63,10 @@ def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
         Two tensors `[num_dst, F]`; the first one shares the memory of `x`.
     """
     _check(x, block)
-    function = ops_cuda.SelfAndMean if x.is_cuda else _CpuSelfAndMean
-    own, mean = function.apply(x, block.indptr, block.indices, block.num_dst)
+    if x.is_cuda:
+        own, mean = ops_cuda.SelfAndMean.apply(x, block.indptr, block.indices, block.num_dst, block.live)
+    else:
+        own, mean = _CpuSelfAndMean.apply(x, block.indptr, block.indices, block.num_dst)
     return own, mean
 
 
@@ -91,9 +94,9 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
     if not x.is_cuda:
         x = F.relu(x) if relu else x
         return torch.cat(self_and_mean(F.dropout(x, dropout) if dropout else x, block), 1)
-    activation = ops_cuda.draw_activation(relu, dropout)
+    activation = ops_cuda.draw_activation(relu, dropout, block)
     both: Tensor = ops_cuda.ConcatSelfMean.apply(
-        x, block.indptr, block.indices, block.num_dst, ops_cuda.working_dtype(x), activation
+        x, block.indptr, block.indices, block.num_dst, block.live, ops_cuda.working_dtype(x), activation
     )
     return both
 
@@ -124,14 +127,14 @@ def linear_self_mean(
     Raises:
         As `concat_self_mean`.
     """
-    if not x.is_cuda:
+    if not (x.is_cuda or block.live):
         both = concat_self_mean(x, block, relu=relu, dropout=dropout)
         return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
     _check_dropout(dropout)
-    _check(x, block)
-    activation, dtype = ops_cuda.draw_activation(relu, dropout), ops_cuda.working_dtype(x)
+    _check(x, block, may_be_live=True)
+    activation, dtype = ops_cuda.draw_activation(relu, dropout, block), ops_cuda.working_dtype(x)
     out: Tensor = ops_cuda.LinearOfSelfAndMean.apply(
-        x, weight_self, weight_mean, bias, block.indptr, block.indices, block.num_dst, dtype, activation
+        x, weight_self, weight_mean, bias, block.indptr, block.indices, block.num_dst, block.live, dtype, activation
     )
     return out
 
@@ -141,9 +144,14 @@ def _check_dropout(dropout: float) -> None:
         raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
 
 
-def _check(x: Tensor, block: Block) -> None:
+def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
     if x.dim() != 2 or x.shape[0] != block.num_src:
         raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F]")
+    if block.live:
+        if not (x.is_cuda or (x.is_meta and may_be_live)):
+            raise ValueError(f"x lies on {x.device}; a live block needs it on the GPU, or live in linear_self_mean")
+        ops_cuda.check(x, block)
+        return
     if x.device != block.indices.device:
         raise ValueError(f"x lies on {x.device}, the block on {block.indices.device}; move one of them")
     if x.is_cuda:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.cuda import require_cuda
+from loader.live import LiveBlock, draw_key
 from loader.minibatch import Block
 
 _DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
@@ -31,18 +32,37 @@ class Activation(NamedTuple):
 IDENTITY = Activation()
 
 
-def draw_activation(relu: bool, dropout: float) -> Activation:
-    """The activation of one call, its key from torch's CPU generator."""
+class Edges(NamedTuple):
+    """A block's arrays, and where they are looked up if it is live (else 0)."""
+
+    indptr: Tensor
+    indices: Tensor
+    num_dst: int
+    live: int
+
+
+def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
+    """The activation of one call, its key from torch's CPU generator; that of a live block is drawn by its owner."""
     if not dropout:
         return Activation(relu)
     threshold = min(round(dropout * _DROPOUT_STEPS), _DROPOUT_STEPS - 1)
-    return Activation(relu, threshold, int(torch.randint(2**32, (), dtype=torch.int64)) if threshold else 0)
+    if not threshold:
+        return Activation(relu)
+    if isinstance(block, LiveBlock):
+        block.draws += 1
+        return Activation(relu, threshold)
+    return Activation(relu, threshold, draw_key())
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
     """That of `x`; under autocast, for float32, that of autocast."""
-    if x.dtype != torch.float32 or not torch.is_autocast_enabled():
-        return x.dtype
+    return (autocast_dtype() or x.dtype) if x.dtype == torch.float32 else x.dtype
+
+
+def autocast_dtype() -> torch.dtype | None:
+    """That of autocast on a GPU; None without autocast."""
+    if not torch.is_autocast_enabled():
+        return None
     if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4, where the other one warns
         return torch.get_autocast_dtype("cuda")
     return torch.get_autocast_gpu_dtype()
@@ -54,6 +74,8 @@ def check(x: Tensor, block: Block) -> None:
         require_cuda("an aggregation on the GPU")
     if x.dtype not in _DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")
+    if block.live:
+        return
     indptr, indices = block.indptr, block.indices
     if indptr.get_device() != x.get_device():
         raise ValueError(f"x lies on {x.device}, the block's indptr on {indptr.device}; move one of them")
@@ -73,73 +95,83 @@ def check(x: Tensor, block: Block) -> None:
         raise ValueError(f"the block has {block.num_dst} destinations, but only {block.num_src} sources")
 
 
-def mean_of(x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int) -> Tensor:
+def mean_of(x: Tensor, edges: Edges) -> Tensor:
     """`[num_dst, F]`, without autograd."""
-    mean = x.new_empty(num_dst, x.shape[1])
+    mean = x.new_empty(edges.num_dst, x.shape[1])
     if mean.numel():
-        x = _rows(x)
-        _forward(x, indptr, indices, mean.data_ptr(), 0, mean, 0, IDENTITY)
+        _forward(_rows(x), edges, mean.data_ptr(), 0, mean, 0, IDENTITY)
     return mean
 
 
 def concat_of(
-    x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, dtype: torch.dtype, padding: int, activation: Activation
+    x: Tensor, edges: Edges, dtype: torch.dtype, padding: int, activation: Activation, device: torch.device
 ) -> Tensor:
     """`[num_dst, 2 F + padding]`: own features, mean, then a one and zeros; without autograd."""
     dim = x.shape[1]
-    both = x.new_empty(num_dst, 2 * dim + padding, dtype=dtype)
-    if num_dst and dim:
+    both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
+    if edges.num_dst and dim:
         begin = both.data_ptr()
-        _forward(_rows(x), indptr, indices, begin + dim * both.element_size(), begin, both, padding, activation)
+        _forward(_rows(x), edges, begin + dim * both.element_size(), begin, both, padding, activation)
     return both
 
 
 class Mean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> Tensor:
         ctx.save_for_backward(indptr, indices)
-        ctx.num_src = x.shape[0]
-        return mean_of(x, indptr, indices, num_dst)
+        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
+        return mean_of(x, Edges(indptr, indices, num_dst, live))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
         indptr, indices = ctx.saved_tensors
-        return _backward(indptr, indices, ctx.num_src, None, grad_mean), None, None, None
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        return _backward(edges, ctx.num_src, None, grad_mean), None, None, None, None
 
 
 class SelfAndMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(indptr, indices)
         ctx.set_materialize_grads(False)
-        ctx.num_src = x.shape[0]
-        return x[:num_dst], mean_of(x, indptr, indices, num_dst)
+        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
+        return x[:num_dst], mean_of(x, Edges(indptr, indices, num_dst, live))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_self: Tensor | None, grad_mean: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad_self is None and grad_mean is None:
-            return None, None, None, None
+            return None, None, None, None, None
         indptr, indices = ctx.saved_tensors
-        return _backward(indptr, indices, ctx.num_src, grad_self, grad_mean), None, None, None
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        return _backward(edges, ctx.num_src, grad_self, grad_mean), None, None, None, None
 
 
 class ConcatSelfMean(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, dtype: torch.dtype, activation: Activation
+        ctx: Any,
+        x: Tensor,
+        indptr: Tensor,
+        indices: Tensor,
+        num_dst: int,
+        live: int,
+        dtype: torch.dtype,
+        activation: Activation,
     ) -> Tensor:
         ctx.save_for_backward(indptr, indices, *((x,) if activation.relu else ()))
         ctx.shape, ctx.dtype, ctx.activation = x.shape, x.dtype, activation
-        return concat_of(x, indptr, indices, num_dst, dtype, 0, activation)
+        ctx.num_dst, ctx.live = num_dst, live
+        return concat_of(x, Edges(indptr, indices, num_dst, live), dtype, 0, activation, x.device)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         indptr, indices, *x = ctx.saved_tensors
-        grad_x = _concat_backward(indptr, indices, ctx.shape, ctx.dtype, grad, x, ctx.activation)
-        return grad_x, None, None, None, None, None
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad, x, ctx.activation)
+        return grad_x, None, None, None, None, None, None
 
 
 class LinearOfSelfAndMean(torch.autograd.Function):
@@ -159,16 +191,19 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         indptr: Tensor,
         indices: Tensor,
         num_dst: int,
+        live: int,
         dtype: torch.dtype,
         activation: Activation,
     ) -> Tensor:
-        dim = x.shape[1]
-        both = concat_of(x, indptr, indices, num_dst, dtype, _PADDING_BYTES // dtype.itemsize, activation)
+        dim, padding = x.shape[1], _PADDING_BYTES // dtype.itemsize
+        edges = Edges(indptr, indices, num_dst, live)
+        both = concat_of(x, edges, dtype, padding, activation, weight_self.device)  # a live `x` has none
         weight = torch.cat((weight_self, weight_mean), 1)
         if weight.dtype != dtype:
             weight, bias = weight.to(dtype), bias.to(dtype)
         ctx.save_for_backward(both, weight, indptr, indices, *((x,) if activation.relu else ()))
         ctx.shape, ctx.dtype, ctx.weight_dtype, ctx.activation = x.shape, x.dtype, weight_self.dtype, activation
+        ctx.num_dst, ctx.live = num_dst, live
         return torch.addmm(bias, both[:, : 2 * dim], weight.t())
 
     @staticmethod
@@ -185,8 +220,9 @@ class LinearOfSelfAndMean(torch.autograd.Function):
             grad_bias = grad_bias.view(-1)
         if ctx.needs_input_grad[0]:
             grad_both = grad @ weight
-            grad_x = _concat_backward(indptr, indices, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
-        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None
+            edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+            grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
+        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None, None
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -199,22 +235,14 @@ def _stream(device: int) -> int:
     return stream
 
 
-def _forward(
-    x: Tensor,
-    indptr: Tensor,
-    indices: Tensor,
-    mean: int,
-    own: int,
-    out: Tensor,
-    padding: int,
-    activation: Activation,
-) -> None:
+def _forward(x: Tensor, edges: Edges, mean: int, own: int, out: Tensor, padding: int, activation: Activation) -> None:
     """Launches the mean to addresses inside of `out`."""
+    indptr, indices = edges.indptr, edges.indices
     num_edges = indices.shape[0]
     workspace = None  # for the list of long rows
     if num_edges > _core.cuda_mean_long_row:
-        workspace = indptr.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
-    device = x.get_device()
+        workspace = out.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
+    device = out.get_device()
     _core.cuda_mean_forward(
         indptr.data_ptr(),
         indices.data_ptr(),
@@ -238,26 +266,20 @@ def _forward(
         activation.threshold,
         activation.key,
         0 if workspace is None else workspace.data_ptr(),
+        edges.live,
     )
 
 
 def _concat_backward(
-    indptr: Tensor,
-    indices: Tensor,
-    shape: torch.Size,
-    dtype: torch.dtype,
-    grad: Tensor,
-    x: list[Tensor],
-    activation: Activation,
+    edges: Edges, shape: torch.Size, dtype: torch.dtype, grad: Tensor, x: list[Tensor], activation: Activation
 ) -> Tensor:
     num_src, dim = shape
     grad = grad.to(dtype)
-    return _backward(indptr, indices, num_src, grad[:, :dim], grad[:, dim : 2 * dim], x[0] if x else None, activation)
+    return _backward(edges, num_src, grad[:, :dim], grad[:, dim : 2 * dim], x[0] if x else None, activation)
 
 
 def _backward(
-    indptr: Tensor,
-    indices: Tensor,
+    edges: Edges,
     num_src: int,
     grad_self: Tensor | None,
     grad_mean: Tensor | None,
@@ -265,6 +287,7 @@ def _backward(
     activation: Activation = IDENTITY,
 ) -> Tensor:
     """The gradient of `x`, `[num_src, F]`."""
+    indptr, indices = edges.indptr, edges.indices
     grad_self = None if grad_self is None else _rows(grad_self)
     grad_mean = None if grad_mean is None else _rows(grad_mean)
     grad = grad_self if grad_mean is None else grad_mean
@@ -275,11 +298,13 @@ def _backward(
         return grad_x
     sources = order = None
     if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
+        if edges.live:
+            raise RuntimeError("deterministic algorithms sort a block's edges, which a live block has none of")
         sources, order = torch.sort(indices, stable=True)
     x = None if x is None else _rows(x)
     num_edges, sizes = indices.shape[0], (indptr.element_size(), indices.element_size())
     needed = _core.cuda_mean_backward_workspace(num_src, num_edges, *sizes)
-    workspace = indptr.new_empty(needed, dtype=torch.uint8)
+    workspace = grad.new_empty(needed, dtype=torch.uint8)
     device = grad.get_device()
     _core.cuda_mean_backward(
         indptr.data_ptr(),
@@ -302,6 +327,7 @@ def _backward(
         activation.threshold,
         activation.key,
         workspace.data_ptr(),
+        edges.live,
     )
     return grad_x
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
+from models.graphed import GraphedLoss
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.scores import RunningScores
@@ -72,9 +73,12 @@ class NodeClassifier(LightningModule):
         inference_chunk_mib: see `models.inference.layerwise_inference`, in MiB.
         matmul_precision: of float32 matrix products on a GPU while a trainer runs, see
             `torch.set_float32_matmul_precision`: "highest", "high" (tf32) or "medium". On a CPU it changes nothing.
+        cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `models.graphed.GraphedLoss`; the
+            results are the same. None does so where it is possible: without batch norm and deterministic algorithms.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value out of its range, or `cuda_graph` with batch norm.
+        RuntimeError: on the first training step, `cuda_graph` and deterministic algorithms, or a run on a CPU.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class NodeClassifier(LightningModule):
         weight_decay: float = 0.0,
         inference_chunk_mib: int = 256,
         matmul_precision: str = "high",
+        cuda_graph: bool | None = None,
     ) -> None:
         super().__init__()
         if lr <= 0:
@@ -102,6 +107,8 @@ class NodeClassifier(LightningModule):
             raise ValueError(f"inference_chunk_mib is {inference_chunk_mib}; it must be at least 1")
         if matmul_precision not in _PRECISIONS:
             raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
+        if cuda_graph and norm == "batch":
+            raise ValueError("cuda_graph cannot be had with norm='batch', which mixes the rows; take norm='layer'")
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
         self.multilabel = multilabel
@@ -109,6 +116,8 @@ class NodeClassifier(LightningModule):
         self.weight_decay = weight_decay
         self.inference_chunk_bytes = inference_chunk_mib * 2**20
         self.matmul_precision = matmul_precision
+        self.cuda_graph = cuda_graph if norm != "batch" else False
+        self.graphed = GraphedLoss(self._loss, self.net)
         self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
@@ -127,6 +136,12 @@ class NodeClassifier(LightningModule):
         if batch.x is None:
             raise ValueError("the mini-batch has no features; a loader fills x (MiniBatch.replace(x=...))")
         return self.net(batch.blocks, batch.x)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
+        # that for each step took longer than what it is to launch.
+        with torch.autograd.set_multithreading_enabled(False):
+            super().backward(loss, *args, **kwargs)
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
@@ -215,17 +230,35 @@ class NodeClassifier(LightningModule):
         return self(batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        # One kernel for all parameters; on the CPU torch's own choice.
-        fused = True if all(p.is_cuda for p in self.parameters()) else None
+        # One kernel for all parameters; on the CPU torch's own choice. Lightning does not clip for an optimiser that
+        # undoes the loss scaling by itself, as the fused one does.
+        trainer = self._trainer
+        clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
+        fused = True if all(p.is_cuda for p in self.parameters()) and not clips else None
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
 
     def _step(self, batch: MiniBatch, stage: str) -> Tensor:
         if batch.y is None:
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
-        logits = self(batch)
-        if self.multilabel:
-            loss = F.binary_cross_entropy_with_logits(logits, batch.y)
-        else:
-            loss = F.cross_entropy(logits, batch.y)
+        graphed = stage == "train" and self._may_be_graphed(batch)
+        loss, logits = (self.graphed if graphed else self._loss)(batch)
         self.scores[stage].add(logits, batch.y, loss)
         return loss
+
+    def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        assert batch.y is not None
+        logits = self(batch)
+        if self.multilabel:
+            return F.binary_cross_entropy_with_logits(logits, batch.y), logits
+        return F.cross_entropy(logits, batch.y), logits
+
+    def _may_be_graphed(self, batch: MiniBatch) -> bool:
+        if self.cuda_graph is False:
+            return False
+        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
+        if self.cuda_graph and not possible:
+            raise RuntimeError(
+                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set; "
+                "leave it at null for graphs where they are possible"
+            )
+        return possible

@@ -51,8 +51,9 @@ class SAGEConv(nn.Module):
         `x` goes through ReLU if `relu`, then through dropout of this probability: on a GPU they cost no pass over the
         memory of their own (see `loader.ops.linear_self_mean`).
         """
-        first = self.projects_first(block.num_src, block.num_dst, block.num_edges, x.is_cuda)
-        if x.is_cuda and not first:
+        on_gpu = x.is_cuda or bool(block.live)
+        first = self.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu) and not x.is_meta
+        if on_gpu and not first:
             weights = self.lin_self.weight, self.lin_neigh.weight, self.lin_self.bias
             return linear_self_mean(x, block, *weights, relu=relu, dropout=dropout)
         x = F.dropout(F.relu(x) if relu else x, dropout)

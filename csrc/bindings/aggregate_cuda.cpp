@@ -3,9 +3,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "aggregate/cuda/mean.h"
 #include "bindings/views.h"
@@ -71,19 +74,18 @@ void throw_if_failed(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string(what) + " on the GPU failed: " + cudaGetErrorString(error));
 }
 
-// The block and where to run.
+// The block, or what bounds it where it is `live`.
 struct Place {
   uintptr_t indptr, indices;
   int index_bytes, id_bytes;
   int64_t num_dst, num_src, num_edges;
-  int device;
-  uintptr_t stream;
+  uintptr_t live;
 };
 
 template <typename P, typename I>
 DeviceBlock<P, I> block_of(const Place& p) {
   return {reinterpret_cast<const P*>(p.indptr), reinterpret_cast<const I*>(p.indices), p.num_dst, p.num_src,
-          p.num_edges};
+          p.num_edges, reinterpret_cast<const LiveBlock*>(p.live)};
 }
 
 Activation activation(bool relu, uint32_t threshold, uint32_t key) {
@@ -100,9 +102,9 @@ Rows<T> rows(uintptr_t data, int64_t stride) {
 void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
              int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype, int out_dtype,
              uintptr_t x, int64_t x_stride, int64_t dim, uintptr_t mean, uintptr_t own, int64_t out_stride,
-             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace) {
+             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace, uintptr_t live) {
   const Activation f = activation(relu, threshold, key);
-  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, device, stream};
+  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, live};
   py::gil_scoped_release nogil;
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
@@ -134,9 +136,10 @@ void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes
               int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype,
               uintptr_t sorted_sources, uintptr_t order, uintptr_t grad_mean, int64_t grad_mean_stride,
               uintptr_t grad_own, int64_t grad_own_stride, uintptr_t x, int64_t x_stride, int64_t dim,
-              uintptr_t grad_x, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace) {
+              uintptr_t grad_x, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace,
+              uintptr_t live) {
   const Activation f = activation(relu, threshold, key);
-  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, device, stream};
+  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, live};
   py::gil_scoped_release nogil;
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
@@ -155,6 +158,26 @@ void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes
   throw_if_failed(error, "the gradient of the mean over neighbours");
 }
 
+// As LiveBlock has them: addresses of indptr and indices, num_dst, num_edges, address and stride of x, key.
+using LiveFields = std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, uintptr_t, int64_t, uint32_t>;
+
+void write_live(const std::vector<LiveFields>& fields, uintptr_t to, int device, uintptr_t stream) {
+  if (fields.size() > kMaxLiveBlocks)
+    throw py::value_error("there are " + std::to_string(fields.size()) + " blocks; at most " +
+                          std::to_string(kMaxLiveBlocks) + " can be live");
+  LiveBlock blocks[kMaxLiveBlocks] = {};
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const auto& [indptr, indices, num_dst, num_edges, x, x_stride, key] = fields[i];
+    blocks[i] = {reinterpret_cast<const void*>(indptr), reinterpret_cast<const void*>(indices), num_dst,
+                 num_edges, reinterpret_cast<const void*>(x), x_stride, key};
+  }
+  const DeviceGuard guard(device);
+  throw_if_failed(guard.error(), "choosing the device of the live blocks");
+  throw_if_failed(write_live_blocks(blocks, static_cast<int>(fields.size()), reinterpret_cast<LiveBlock*>(to),
+                                    reinterpret_cast<cudaStream_t>(stream)),
+                  "writing the live blocks");
+}
+
 }  // namespace
 
 void bind_aggregate_cuda(py::module_& m) {
@@ -164,6 +187,9 @@ void bind_aggregate_cuda(py::module_& m) {
   m.def("cuda_mean_backward_workspace", &mean_backward_workspace);
   m.attr("cuda_mean_dtypes") = py::make_tuple("float32", "float64", "float16", "bfloat16");
   m.attr("cuda_mean_long_row") = kLongRow;
+  m.def("cuda_write_live_blocks", &write_live);
+  m.attr("cuda_live_block_bytes") = sizeof(LiveBlock);
+  m.attr("cuda_max_live_blocks") = kMaxLiveBlocks;
 }
 
 }  // namespace loader

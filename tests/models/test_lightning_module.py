@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -295,6 +296,15 @@ class TestOnGPU:
             )
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+    def test_backward_stays_in_the_thread_of_the_loop(self, random_graph: Any) -> None:
+        model = NodeClassifier(5, NUM_CLASSES)
+        threads: set[int] = set()
+        for parameter in model.parameters():
+            parameter.register_hook(lambda _: threads.add(threading.get_ident()))
+        loader = make_loader(random_graph(), multilabel=False)
+        make_trainer(accelerator="cuda", devices=1, max_epochs=1).fit(model, train_dataloaders=loader)
+        assert threads == {threading.get_ident()}
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
     @pytest.mark.parametrize("multilabel", [False, True])

@@ -10,6 +10,20 @@
 
 namespace loader {
 
+// What changes from one replay of a CUDA graph to the next, in device memory: a kernel that was captured reads
+// here which block it works on. Written by write_live_blocks.
+struct LiveBlock {
+  const void* indptr;   // [num_dst + 1]
+  const void* indices;  // [num_edges]
+  int64_t num_dst;
+  int64_t num_edges;
+  const void* x;  // rows of the block's sources; null where the launch knows them
+  int64_t x_stride;
+  uint32_t key;  // of the activation
+};
+
+constexpr int kMaxLiveBlocks = 8;
+
 // The block as a CSC matrix, in device memory; see BlockView in aggregate/mean.h.
 template <typename P, typename I>
 struct DeviceBlock {
@@ -18,6 +32,9 @@ struct DeviceBlock {
   int64_t num_dst;
   int64_t num_src;
   int64_t num_edges;
+  // If not null, arrays and sizes are those found here when a kernel runs, and the sizes above are upper bounds,
+  // for which output and workspace have room. Rows of the output beyond the block's own become zeros.
+  const LiveBlock* live = nullptr;
 };
 
 // Rows of `dim` elements, `stride` elements apart.
@@ -40,6 +57,9 @@ struct Activation {
 
 // Rows longer than this are summed by a thread block for each slice of their columns.
 constexpr int64_t kLongRow = 256;
+
+// Writes `count` (at most kMaxLiveBlocks) live blocks to device memory, in the order of the stream.
+cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, cudaStream_t stream);
 
 // Bytes of workspace, uninitialised, aligned to 16.
 int64_t mean_forward_workspace(int64_t num_edges);

@@ -1,7 +1,8 @@
 // What the kernels of rows.cuh sum: the mean, and its gradient.
 //
 // A pass says which rows there are, which rows of the input each of them picks (`span`, `pick`, `row_of`),
-// and what is done with them: `add` takes one picked vector, `finish` writes a vector of the result.
+// and what is done with them: `add` takes one picked vector, `finish` writes a vector of the result. A kernel
+// calls `settle` first, which looks up what is live.
 #pragma once
 
 #include "aggregate/cuda/activation.cuh"
@@ -32,9 +33,18 @@ struct MeanPass {
   Activation f;
   bool identity;
   int64_t dim;
+  int64_t rows;  // of the output: those beyond the destinations become zeros
 
-  __device__ int64_t num_rows() const { return block.num_dst; }
+  __device__ void settle() {
+    if (block.live == nullptr) return;
+    if (block.live->x != nullptr) x = {static_cast<const T*>(block.live->x), block.live->x_stride};
+    f.key = block.live->key;
+    block = settled(block);
+  }
+
+  __device__ int64_t num_rows() const { return rows; }
   __device__ Span<P> span(int64_t row) const {
+    if (row >= block.num_dst) return {};
     const P begin = block.indptr[row];
     return {begin, static_cast<P>(block.indptr[row + 1] - begin)};
   }
@@ -56,7 +66,7 @@ struct MeanPass {
   };
   template <int N>
   __device__ Early<N> early(int64_t row, int64_t column) const {
-    if (own.data == nullptr) return {};
+    if (own.data == nullptr || row >= block.num_dst) return {};
     return {load<T, N>(x.data + row * x.stride + column)};
   }
 
@@ -73,7 +83,7 @@ struct MeanPass {
   // What follows the columns; lane `lane` of `lanes` is told of each row once.
   __device__ void pad(int64_t row, int lane, int lanes) const {
     for (int i = lane; i < padding; i += lanes)
-      mean.data[row * mean.stride + dim + i] = narrow<O>(i == 0 ? Sum<O>(1) : Sum<O>(0));
+      mean.data[row * mean.stride + dim + i] = narrow<O>(i == 0 && row < block.num_dst ? Sum<O>(1) : Sum<O>(0));
   }
 };
 
@@ -90,6 +100,7 @@ struct GradientPass {
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
   const P* indptr;  // of the block: how many sources a destination has
+  const LiveBlock* live;
   const P* begin;   // [num_src]
   const P* length;  // [num_src]
   const I* destinations;
@@ -99,6 +110,13 @@ struct GradientPass {
   Activation f;
   bool identity;
   int64_t dim;
+
+  __device__ void settle() {
+    if (live == nullptr) return;
+    indptr = static_cast<const P*>(live->indptr);
+    num_dst = live->num_dst;
+    f.key = live->key;
+  }
 
   __device__ int64_t num_rows() const { return num_src; }
   __device__ Span<P> span(int64_t row) const { return {begin[row], length[row]}; }

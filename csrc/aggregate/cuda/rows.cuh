@@ -94,6 +94,7 @@ template <int N, typename Pass>
 __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
     sum_short_rows(Pass pass, LongRows long_rows, int log_lanes, int rows_per_group) {
   using Id = typename Pass::Id;
+  pass.settle();
   const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
   const int64_t group = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
   int64_t row = group * rows_per_group;
@@ -126,6 +127,7 @@ template <int N, typename Pass>
 __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRows long_rows) {
   using T = typename Pass::In;
   using S = typename Pass::S;
+  pass.settle();
   constexpr int kWarps = kLongThreads / 32, kStep = kLongThreads / kSliceLanes;
   __shared__ S partial[kWarps][kSliceLanes][N];
   const int lane = threadIdx.x % kSliceLanes, warp = threadIdx.x / 32;

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "aggregate/cuda/transpose.h"
+#include "aggregate/cuda/vectors.cuh"
 
 namespace loader {
 namespace {
@@ -21,9 +22,10 @@ __device__ __forceinline__ P fetch_add(P* p, P x) {
 // Counts each source's edges, and gives each edge its place among those of its source.
 template <typename P, typename I>
 __global__ void __launch_bounds__(kThreads)
-    count_edges(const I* indices, int64_t num_edges, P* length, P* rank) {
+    count_edges(DeviceBlock<P, I> found, P* length, P* rank) {
+  const DeviceBlock<P, I> block = settled(found);
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (e < num_edges) rank[e] = fetch_add(length + indices[e], P(1));
+  if (e < block.num_edges) rank[e] = fetch_add(length + block.indices[e], P(1));
 }
 
 __device__ __forceinline__ void list_if_long(int64_t source, int64_t length, unsigned long long* counters,
@@ -89,9 +91,11 @@ __device__ __forceinline__ int64_t row_of_edge(const P* indptr, int64_t e, int64
 
 // A block of threads has neighbouring edges, so their rows lie between those of the first and the last one.
 template <typename P, typename I>
-__global__ void __launch_bounds__(kThreads) fill(DeviceBlock<P, I> block, TransposedBlock<P, I> t) {
+__global__ void __launch_bounds__(kThreads) fill(DeviceBlock<P, I> found, TransposedBlock<P, I> t) {
   __shared__ int64_t bound[2];
+  const DeviceBlock<P, I> block = settled(found);
   const int64_t first = int64_t{blockIdx.x} * kThreads, e = first + threadIdx.x;
+  if (first >= block.num_edges) return;  // there may be fewer edges than room for them
   if (threadIdx.x < 2) {
     const int64_t edge = threadIdx.x == 0 ? first : min(first + kThreads, block.num_edges) - 1;
     bound[threadIdx.x] = row_of_edge(block.indptr, edge, 0, block.num_dst);
@@ -138,6 +142,15 @@ __global__ void __launch_bounds__(kThreads)
     t.destinations[i] = static_cast<I>(row_of_edge(block.indptr, order[i], 0, block.num_dst));
 }
 
+struct LiveBlocks {
+  LiveBlock of[kMaxLiveBlocks];
+};
+
+// The values travel as the launch's arguments, so the host's own may change at once.
+__global__ void write_live(LiveBlocks blocks, int count, LiveBlock* to) {
+  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = blocks.of[threadIdx.x];
+}
+
 unsigned blocks_for(int64_t threads, int64_t per_block = kThreads) {
   return static_cast<unsigned>((threads + per_block - 1) / per_block);
 }
@@ -145,6 +158,13 @@ unsigned blocks_for(int64_t threads, int64_t per_block = kThreads) {
 int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
+
+cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, cudaStream_t stream) {
+  LiveBlocks values{};
+  std::copy_n(blocks, count, values.of);
+  write_live<<<1, kMaxLiveBlocks, 0, stream>>>(values, count, to);
+  return cudaGetLastError();
+}
 
 int64_t mean_forward_workspace(int64_t num_edges) {
   return static_cast<int64_t>(sizeof(int64_t)) * (1 + num_edges / (kLongRow + 1));
@@ -192,8 +212,7 @@ cudaError_t launch_transpose(const DeviceBlock<P, I>& block, const I* sorted_sou
     return cudaGetLastError();
   }
   if (block.num_edges > 0)
-    count_edges<<<blocks_for(block.num_edges), kThreads, 0, stream>>>(block.indices, block.num_edges,
-                                                                      t.length, t.rank);
+    count_edges<<<blocks_for(block.num_edges), kThreads, 0, stream>>>(block, t.length, t.rank);
   place_sources<<<blocks_for(block.num_src, kSourcesPerBlock), kThreads, 0, stream>>>(
       t.length, block.num_src, t.begin, t.counters, t.long_rows);
   if (block.num_edges > 0) fill<<<blocks_for(block.num_edges), kThreads, 0, stream>>>(block, t);

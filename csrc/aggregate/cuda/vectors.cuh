@@ -15,6 +15,15 @@ namespace loader {
 template <typename T>
 using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// The block that a kernel works on, with all that is live looked up.
+template <typename P, typename I>
+__device__ __forceinline__ DeviceBlock<P, I> settled(const DeviceBlock<P, I>& block) {
+  if (block.live == nullptr) return block;
+  const LiveBlock& now = *block.live;
+  return {static_cast<const P*>(now.indptr), static_cast<const I*>(now.indices), now.num_dst, block.num_src,
+          now.num_edges, block.live};
+}
+
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
   T v[N];

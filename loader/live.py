@@ -1,0 +1,169 @@
+"""Mini-batches of changing size under a CUDA graph: its kernels look up arrays and sizes when they run.
+
+A CUDA graph repeats launches with the addresses and sizes that they were captured with. A `LiveBatch` stands in for
+mini-batches while a model is captured. Its blocks have room for the largest, and name a place in GPU memory where the
+kernels of `loader.ops` find the block of the moment; rows beyond its own become zeros, which add nothing to a product
+or its gradient. `load` exchanges the mini-batch by one small launch: nothing is padded or copied but the labels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from loader import _core
+from loader.minibatch import Block, MiniBatch
+
+_ALIGNMENT = 16  # bytes: of the vectors by which rows are read
+
+
+def draw_key() -> int:
+    """Of an activation, 32 bits from torch's CPU generator."""
+    return int(torch.randint(2**32, (), dtype=torch.int64))
+
+
+class Kind(NamedTuple):
+    """What mini-batches have to have in common to take turns under one graph."""
+
+    device: torch.device
+    batch_size: int
+    index_dtypes: tuple[tuple[torch.dtype, torch.dtype], ...]
+    features: tuple[torch.dtype, int]
+    labels: tuple[torch.dtype, torch.Size]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> Kind | None:
+        """That of a mini-batch; None if it cannot be live: no features or labels, not on a GPU, or more than 8 hops."""
+        x, y = batch.x, batch.y
+        if x is None or y is None or not (x.is_cuda and y.is_cuda and batch.nodes.is_cuda):
+            return None
+        readable = x.dim() == 2 and x.is_contiguous() and x.data_ptr() % _ALIGNMENT == 0
+        if not readable or len(batch.blocks) > _core.cuda_max_live_blocks:
+            return None
+        dtypes = tuple((block.indptr.dtype, block.indices.dtype) for block in batch.blocks)
+        return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape))
+
+
+class Room(NamedTuple):
+    """Sizes of mini-batches, or upper bounds of them.
+
+    Attributes:
+        frontiers: `L + 1` numbers of vertices, from the seeds outward.
+        edges: of the `L` blocks, in the order of `MiniBatch.blocks`.
+    """
+
+    frontiers: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> Room:
+        return cls(batch.frontier_sizes, tuple(block.num_edges for block in batch.blocks))
+
+    def union(self, other: Room) -> Room:
+        """Room for both."""
+        return Room(
+            tuple(map(max, self.frontiers, other.frontiers)),
+            tuple(map(max, self.edges, other.edges)),
+        )
+
+    def holds(self, other: Room) -> bool:
+        return self.union(other) == self
+
+    def widened(self, share: float, step: int) -> Room:
+        """Larger by `share`, in whole `step`s; the seeds stay as many as they are."""
+
+        def wider(size: int) -> int:
+            return -(-int(size * (1 + share)) // step) * step
+
+        return Room((self.frontiers[0], *map(wider, self.frontiers[1:])), tuple(map(wider, self.edges)))
+
+
+class LiveBlock(Block):
+    """A block as launches see it that are captured: how large it may be. Its arrays have no memory.
+
+    Attributes:
+        live: address in GPU memory where the kernels find the block of the moment.
+        draws: activations with dropout that were captured on it; each replay needs a key for them.
+    """
+
+    def __init__(self, num_src: int, num_dst: int, num_edges: int, like: Block, live: int) -> None:
+        indptr = torch.empty(num_dst + 1, dtype=like.indptr.dtype, device="meta")
+        indices = torch.empty(num_edges, dtype=like.indices.dtype, device="meta")
+        super().__init__(indptr, indices, num_src, num_dst)
+        self.live = live
+        self.draws = 0
+
+
+class LiveBatch:
+    """Stands in for the mini-batches of one kind up to some size, see the module.
+
+    Args:
+        like: one of them, on a GPU, with features and labels.
+        room: how large they may be.
+
+    Attributes:
+        batch: what to give to the model while it is captured. Only the functions of `loader.ops` can read its blocks,
+            and only `linear_self_mean` its `x`: they are tensors without memory, any other use of them is an error.
+            `y` is an ordinary tensor.
+    """
+
+    def __init__(self, like: MiniBatch, room: Room) -> None:
+        kind = Kind.of(like)
+        if kind is None or like.y is None or like.x is None:
+            raise ValueError(f"{like!r} cannot be live: it needs features, contiguous, and labels, all on a GPU")
+        self.kind = kind
+        self.room = room
+        hops = len(like.blocks)
+        self._live = torch.empty(hops * _core.cuda_live_block_bytes, dtype=torch.uint8, device=kind.device)
+        dst, src = room.frontiers[:-1][::-1], room.frontiers[1:][::-1]
+        self.blocks = tuple(
+            LiveBlock(src[i], dst[i], room.edges[i], block, self._live.data_ptr() + i * _core.cuda_live_block_bytes)
+            for i, block in enumerate(like.blocks)
+        )
+        self.batch = MiniBatch(
+            nodes=torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta"),
+            frontier_sizes=room.frontiers,
+            blocks=self.blocks,
+            x=torch.empty(room.frontiers[-1], like.x.shape[1], dtype=like.x.dtype, device="meta"),
+            y=torch.empty_like(like.y),
+        )
+
+    def holds(self, batch: MiniBatch) -> bool:
+        """Whether `batch` can be loaded."""
+        return Kind.of(batch) == self.kind and self.room.holds(Room.of(batch))
+
+    def forget_draws(self) -> None:
+        """To be called before the model is captured: `draws` are counted from here."""
+        for block in self.blocks:
+            block.draws = 0
+
+    def check_draws(self) -> None:
+        """To be called after the model was captured.
+
+        Raises:
+            RuntimeError: it dropped elements twice with one block, which has one key.
+        """
+        if any(block.draws > 1 for block in self.blocks):
+            raise RuntimeError("the model drops elements more than once with the same block; a live block has one key")
+
+    def load(self, batch: MiniBatch) -> None:
+        """Makes `batch` the one that kernels find from now on, in the order of the current stream.
+
+        Draws new keys for the activations, in the order in which the model would have drawn them. `batch` has to stay
+        alive until all that reads it was launched.
+        """
+        assert batch.x is not None
+        assert batch.y is not None
+        assert self.batch.y is not None
+        values = []
+        for i, (block, live) in enumerate(zip(batch.blocks, self.blocks, strict=True)):
+            x, stride = (batch.x.data_ptr(), batch.x.stride(0)) if i == 0 else (0, 0)
+            key = draw_key() if live.draws else 0
+            values.append(
+                (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, x, stride, key)
+            )
+        device = self.kind.device.index
+        stream: int = torch._C._cuda_getCurrentRawStream(device)
+        _core.cuda_write_live_blocks(values, self._live.data_ptr(), device, stream)
+        self.batch.y.copy_(batch.y)

@@ -1,0 +1,223 @@
+"""Forward and backward pass of a training step by CUDA graphs, over mini-batches of changing size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from loader.live import Kind, LiveBatch, Room
+from loader.minibatch import MiniBatch
+from loader.ops_cuda import autocast_dtype
+
+# Loss, a scalar with gradients, and logits [batch_size, ...] of a mini-batch.
+LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
+
+_SEEN = 16  # so many mini-batches of a kind are run as usual before it is captured, with room for the largest
+_HEADROOM = 0.02  # sizes of random mini-batches of as many seeds differ by less
+_STEP = 128  # rows: sizes that suit a matrix product
+_WARM_UP = 2
+
+
+class GraphedLoss:
+    """Calls a loss function as it is, or replays it and its gradient as two CUDA graphs: the result is the same.
+
+    A step of a GNN is some sixty launches, for which the host takes longer than the GPU for the work. A CUDA graph
+    (https://developer.nvidia.com/blog/cuda-graphs/) launches them all at once. Graphs want fixed sizes, which
+    mini-batches do not have; here the kernels look up the sizes when they run (`loader.live`), and torch's matrix
+    products run over room for the largest mini-batch, with zeros in the rows that are too many.
+
+    The first mini-batches run as they are and show how large they get. From then on those that fit are replayed;
+    others (the last, smaller one of an epoch; one that is larger than any before) run as they are. If larger ones come
+    often, it is captured again. Gradients reach the parameters through autograd, so that hooks, DDP, gradient
+    accumulation, clipping and loss scaling work as ever. `torch.autograd.set_multithreading_enabled(False)` around
+    `backward()` spares a change of threads, as `NodeClassifier` does.
+
+    What the function reads besides mini-batch and parameters, a dropout rate say, is fixed when it is captured; call
+    `reset` after changing it. Batch norm mixes the rows, those that are too many included, and must not be in it.
+
+    Args:
+        function: mini-batch -> (loss, logits), by way of `module`. It reads the blocks and `x` through
+            `loader.ops.linear_self_mean` (blocks after the first one also through the other functions of `loader.ops`),
+            as `models.sage.GraphSAGE` does; anything else that it does with them is an error when it is captured.
+        module: has the parameters that get a gradient. When one of them moves in memory, it is captured again.
+
+    Attributes:
+        replayed: mini-batches whose loss came from a graph.
+        captures: how often the function was captured.
+    """
+
+    def __init__(self, function: LossFunction, module: nn.Module) -> None:
+        self._function = function
+        self._module = module
+        self.replayed = self.captures = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what was captured, its memory, and the sizes seen."""
+        self._captured: _Captured | None = None
+        self._kind: Kind | None = None
+        self._room: Room | None = None  # for the largest of the kind
+        self._as_it_is = 0  # mini-batches of the kind that were not replayed, since the last capture
+        self._others = 0  # mini-batches of other kinds, since the last one of this kind
+
+    def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """Loss and logits. Replayed logits have no gradient and are valid until the next call."""
+        kind = Kind.of(batch) if torch.is_grad_enabled() else None
+        if kind is None or not self._takes(kind):
+            return self._function(batch)
+        parameters = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+        if self._captured is not None and not self._captured.valid_for(parameters):
+            self._captured = None
+        room = Room.of(batch)
+        if self._captured is None or not self._captured.live.room.holds(room):
+            self._room = room if self._room is None else self._room.union(room)
+            self._as_it_is += 1
+            if self._as_it_is < _SEEN:
+                return self._function(batch)
+            self._captured = None  # its memory first
+            live = LiveBatch(batch, self._room.widened(_HEADROOM, _STEP))
+            self._captured = _Captured(_Call(self._module, self._function), live, batch, parameters)
+            self._as_it_is = 0
+            self.captures += 1
+        self.replayed += 1
+        return self._captured.run(batch)
+
+    def _takes(self, kind: Kind) -> bool:
+        """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
+        self._others = 0 if kind == self._kind else self._others + 1
+        if self._others and (self._kind is None or self._others >= _SEEN):
+            self.reset()
+            self._kind = kind
+        return kind == self._kind
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: graphs belong to the process and the parameters that they were captured with."""
+        return {**self.__dict__, "_captured": None}
+
+
+class _Call(nn.Module):
+    """The function as a module, for `torch.func.functional_call`."""
+
+    def __init__(self, module: nn.Module, function: LossFunction) -> None:
+        super().__init__()
+        self.module = module
+        self.function = function
+
+    def forward(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        return self.function(batch)
+
+
+def _context(parameters: dict[str, nn.Parameter]) -> tuple[Any, ...]:
+    """What graphs depend on, besides kind and room of the mini-batches."""
+    return (
+        [p.data_ptr() for p in parameters.values()],
+        autocast_dtype(),
+        torch.get_float32_matmul_precision(),
+    )
+
+
+def _forget_workspaces() -> None:
+    """Lets go of the memory that cuBLAS works in.
+
+    Torch keeps one for each thread and stream. That of a graph has to be the graph's own: another could be given up
+    while the graph is still to be replayed (a Trainer does so at its end), and what works on the same stream later
+    must not share it.
+    """
+    torch._C._cuda_clearCublasWorkspaces()  # torch has no public name for it
+
+
+class _Captured:
+    """The two graphs, and the memory that they work in."""
+
+    def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch, parameters: dict[str, nn.Parameter]) -> None:
+        self.live = live
+        self.parameters = list(parameters.values())
+        self.context = _context(parameters)
+        self.runs = 0
+        # Tensors of our own for the parameters' memory: those that accumulate the parameters' gradients may be alive in
+        # some other graph, and belong to a stream that cannot be captured.
+        weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
+
+        def loss_and_logits() -> tuple[Tensor, Tensor]:
+            loss, logits = torch.func.functional_call(call, weights, (live.batch,))
+            if loss.device != live.kind.device or logits.device != live.kind.device:
+                raise RuntimeError(
+                    f"the loss came out on {loss.device}: the function read x or a block otherwise than through the "
+                    "functions of loader.ops, which a CUDA graph cannot"
+                )
+            return loss, logits
+
+        def gradients_of(loss: Tensor, grad_loss: Tensor | None = None) -> tuple[Tensor | None, ...]:
+            return torch.autograd.grad(loss, list(weights.values()), grad_loss, allow_unused=True)
+
+        live.load(batch)
+        torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
+        here, stream = torch.cuda.current_stream(live.kind.device), torch.cuda.Stream(live.kind.device)
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
+            for _ in range(_WARM_UP):
+                gradients = gradients_of(loss_and_logits()[0])
+            # Not in the graphs' memory, where the next forward pass would write over them.
+            self.gradients = [None if g is None else torch.empty_like(g) for g in gradients]
+            del gradients
+        here.wait_stream(stream)
+        _forget_workspaces()
+        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        live.forget_draws()
+        # Other threads, the loader's, may do on their streams what they like meanwhile.
+        mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(self.forward, **mode):
+            loss, logits = loss_and_logits()
+        self.grad_loss = torch.ones_like(loss)
+        one_thread = torch.autograd.set_multithreading_enabled(False)
+        with torch.cuda.graph(self.backward, pool=self.forward.pool(), **mode), one_thread:
+            found = gradients_of(loss, self.grad_loss)
+            torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
+        _forget_workspaces()
+        torch.clear_autocast_cache()
+        live.check_draws()
+        self.loss, self.logits = loss.detach(), logits.detach()
+
+    def valid_for(self, parameters: dict[str, nn.Parameter]) -> bool:
+        return self.context == _context(parameters)
+
+    def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        self.live.load(batch)
+        self.runs += 1
+        loss: Tensor = _Replay.apply(self, batch, *self.parameters)
+        return loss, self.logits
+
+    def keep_accumulated(self) -> None:
+        """Gradients that were handed out and are still to be added to must not be written over."""
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            held = parameter.grad
+            if held is not None and gradient is not None and held.data_ptr() == gradient.data_ptr():
+                parameter.grad = held.clone()
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, captured: _Captured, batch: MiniBatch, *parameters: Tensor) -> Tensor:
+        captured.forward.replay()
+        ctx.captured, ctx.run = captured, captured.runs
+        ctx.batch = batch  # its arrays have to stay until backward has been launched
+        return captured.loss.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        captured = ctx.captured
+        if ctx.run != captured.runs:
+            raise RuntimeError(
+                "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "
+                "call backward first, or train without graphs"
+            )
+        captured.keep_accumulated()
+        captured.grad_loss.copy_(grad_loss)
+        captured.backward.replay()
+        ctx.batch = None
+        # Views: autograd makes them the parameters' `grad` without a copy.
+        return None, None, *(None if g is None else g.detach() for g in captured.gradients)

@@ -1,0 +1,311 @@
+"""Training steps by CUDA graphs: the same losses and gradients as without, whatever the sizes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from marks import needs_gpu
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.minibatch import MiniBatch
+from loader.samplers import HopwiseSampler
+from models.graphed import GraphedLoss
+from models.lightning_module import NodeClassifier
+from models.sage import GraphSAGE
+
+# All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
+FEATURES, CLASSES, BATCH = 12, 12, 32
+
+
+class Net:
+    """A model and its loss, with and without graphs."""
+
+    def __init__(self, *, graphed: bool, multilabel: bool = False, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2, **{"dropout": 0.5, **options}).cuda()
+        self.multilabel = multilabel
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-3, fused=True)
+        self.graphed = GraphedLoss(self.loss_and_logits, self.net)
+        self.loss = self.graphed if graphed else self.loss_and_logits
+
+    def loss_and_logits(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        assert batch.x is not None
+        assert batch.y is not None
+        logits = self.net(batch.blocks, batch.x)
+        if self.multilabel:
+            return F.binary_cross_entropy_with_logits(logits, batch.y), logits
+        return F.cross_entropy(logits, batch.y), logits
+
+    def step(self, batch: MiniBatch) -> Tensor:
+        self.optimizer.zero_grad()
+        loss, _ = self.loss(batch)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class Listed:
+    """A loader of mini-batches that are there: Lightning takes a plain list for a list of loaders."""
+
+    def __init__(self, batches: list[MiniBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        return iter(self.batches)
+
+
+@pytest.fixture
+def batches(random_graph: Any) -> list[MiniBatch]:
+    """Of very different sizes, some with fewer seeds."""
+    return make_batches(random_graph(), multilabel=False)
+
+
+def make_batches(graph: Any, *, multilabel: bool, device: str = "cuda", count: int = 60) -> list[MiniBatch]:
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(graph.num_nodes, FEATURES, generator=g)
+    y = torch.rand(graph.num_nodes, CLASSES, generator=g).round() if multilabel else (x[:, :CLASSES]).argmax(-1)
+    found = []
+    for i in range(count):
+        sampler = HopwiseSampler([1 + i % 5, 2 + i % 3], seed=i)
+        seeds = torch.randperm(graph.num_nodes, generator=g)[: BATCH - 5 * (i % 10 == 9)]
+        batch = sampler.sample(graph, seeds, batch=i)
+        found.append(batch.replace(x=x[batch.nodes.long()], y=y[batch.output_nodes.long()]).to(device))
+    return found
+
+
+def gradients(net: Net) -> list[Tensor]:
+    return [p.grad.clone() for p in net.net.parameters() if p.grad is not None]
+
+
+def test_on_the_cpu_the_function_runs_as_it_is(random_graph: Any) -> None:
+    batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
+    logits = torch.ones(2, requires_grad=True)
+    graphed = GraphedLoss(lambda b: (logits.sum() * b.batch_size, logits), torch.nn.Identity())
+    for _ in range(40):
+        loss, got = graphed(batch)
+        assert got is logits
+        assert loss.requires_grad
+    assert (graphed.replayed, graphed.captures) == (0, 0)
+
+
+def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
+    with pytest.raises(ValueError, match="cuda_graph cannot be had with norm='batch'"):
+        NodeClassifier(FEATURES, CLASSES, norm="batch", cuda_graph=True)
+    batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
+    with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
+        NodeClassifier(FEATURES, CLASSES, cuda_graph=True).training_step(batch, 0)
+    NodeClassifier(FEATURES, CLASSES, norm="batch").training_step(batch, 0)
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"norm": "layer"}, {"dropout": 0.0}, {"input_dropout": 0.3}, {"multilabel": True}],
+        ids=lambda options: "-".join(options) or "plain",
+    )
+    def test_losses_and_parameters_are_those_without_graphs(self, random_graph: Any, options: dict[str, Any]) -> None:
+        batches = make_batches(random_graph(), multilabel="multilabel" in options)
+        plain, graphed = Net(graphed=False, **options), Net(graphed=True, **options)
+        losses = []
+        for net in (plain, graphed):
+            torch.manual_seed(1)
+            losses.append(torch.stack([net.step(batch) for batch in batches * 3]))
+        assert graphed.graphed.captures in (1, 2)
+        assert graphed.graphed.replayed > 100
+        torch.testing.assert_close(losses[1], losses[0], rtol=2e-3, atol=2e-3)
+        for a, b in zip(graphed.net.parameters(), plain.net.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=2e-2, atol=3e-3)
+
+    def captured(self, batches: list[MiniBatch], **options: Any) -> Net:
+        """A net that replays from here on; its parameters are those from the beginning."""
+        net = Net(graphed=True, **options)
+        largest = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        for _ in range(16):
+            net.loss(largest)
+        assert net.graphed.captures == 1
+        return net
+
+    def test_gradients_of_small_mini_batches_hold_nothing_of_larger_ones(self, batches: list[MiniBatch]) -> None:
+        net, plain = self.captured(batches, dropout=0.0), Net(graphed=False, dropout=0.0)
+        largest = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        full = [
+            b
+            for b in batches
+            if b.batch_size == BATCH
+            and all(m <= n for m, n in zip(b.frontier_sizes, largest.frontier_sizes, strict=True))
+        ]
+        smallest = min(full, key=lambda b: b.num_edges)
+        assert smallest.num_edges < 0.5 * largest.num_edges
+        for batch in (largest, smallest, largest, smallest):
+            grads = []
+            for each in (net, plain):
+                each.optimizer.zero_grad()
+                each.loss(batch)[0].backward()
+                grads.append(gradients(each))
+            for a, b in zip(*grads, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+    def test_gradients_accumulate_and_scale(self, batches: list[MiniBatch]) -> None:
+        net, plain = self.captured(batches, dropout=0.0), Net(graphed=False, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        for each in (net, plain):
+            for factor in (1.0, 0.5, -3.0):
+                (each.loss(first)[0] * factor).backward()
+            each.loss(first)  # its forward pass leaves the gradients alone
+        assert net.graphed.replayed == 1 + 4
+        for a, b in zip(gradients(net), gradients(plain), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+    @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+    def test_autocast_is_part_of_what_is_captured(self, batches: list[MiniBatch], low: torch.dtype) -> None:
+        batch = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        net = Net(graphed=True, dropout=0.0)
+        with torch.autocast("cuda", low):
+            for _ in range(17):
+                _, logits = net.loss(batch)
+            assert logits.dtype == low
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 2)
+        _, logits = net.loss(batch)
+        assert logits.dtype == torch.float32
+        assert net.graphed.replayed == 2
+
+    def test_larger_mini_batches_run_as_they_are_until_they_are_many(self, batches: list[MiniBatch]) -> None:
+        full = sorted((b for b in batches if b.batch_size == BATCH), key=lambda b: b.num_edges)
+        small, large = full[0], full[-1]
+        net = Net(graphed=True)
+        for _ in range(15):
+            net.step(small)
+        assert net.graphed.replayed == 0
+        net.step(small)
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 1)
+        for i in range(15):
+            net.step(large)
+            net.step(small)
+            assert (net.graphed.captures, net.graphed.replayed) == (1, 2 + i)
+        net.step(large)
+        assert (net.graphed.captures, net.graphed.replayed) == (2, 17)
+
+    def test_another_batch_size_takes_over_when_the_old_one_is_gone(self, batches: list[MiniBatch]) -> None:
+        whole = next(b for b in batches if b.batch_size == BATCH)
+        part = next(b for b in batches if b.batch_size < BATCH)
+        net = self.captured([whole])
+        for _ in range(40):  # the last mini-batch of many epochs
+            net.step(whole)
+            net.step(part)
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 41)
+        for _ in range(40):
+            net.step(part)
+        assert net.graphed.captures == 2
+        assert net.graphed.replayed > 45
+
+    def test_parameters_that_moved_are_captured_again(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches)
+        batch = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        held = [p.data for p in net.net.parameters()]  # else they may find the same place again
+        net.net.cpu()
+        net.net.cuda()
+        assert len(held) == 6
+        for _ in range(16):
+            loss, _ = net.loss(batch)
+        assert net.graphed.captures == 2
+        torch.testing.assert_close(loss, net.loss_and_logits(batch)[0], rtol=0.5, atol=0.5)
+        with torch.no_grad():
+            before = net.graphed.replayed
+            net.loss(batch)
+            assert net.graphed.replayed == before
+
+    def test_backward_after_a_later_forward_is_an_error(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches)
+        batch = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        first, _ = net.loss(batch)
+        second, _ = net.loss(batch)
+        second.backward()
+        with pytest.raises(RuntimeError, match="backward of a mini-batch after the forward pass of a later one"):
+            first.backward()
+
+    def test_a_function_that_reads_the_blocks_itself_is_told_so(self, batches: list[MiniBatch]) -> None:
+        linear = torch.nn.Linear(FEATURES, CLASSES).cuda()
+
+        def loss(batch: MiniBatch) -> tuple[Tensor, Tensor]:
+            assert batch.x is not None
+            assert batch.y is not None
+            logits = linear(batch.x)[: batch.batch_size]
+            return F.cross_entropy(logits, batch.y), logits
+
+        graphed = GraphedLoss(loss, linear)
+        for _ in range(15):
+            graphed(batches[0])
+        with pytest.raises(RuntimeError, match=r"on meta|device meta"):
+            graphed(batches[0])
+        assert torch.ones(2, device="cuda").sum() == 2  # nothing is left in capture
+
+    def test_the_mini_batch_is_let_go_after_backward(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches)
+        batch = copy.copy(max(batches, key=lambda b: (b.batch_size, b.num_edges)))
+        seen = weakref.ref(batch)
+        loss, _ = net.loss(batch)
+        del batch
+        assert seen() is not None
+        loss.backward()
+        gc.collect()
+        assert seen() is None
+
+    def test_a_replayed_step_does_not_wait_for_the_gpu(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches)
+        full = [b for b in batches if b.batch_size == BATCH]
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in full[:8]:
+                net.step(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert net.graphed.replayed > 4
+
+    def test_memory_that_the_rest_of_torch_gives_up_is_not_the_graphs(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        batch = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        wanted = net.loss(batch)[0]
+        torch._C._cuda_clearCublasWorkspaces()  # as a Trainer does at its end
+        torch.cuda.empty_cache()
+        held = [torch.full((2**22,), torch.nan, device="cuda") for _ in range(8)]
+        got = net.loss(batch)[0]
+        got.backward()
+        assert torch.equal(got, wanted)
+        assert all(torch.isfinite(g).all() for g in gradients(net))
+        assert all(h.isnan().all() for h in held)
+
+    @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+    @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+    def test_in_a_trainer(self, random_graph: Any, precision: str) -> None:
+        batches = make_batches(random_graph(), multilabel=False)
+        losses = {}
+        for cuda_graph in (False, True):
+            torch.manual_seed(3)
+            model = NodeClassifier(
+                FEATURES, CLASSES, hidden=CLASSES, cuda_graph=cuda_graph, lr=0.003, matmul_precision="highest"
+            )
+            trainer = Trainer(
+                accelerator="cuda", devices=1, max_epochs=4, precision=precision, logger=False,
+                enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                gradient_clip_val=1.0, accumulate_grad_batches=2,
+            )  # fmt: skip
+            trainer.fit(model, train_dataloaders=Listed(batches))
+            losses[cuda_graph] = trainer.callback_metrics["train/loss"]
+            assert (model.graphed.replayed > 150) == cuda_graph
+            torch.testing.assert_close(pickle.loads(pickle.dumps(model)).state_dict(), model.state_dict())
+        torch.testing.assert_close(losses[True], losses[False], rtol=0.02, atol=0.01)

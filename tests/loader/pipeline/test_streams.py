@@ -13,8 +13,8 @@ import pytest
 import torch
 from fake_cuda import FakeBatch, FakeCuda, StageOf
 
-from loader.pipeline import Pipeline, Stage
-from loader.streams import TIMED, StageStreams
+from loader.pipeline import Pipeline, Stage, StageStreams
+from loader.pipeline.streams import TIMED
 
 MODES = ["threads", "consumer", "thread"]
 NAMES = ("a", "b", "c")

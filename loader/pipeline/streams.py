@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from loader.stages import PipelineStats
+    from loader.pipeline.stages import PipelineStats
 
 
 TIMED = 4  # the streams' times of one item of so many are taken: each costs the consumer's host thread ten calls

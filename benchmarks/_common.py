@@ -1,16 +1,13 @@
-"""What the benchmarks share: graphs, what the machine is, peak memory, JSON."""
+"""What the benchmarks share: graphs, peak memory, JSON."""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import gc
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import shlex
 import statistics
 import sys
@@ -24,6 +21,7 @@ import torch
 
 from loader.datasets import NodeDataset
 from loader.graph import Graph
+from loader.machine import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -98,41 +96,13 @@ def free_cores(threads: int = 2) -> float:
     return statistics.median(threads * seconds(1) / seconds(threads) for _ in range(5))
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _versions() -> dict[str, str]:
-    packages = ("gnn-loader", "torch", "dgl", "numpy")
-    installed = {d.name: d.version for d in importlib.metadata.distributions()}
-    return {"python": platform.python_version(), **{p: installed.get(p, "absent") for p in packages}}
-
-
 def _command() -> str:
     """The command line, with no more than the names of folders and files that lie outside the checkout."""
     words = [Path(word).name if os.path.isabs(word) else word for word in sys.argv[1:]]
     return shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *words])
 
 
-def context() -> dict[str, Any]:
-    """What a reader needs to judge or repeat a figure."""
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": _command(),
-        "hardware": {
-            "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)),
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        },
-        "system": platform.platform(),
-        "versions": _versions(),
-    }
-
-
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**context(), **content}, indent=1) + "\n")
+    path.write_text(json.dumps({"command": _command(), **provenance(), **content}, indent=1) + "\n")
     print(f"wrote {path}")

@@ -33,8 +33,8 @@ from loader.features import FeatureStore, HostFeatures, StoreContext
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
+from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
-from loader.timeline import Timeline
 from loader.transfer import to_gpu
 from models.graphed import GraphedLoss
 from models.sage import GraphSAGE

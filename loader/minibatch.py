@@ -138,15 +138,10 @@ class MiniBatch:
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        storage = self.nodes.untyped_storage()
-        begin = storage.data_ptr()
-        end = begin + storage.nbytes()
-        if self.nodes.is_cuda:
-            self.nodes.record_stream(stream)
-        for t in self.tensors()[1:]:
-            # Samplers cut the arrays of a mini-batch out of one block of memory, which is recorded once.
-            if t.is_cuda and not begin <= t.data_ptr() < end:
-                t.record_stream(stream)
+        # What samplers cut the arrays of a mini-batch out of is recorded once.
+        memory = {t.untyped_storage().data_ptr(): t for t in self.tensors() if t.is_cuda}
+        for t in memory.values():
+            t.record_stream(stream)
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""

@@ -14,13 +14,11 @@ from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.orders import Orders
-from loader.pipeline import Pipeline, PipelineIterator, PipelineStats
+from loader.pipeline import Pipeline, PipelineIterator, PipelineStats, StageStreams, Timeline
 from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
 from loader.seeds import SeedBatches
 from loader.steps import Steps, Task, check_edge_features
-from loader.streams import StageStreams
-from loader.timeline import Timeline
 
 _STATE_VERSION = 1
 LOOKAHEAD = ("consumer", "thread")

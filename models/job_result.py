@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from loader.machine import provenance
 from models.callbacks.epoch_record import EpochRecord
 
 # Where things lie, not what is computed.
@@ -56,15 +54,15 @@ class JobResult:
         """
         if self.path is None:
             return metric
+        machine = provenance()
+        if self.config["device"] == "cuda":
+            machine["hardware"]["gpu"] = torch.cuda.get_device_name()
         record = next((c for c in callbacks if isinstance(c, EpochRecord)), None)
         result = {
             "metric": metric,
             "metrics": {name: float(value) for name, value in metrics.items()},
             "epochs": [] if record is None else record.epochs,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "hardware": _hardware(self.config["device"]),
-            "system": platform.platform(),
-            "versions": _versions(),
+            **machine,
             "settings": _digest(self.config),
             "config": self.config,
         }
@@ -73,25 +71,6 @@ class JobResult:
         part.write_text(json.dumps(result) + "\n", encoding="utf-8")
         os.replace(part, self.path)
         return metric
-
-
-def _hardware(device: str) -> dict[str, Any]:
-    hardware: dict[str, Any] = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        if names:
-            hardware["cpu"] = names[0].split(":", 1)[1].strip()
-    if device == "cuda":
-        hardware["gpu"] = torch.cuda.get_device_name()
-    return hardware
-
-
-def _versions() -> dict[str, str]:
-    installed = {d.name: d.version for d in importlib.metadata.distributions()}
-    packages = ("gnn-loader", "lightning", "dgl", "numpy")
-    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    return versions | {package: installed[package] for package in packages if package in installed}
 
 
 def _settings(cfg: DictConfig) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class KernelStore(StoreOfRows):
             nodes.dtype == torch.int64,
             n,
             out.data_ptr(),
-            torch.cuda.current_stream(self._device).cuda_stream,
+            torch._C._cuda_getCurrentRawStream(self._device.index),  # no object of it is needed
         )
         return out
 

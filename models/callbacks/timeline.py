@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from loader.node_loader import NodeLoader
-from loader.timeline import TRAIN, Timeline
+from loader.pipeline import TRAIN, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)
 _COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}
@@ -22,7 +22,7 @@ class TimelineRecord(Callback):
     Args:
         path: of the files, without their endings: `<path>.json`, a Chrome trace, and `<path>.png`.
         enabled: False does nothing at all.
-        first, count: see `loader.timeline.Timeline`.
+        first, count: see `loader.pipeline.Timeline`.
     """
 
     def __init__(self, path: str | Path, *, enabled: bool = True, first: int = 8, count: int = 8) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from typing import ClassVar
 
 import pytest
 import torch
@@ -142,6 +143,30 @@ def test_edge_features_are_moved_and_counted() -> None:
     assert batch.digest() != make().digest()
     assert batch.to("meta").blocks[0].edge_features.is_meta
     assert batch.to("meta").blocks[1].edge_features is None
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says it lies on a GPU, and notes which memory was recorded."""
+
+    recorded: ClassVar[list[int]] = []
+    is_cuda = True
+
+    def record_stream(self, stream: object) -> None:
+        assert stream == "stream"
+        self.recorded.append(self.untyped_storage().data_ptr())
+
+
+def test_each_memory_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    vertices, edges = torch.arange(40), torch.arange(40, dtype=torch.int32)
+    inner = Block(edges[:3], vertices[10:13], 3, 2, edges[10:13])
+    outer = Block(edges[5:7], vertices[13:15], 2, 1, edges[13:15], torch.ones(2, 3))
+    batch = MiniBatch(vertices[:4], (1, 2, 4), (inner, outer), x=torch.ones(4, 2), y=torch.tensor([1]))
+    monkeypatch.setattr(OnGpu, "recorded", [])
+    batch.record_stream("stream")
+    assert not OnGpu.recorded  # there is nothing to be told of memory of the host
+    batch._map(lambda t: t.as_subclass(OnGpu)).record_stream("stream")
+    parts = (vertices, edges, outer.edge_features, batch.x, batch.y)
+    assert sorted(OnGpu.recorded) == sorted(t.data_ptr() for t in parts)
 
 
 @pytest.mark.gpu

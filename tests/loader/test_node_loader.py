@@ -21,8 +21,8 @@ from loader.features import HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
+from loader.pipeline import Timeline
 from loader.samplers import HopwiseSampler, Sampler
-from loader.timeline import Timeline
 
 NUM_NODES = 200
 SEEDS = torch.arange(10, 110)

@@ -16,8 +16,8 @@ from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
+from loader.pipeline.streams import TIMED
 from loader.samplers import FusedSampler, Sampler, fused
-from loader.streams import TIMED
 
 pytestmark = needs_gpu
 

@@ -1,4 +1,4 @@
-"""Streams and events on a virtual clock: what `torch.cuda` offers to `loader.streams`, without a GPU.
+"""Streams and events on a virtual clock: what `torch.cuda` offers to `loader.pipeline.streams`, without a GPU.
 
 Work takes time on its stream without being done; who reads before it is written, or frees what is still read, is
 found by comparing times. `FakeCuda` stands for the module, `FakeBatch` for a mini-batch.
@@ -82,6 +82,9 @@ class FakeCuda:
 
     def current_stream(self, device: object = None) -> FakeStream:
         return getattr(self._local, "stream", self.default)
+
+    def current_handle(self, device_index: int) -> int:
+        return id(self.current_stream())
 
     def set_stream(self, stream: FakeStream) -> None:
         self._local.stream = stream

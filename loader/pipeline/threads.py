@@ -10,11 +10,11 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from loader.stages import PipelineIterator, StageRunner
-from loader.streams import Flight
+from loader.pipeline.stages import PipelineIterator, StageRunner
+from loader.pipeline.streams import Flight
 
 if TYPE_CHECKING:
-    from loader.pipeline import Pipeline
+    from loader.pipeline.pipeline import Pipeline
 
 
 class ThreadedIterator(PipelineIterator):

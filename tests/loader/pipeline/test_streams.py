@@ -8,13 +8,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fake_cuda import FakeBatch, FakeCuda, StageOf
 
-from loader.pipeline import Pipeline, Stage
-from loader.streams import TIMED, StageStreams
+from loader.pipeline import Pipeline, Stage, StageStreams
+from loader.pipeline.streams import TIMED
 
 MODES = ["threads", "consumer", "thread"]
 NAMES = ("a", "b", "c")
@@ -223,6 +224,49 @@ def test_a_consumer_may_change_its_stream() -> None:
     for i, batch in enumerate(pipeline.run(range(10))):
         batch.read(1.0)
         cuda.set_stream(other if i % 2 else cuda.default)
+
+
+def test_the_current_stream_is_the_callers_own() -> None:
+    cuda = FakeCuda()
+    streams, other = StageStreams(DEVICE, NAMES, cuda=cuda), cuda.Stream()
+    seen = []
+
+    def elsewhere() -> None:
+        seen.append(streams.current() is cuda.default)
+        cuda.set_stream(streams.streams[0])
+        seen.append(streams.current() is streams.streams[0])
+
+    for stream in (cuda.default, other, other, cuda.default):
+        cuda.set_stream(stream)
+        assert streams.current() is stream
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert streams.current() is stream
+    assert seen == [True] * 8
+
+
+def test_an_unchanged_stream_is_not_asked_for_again() -> None:
+    """Each question makes an object, which the consumer's host thread would pay for with every item."""
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, "consumer")
+    items = pipeline.run(itertools.count())
+    next(items)
+    ask, asked = cuda.current_stream, []
+    pipeline.streams.cuda = SimpleNamespace(
+        Event=cuda.Event,
+        current_device=cuda.current_device,
+        set_stream=cuda.set_stream,
+        current_stream=lambda device: asked.append(device) or ask(device),
+    )
+    for _ in range(5):
+        next(items)
+    assert not asked
+    cuda.set_stream(cuda.Stream())
+    next(items)
+    assert asked == [DEVICE]
+    items.close()
+    cuda.set_stream(cuda.default)
 
 
 @pytest.mark.parametrize("what", ["one stage", "no start", "no streams"])

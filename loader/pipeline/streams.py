@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from loader.stages import PipelineStats
+    from loader.pipeline.stages import PipelineStats
 
 
 TIMED = 4  # the streams' times of one item of so many are taken: each costs the consumer's host thread ten calls
@@ -81,7 +81,8 @@ class StageStreams:
         device: the GPU, with its index.
         names: of the stages.
         high_priority: those whose kernels go before others that wait for the multiprocessors.
-        cuda: the module that makes streams and events, `torch.cuda`; tests give another.
+        cuda: the module that makes streams and events, `torch.cuda`; tests give another, which also has a function
+            `current_handle(device_index)`.
     """
 
     def __init__(
@@ -97,10 +98,18 @@ class StageStreams:
         self.cuda = cuda
         self.streams = tuple(cuda.Stream(device=device, priority=-1 if name in high_priority else 0) for name in names)
         self._spare: deque[Flight] = deque()
+        # `current_stream` makes an object each time it is asked; the handle of the same stream is a plain number.
+        self._handle = torch._C._cuda_getCurrentRawStream if cuda is torch.cuda else cuda.current_handle
+        self._last: tuple[int, Any] = (-1, None)  # handle and stream that were current when last asked
 
     def current(self) -> Any:
         """The caller's stream on the device."""
-        return self.cuda.current_stream(self.device)
+        handle = self._handle(self.device.index)
+        known, stream = self._last  # in one piece: other threads ask, too
+        if handle != known:
+            stream = self.cuda.current_stream(self.device)
+            self._last = handle, stream
+        return stream
 
     def enter(self, stage: int) -> None:
         """Makes the stage's stream the calling thread's current one."""

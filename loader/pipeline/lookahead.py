@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from loader.pipeline_threads import Channel, close_at_exit, make_thread, stop_all
-from loader.stages import PipelineIterator, StageRunner
-from loader.streams import Flight
+from loader.pipeline.stages import PipelineIterator, StageRunner
+from loader.pipeline.streams import Flight
+from loader.pipeline.threads import Channel, close_at_exit, make_thread, stop_all
 
 if TYPE_CHECKING:
-    from loader.pipeline import Pipeline
+    from loader.pipeline.pipeline import Pipeline
 
 _END = object()
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loader.streams import Consumer, Flight, StageStreams
-from loader.timeline import TRAIN
+from loader.pipeline.streams import Consumer, Flight, StageStreams
+from loader.pipeline.timeline import TRAIN
 
 if TYPE_CHECKING:
-    from loader.pipeline import Pipeline
+    from loader.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import pytest
 import torch
 from fake_cuda import FakeCuda, StageOf
 
-from loader.pipeline import Pipeline, Stage
-from loader.streams import StageStreams
-from loader.timeline import Span, Timeline
+from loader.pipeline import Pipeline, Stage, StageStreams, Timeline
+from loader.pipeline.timeline import Span
 
 
 def record(depth: int, count: int = 4) -> Timeline:

@@ -6,13 +6,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loader.lookahead import DrivenIterator, LookaheadIterator
-from loader.pipeline_threads import ThreadedIterator
-from loader.stages import InlineIterator, PipelineIterator, PipelineStats, Stage
-from loader.streams import Consumer, Flight, StageStreams
-from loader.timeline import Timeline
-
-__all__ = ["Pipeline", "PipelineIterator", "PipelineStats", "Stage"]
+from loader.pipeline.lookahead import DrivenIterator, LookaheadIterator
+from loader.pipeline.stages import InlineIterator, PipelineIterator, PipelineStats, Stage
+from loader.pipeline.streams import Consumer, Flight, StageStreams
+from loader.pipeline.threads import ThreadedIterator
+from loader.pipeline.timeline import Timeline
 
 
 class Pipeline:

@@ -1,0 +1,53 @@
+"""Which machine, which software and when: what a figure needs beside it to be judged or repeated."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from loader.threads import available_cpus
+
+_PACKAGES = ("gnn-loader", "lightning", "dgl", "numpy")
+
+
+def provenance() -> dict[str, Any]:
+    """Of a figure that this process measures now, for JSON.
+
+    Returns:
+        `date`: in UTC, to the second.
+        `hardware`: `cpu`, its name; `cores` that this process may use; `memory_gib` of the machine, where it says so.
+        `system`: the operating system and its release.
+        `versions`: of Python, torch, and those of the packages that matter here which are installed.
+    """
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "hardware": {"cpu": _cpu(), "cores": available_cpus(), **_memory()},
+        "system": platform.platform(),
+        "versions": _versions(),
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory() -> dict[str, float]:
+    names = getattr(os, "sysconf_names", {})
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= names.keys():
+        return {}
+    return {"memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)}
+
+
+def _versions() -> dict[str, str]:
+    installed = {d.name: d.version for d in importlib.metadata.distributions()}
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    return versions | {package: installed[package] for package in _PACKAGES if package in installed}

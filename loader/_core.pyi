@@ -157,6 +157,8 @@ class CudaGatherer:
     ) -> None:
         """`placement` is "device", "host" (pinned) or "cached"; a bad id is reported at `raised` and `bad_id`."""
 
+    blocks: int  # that read from host memory at a time; 0 for the default
+
     def gather(self, nodes: int, wide_ids: bool, n: int, out: int, stream_address: int, /) -> None:
         """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
 

@@ -73,6 +73,12 @@ class CudaGatherer {
     check(error, "gathering on the GPU");
   }
 
+  int blocks() const { return args_.blocks; }
+  void set_blocks(int blocks) {
+    if (blocks < 0) throw py::value_error("blocks is " + std::to_string(blocks) + "; it must be at least 0");
+    args_.blocks = blocks;
+  }
+
   // Throws what a kernel has reported so far, once.
   void raise_bad_id(uintptr_t stream_address) {
     volatile BadId* const bad = args_.bad_id;
@@ -147,6 +153,8 @@ void bind_features_cuda(py::module_& m) {
            py::arg("element_size"), py::arg("from_dtype"), py::arg("to_dtype"), py::arg("raised"),
            py::arg("bad_id"), py::arg("cache") = 0, py::arg("slots") = 0, py::arg("hits") = 0)
       .def("gather", &CudaGatherer::gather)
+      .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
+                    "Thread blocks that read from host memory at a time; 0 for the default.")
       .def("raise_bad_id", &CudaGatherer::raise_bad_id);
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
       .def(py::init<uintptr_t, int64_t>(), py::arg("address"), py::arg("nbytes"))

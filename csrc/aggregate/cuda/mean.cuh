@@ -17,8 +17,8 @@ cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x,
     if (const cudaError_t error = cudaMemsetAsync(words, 0, sizeof(*words), stream); error != cudaSuccess)
       return error;
   }
-  const MeanPass<P, I, T, O> pass{block, x, mean, own, padding, activation, activation.identity(), dim,
-                                    block.num_dst};
+  const MeanPass<P, I, T, O> pass{block,        x, mean, own, padding, activation, activation.identity(), dim,
+                                  block.num_dst};
   return with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), [&](auto width) {
     return sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, stream);
   });
@@ -37,9 +37,8 @@ cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted
       error != cudaSuccess)
     return error;
   const GradientPass<P, I, T> pass{
-      block.indptr, block.live, t.begin,  t.length, t.destinations, block.num_src, block.num_dst,
-      grad_mean,    grad_own, x,        grad_x,         activation,    activation.identity(),
-      dim};
+      block.indptr, block.live, t.begin, t.length, t.destinations, block.num_src,         block.num_dst,
+      grad_mean,    grad_own,   x,       grad_x,   activation,     activation.identity(), dim};
   const LongRows long_rows{t.counters + 1, t.long_rows};
   return with_vectors<T>(Alignment(dim).of(grad_mean).of(grad_own).of(x).of(grad_x), [&](auto width) {
     return sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1),

@@ -13,10 +13,15 @@ constexpr int kThreads = 256;
 template <int Bytes>
 constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
 constexpr int kHostInFlight = 2;
-// One block a multiprocessor has more under way than fills the bus, and leaves the rest to other kernels.
-constexpr int kHostBlocksPerMultiprocessor = 1;
-// Rows in device memory must not queue up behind those that come over the bus.
-constexpr int kCachedBlocksPerMultiprocessor = 4;
+constexpr int kCachedInFlight = 4;  // of which some are for the other blocks to read
+// Thread blocks that read over the bus. On an H200 (PCIe 5, 16 lanes) 32 of them had all of its bandwidth:
+// 2048 lines under way, which is what its latency asks for. Many more cost the other kernels theirs: reads
+// that wait for the bus fill the queues between multiprocessors and memory, and a training step beside a
+// gather by 132 blocks had to wait for its end.
+constexpr int kHostBlocks = 48;
+constexpr int kColdBlocks = 48;
+// Those for rows in device memory, beside the others: they are done long before.
+constexpr int kHotBlocksPerMultiprocessor = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
 
 cudaError_t multiprocessors(int* count) {
@@ -58,19 +63,21 @@ cudaError_t launch(const GatherArgs& args, const RowFormat& format, Placement pl
   constexpr int kSegment = Group<Unit>::kSegment, kGroups = kThreads / Group<Unit>::kLanes;
   int64_t segments = most_segments(args.table, format.in_bytes, kSegment);
   if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, kSegment));
-  const Tiling tiling(segments, kGroups * kHostInFlight);
-  int blocks = 0;
-  const cudaError_t error = multiprocessors(&blocks);
-  if (error != cudaSuccess) return error;
-  blocks *= cached ? kCachedBlocksPerMultiprocessor : kHostBlocksPerMultiprocessor;
-  const auto grid =
-      static_cast<unsigned>(std::min<int64_t>((args.n + tiling.rows - 1) / tiling.rows, blocks));
-  if (cached)
-    by_line<Unit, true, kThreads, kHostInFlight>
-        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes);
-  else
+  const Tiling tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
+  const int64_t tiles = (args.n + tiling.rows - 1) / tiling.rows;
+  const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(tiles, blocks)); };
+  if (!cached) {
+    const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
     by_line<Unit, false, kThreads, kHostInFlight>
-        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes);
+        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes, grid);
+    return cudaGetLastError();
+  }
+  int processors = 0;
+  if (const cudaError_t error = multiprocessors(&processors); error != cudaSuccess) return error;
+  const unsigned cold = at_most(args.blocks > 0 ? args.blocks : kColdBlocks);
+  const unsigned hot = at_most(kHotBlocksPerMultiprocessor * processors);
+  by_line<Unit, true, kThreads, kCachedInFlight>
+      <<<cold + hot, kThreads, 0, stream>>>(args, tiling, format.in_bytes, cold);
   return cudaGetLastError();
 }
 

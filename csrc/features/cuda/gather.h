@@ -38,6 +38,7 @@ struct GatherArgs {
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
   unsigned int* raised;  // device memory: whether `bad_id` was written
   BadId* bad_id;
+  int blocks;  // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
 };
 
 // Launches out[i] = table[nodes[i]] on `stream`.

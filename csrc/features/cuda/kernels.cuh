@@ -6,7 +6,8 @@
 //
 // `by_line` numbers the 128-byte lines that a row touches in its table and gives each to a group of threads
 // that reads it in one request: over PCIe a request costs much more than a byte. A row that begins inside a
-// line is read from the line's start on, with the threads before it idle (EMOGI, Min et al., VLDB 2020).
+// line is read from the line's start on, with the threads before it idle (EMOGI, Min et al., VLDB 2020). Its
+// blocks go over all rows in strides, as many as the launch says: how much is under way at once is a choice.
 #pragma once
 
 #include <algorithm>
@@ -121,7 +122,7 @@ struct Group {
 template <typename Unit, bool kCached, int kThreads, int kInFlight>
 __global__ void __launch_bounds__(kThreads)
     by_line(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling,
-            const int64_t in_bytes) {
+            const int64_t in_bytes, const unsigned cold_blocks) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
   constexpr int kUnit = Group<Unit>::kUnit, kSegment = Group<Unit>::kSegment, kLanes = Group<Unit>::kLanes;
@@ -129,7 +130,12 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   const int64_t row_units = in_bytes / kUnit;
   unsigned int hits = 0;
-  for (int64_t first = blockIdx.x * tiling.rows; first < args.n; first += gridDim.x * tiling.rows) {
+  // With a cache, the first blocks read what is not in it, and the others what is: rows in device memory
+  // would wait behind those that come over the bus.
+  const bool hot = kCached && blockIdx.x >= cold_blocks;
+  const int64_t block = hot ? blockIdx.x - cold_blocks : blockIdx.x;
+  const int64_t blocks = hot ? gridDim.x - cold_blocks : cold_blocks;
+  for (int64_t first = block * tiling.rows; first < args.n; first += blocks * tiling.rows) {
     const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
     const uint32_t total = rows * tiling.parts;
     for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         at[k] = -1;
-        if (t >= total) continue;
+        if (t >= total || (slot[k] >= 0) != hot) continue;
         const Place place(tiling, t);
         const bool valid = in_range(args, id[k]);
         const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes

@@ -296,8 +296,8 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5, help="of each kind")
     parser.add_argument("--alone", type=int, default=24, help="mini-batches for the stages alone")
-    parser.add_argument("--blocks-per-sm", type=int, default=None)
-    parser.add_argument("--no-priority", action="store_true", help="the sample stage's stream has no priority")
+    parser.add_argument("--blocks-per-sm", type=float, default=None)
+    parser.add_argument("--no-priority", action="store_true", help="the stages' streams have no priority")
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
@@ -333,7 +333,7 @@ def main() -> None:
             def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
                 return NodeLoader(
                     graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
-                    device="cuda", prioritize_sampling=not arguments.no_priority, lookahead=arguments.lookahead,
+                    device="cuda", prioritize_loading=not arguments.no_priority, lookahead=arguments.lookahead,
                 )  # fmt: skip
 
             for graphed in arguments.graphed:

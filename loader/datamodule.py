@@ -50,7 +50,7 @@ class GraphDataModule(LightningDataModule):
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready a stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
-        prioritize_sampling, lookahead: see `NodeLoader`.
+        prioritize_loading, lookahead: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
@@ -75,7 +75,7 @@ class GraphDataModule(LightningDataModule):
         prefetch: int = 2,
         graph: str = "device",
         edge_features: FeatureStore | Tensor | None = None,
-        prioritize_sampling: bool = True,
+        prioritize_loading: bool = True,
         lookahead: str = "consumer",
     ) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class GraphDataModule(LightningDataModule):
         self.move_seconds = 0.0
         self.graph_memory = graph
         self.edge_features = edge_features
-        self.prioritize_sampling = prioritize_sampling
+        self.prioritize_loading = prioritize_loading
         self.lookahead = lookahead
         self._make_features = features
         self._features: FeatureStore | None = None
@@ -279,7 +279,7 @@ class GraphDataModule(LightningDataModule):
                 world_size=self.trainer.world_size if self.trainer is not None else 1,
                 device=device,
                 edge_features=self.edge_features,
-                prioritize_sampling=self.prioritize_sampling,
+                prioritize_loading=self.prioritize_loading,
                 lookahead=self.lookahead,
             )
         return self._loaders[split]

@@ -65,7 +65,8 @@ class NodeLoader:
         device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
         edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
             sampler must return edge ids.
-        prioritize_sampling: kernels of the sample stage go before others that wait for the GPU's multiprocessors.
+        prioritize_loading: kernels of the stages go before others that wait for the GPU's multiprocessors. They are
+            short or, where they read over the bus, few, while one that begins late keeps the bus idle.
         lookahead: who launches the stages where all of them are asynchronous: "consumer", the thread that asks for
             mini-batches, as it asks; or "thread", one of its own.
 
@@ -96,7 +97,7 @@ class NodeLoader:
         world_size: int = 1,
         device: torch.device | str | None = None,
         edge_features: FeatureStore | Tensor | None = None,
-        prioritize_sampling: bool = True,
+        prioritize_loading: bool = True,
         lookahead: str = "consumer",
     ) -> None:
         self._batches = SeedBatches(
@@ -135,7 +136,7 @@ class NodeLoader:
         plan = choose_plan(self.device, sampler, stores)
         self.stats = PipelineStats(plan.stages)
         self.steps = Steps(plan, graph, sampler, store, edge_store, self.labels, self.device, self.stats)
-        self._pipeline = self._make_pipeline(plan, prioritize_sampling, lookahead)
+        self._pipeline = self._make_pipeline(plan, prioritize_loading, lookahead)
         self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
         self._running: weakref.ref[_Epoch] | None = None
@@ -297,10 +298,10 @@ class NodeLoader:
         if self._at is not None and self._running is not None and self._running() is iterator:
             self._at = None if ended else (self._at[0], self._at[1] + 1)
 
-    def _make_pipeline(self, plan: Plan, prioritize_sampling: bool, lookahead: str) -> Pipeline:
+    def _make_pipeline(self, plan: Plan, prioritize_loading: bool, lookahead: str) -> Pipeline:
         streams = None
         if self.device.type == "cuda":
-            high = ("sample",) if prioritize_sampling else ()
+            high = plan.stages if prioritize_loading else ()
             streams = StageStreams(self.device, plan.stages, high_priority=high)
             # What the stages hold still reads the graph and the stores, which may go with the loader.
             weakref.finalize(self, streams.synchronize).atexit = False

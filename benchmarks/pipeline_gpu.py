@@ -40,7 +40,7 @@ from models.graphed import GraphedLoss
 from models.sage import GraphSAGE
 
 NUM_CLASSES, HIDDEN = 47, 256
-STORES = ("device", "cached", "pinned", "staged", "host")
+STORES = ("lazy", "device", "cached", "pinned", "staged", "host")
 
 
 def products_like(num_nodes: int, num_edges: int, device: str) -> Graph:
@@ -57,13 +57,15 @@ def products_like(num_nodes: int, num_edges: int, device: str) -> Graph:
 
 def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStore | str:
     """The store, or why there is none."""
-    classes = {"device": "DeviceFeatures", "cached": "CachedFeatures", "pinned": "PinnedFeatures",
-               "staged": "StagedFeatures", "host": "HostFeatures"}  # fmt: skip
+    classes = {"lazy": "DeviceFeatures", "device": "DeviceFeatures", "cached": "CachedFeatures",
+               "pinned": "PinnedFeatures", "staged": "StagedFeatures", "host": "HostFeatures"}  # fmt: skip
     kind: Any = getattr(stores, classes[name], None)
     if kind is None:
         return f"loader.features has no {classes[name]}"
     if name == "host":
         return HostFeatures(x)
+    if name == "lazy":
+        return kind(x, "cuda", lazy=True)
     if name == "cached":
         return kind(x, "cuda", fraction=0.25, context=context)
     return kind(x, "cuda")
@@ -86,9 +88,8 @@ class Training:
         self.replays = GraphedLoss(self.loss_and_logits, self.model)
 
     def loss_and_logits(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        assert batch.x is not None
         assert batch.y is not None
-        logits = self.model(batch.blocks, batch.x)
+        logits = self.model(batch.blocks, batch.features)
         return F.cross_entropy(logits, batch.y), logits
 
     def loss(self, batch: MiniBatch) -> torch.Tensor:
@@ -285,7 +286,7 @@ def interrupted(node_loader: NodeLoader, training: Training) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stores", nargs="+", default=["device", "cached", "pinned", "staged"], choices=STORES)
+    parser.add_argument("--stores", nargs="+", default=["lazy", "device", "cached", "pinned", "staged"], choices=STORES)
     parser.add_argument("--fanouts", type=ints, nargs="+", default=[(15, 10, 5), (10, 10, 10)])
     parser.add_argument("--sample-on", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--batch-size", type=int, default=1024)

@@ -218,11 +218,12 @@ def cuda_mean_forward(
     key: int,
     workspace: int,
     live: int,
+    nodes: int,
     /,
 ) -> None:
     """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; `own` may
     be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`. `live` is the address of a live block,
-    or 0."""
+    or 0; `nodes` that of the sources' rows in `x`, or 0 where they follow each other."""
 
 def cuda_mean_backward(
     indptr: int,
@@ -255,10 +256,10 @@ def cuda_mean_backward(
     """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
 
 def cuda_write_live_blocks(
-    blocks: list[tuple[int, int, int, int, int, int, int]], to: int, device: int, stream: int, /
+    blocks: list[tuple[int, int, int, int, int, int, int, int]], to: int, device: int, stream: int, /
 ) -> None:
     """Launches the writing of live blocks to the address `to`: of each, addresses of indptr and indices, num_dst,
-    num_edges, address (or 0) and stride of x, key of the activation."""
+    num_edges, address (or 0) and stride of x, address of nodes (or 0), key of the activation."""
 
 cuda_live_block_bytes: int
 cuda_max_live_blocks: int

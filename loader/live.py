@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from loader import _core
+from loader.lazy_rows import LazyRows
 from loader.minibatch import Block, MiniBatch
 
 _ALIGNMENT = 16  # bytes: of the vectors by which rows are read
@@ -35,11 +36,14 @@ class Kind(NamedTuple):
     @classmethod
     def of(cls, batch: MiniBatch) -> Kind | None:
         """That of a mini-batch; None if it cannot be live: no features or labels, not on a GPU, or more than 8 hops."""
-        x, y = batch.x, batch.y
-        if x is None or y is None or not (x.is_cuda and y.is_cuda and batch.nodes.is_cuda):
+        x, y = batch.features, batch.y
+        if x is None or y is None or not (y.is_cuda and batch.nodes.is_cuda):
             return None
-        readable = x.dim() == 2 and x.is_contiguous() and x.data_ptr() % _ALIGNMENT == 0
+        held = x.table if isinstance(x, LazyRows) else x
+        readable = held.is_cuda and held.dim() == 2 and held.is_contiguous() and held.data_ptr() % _ALIGNMENT == 0
         if not readable or len(batch.blocks) > _core.cuda_max_live_blocks:
+            return None
+        if isinstance(x, LazyRows) and x.nodes.dtype != batch.blocks[0].indices.dtype:
             return None
         dtypes = tuple((block.indptr.dtype, block.indices.dtype) for block in batch.blocks)
         return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape))
@@ -110,7 +114,7 @@ class LiveBatch:
 
     def __init__(self, like: MiniBatch, room: Room) -> None:
         kind = Kind.of(like)
-        if kind is None or like.y is None or like.x is None:
+        if kind is None or like.y is None:
             raise ValueError(f"{like!r} cannot be live: it needs features, contiguous, and labels, all on a GPU")
         self.kind = kind
         self.room = room
@@ -125,7 +129,7 @@ class LiveBatch:
             nodes=torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta"),
             frontier_sizes=room.frontiers,
             blocks=self.blocks,
-            x=torch.empty(room.frontiers[-1], like.x.shape[1], dtype=like.x.dtype, device="meta"),
+            x=torch.empty(room.frontiers[-1], kind.features[1], dtype=kind.features[0], device="meta"),
             y=torch.empty_like(like.y),
         )
 
@@ -153,16 +157,21 @@ class LiveBatch:
         Draws new keys for the activations, in the order in which the model would have drawn them. `batch` has to stay
         alive until all that reads it was launched.
         """
-        assert batch.x is not None
+        features = batch.features
+        assert features is not None
         assert batch.y is not None
         assert self.batch.y is not None
+        if isinstance(features, LazyRows):
+            rows = (features.table.data_ptr(), features.table.stride(0), features.nodes.data_ptr())
+        else:
+            rows = (features.data_ptr(), features.stride(0), 0)
         values = []
-        for i, (block, live) in enumerate(zip(batch.blocks, self.blocks, strict=True)):
-            x, stride = (batch.x.data_ptr(), batch.x.stride(0)) if i == 0 else (0, 0)
+        for block, live in zip(batch.blocks, self.blocks, strict=True):
             key = draw_key() if live.draws else 0
             values.append(
-                (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, x, stride, key)
+                (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, *rows, key)
             )
+            rows = (0, 0, 0)  # the other blocks read what the layer before them wrote
         device = self.kind.device.index
         stream: int = torch._C._cuda_getCurrentRawStream(device)
         _core.cuda_write_live_blocks(values, self._live.data_ptr(), device, stream)

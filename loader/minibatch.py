@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.lazy_rows import LazyRows
+
 
 # Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
 # Lightning do; equality is identity, since tensors have none that is one value.
@@ -63,6 +65,7 @@ class MiniBatch:
         epoch, index: which epoch and which mini-batch of it this is.
         x: `[num_input, F]` features of the input nodes, once gathered.
         y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered.
+        rows: in the place of `x`, where a store leaves the features where they lie; see `gathered`.
     """
 
     nodes: Tensor
@@ -72,6 +75,16 @@ class MiniBatch:
     index: int = 0
     x: Tensor | None = None
     y: Tensor | None = None
+    rows: LazyRows | None = None
+
+    @property
+    def features(self) -> Tensor | LazyRows | None:
+        """`x`, or where its rows lie: what `models.sage.GraphSAGE` takes."""
+        return self.rows if self.x is None else self.x
+
+    def gathered(self) -> MiniBatch:
+        """Itself, or a copy with `x` in the place of `rows`."""
+        return self if self.rows is None else self.replace(x=self.rows.gather(), rows=None)
 
     @property
     def input_nodes(self) -> Tensor:
@@ -115,7 +128,7 @@ class MiniBatch:
     def digest(self) -> str:
         """SHA-256 of shapes, types and bytes of all tensors: equal for equal mini-batches on any device."""
         sha = hashlib.sha256(repr((self.frontier_sizes, self.epoch, self.index)).encode())
-        for t in self.tensors():
+        for t in self.gathered().tensors():
             sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
             sha.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return sha.hexdigest()
@@ -142,18 +155,20 @@ class MiniBatch:
         memory = {t.untyped_storage().data_ptr(): t for t in self.tensors() if t.is_cuda}
         for t in memory.values():
             t.record_stream(stream)
+        if self.rows is not None:
+            self.rows.record_stream(stream)
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
         from loader.interop import to_dgl
 
-        return to_dgl(self)
+        return to_dgl(self.gathered())
 
     def to_pyg(self) -> Any:
         """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it."""
         from loader.interop import to_pyg
 
-        return to_pyg(self)
+        return to_pyg(self.gathered())
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:
@@ -163,7 +178,12 @@ class MiniBatch:
             Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids), opt(b.edge_features))
             for b in self.blocks
         )
-        return self.replace(nodes=f(self.nodes), blocks=blocks, x=opt(self.x), y=opt(self.y))
+        nodes, x, rows = f(self.nodes), opt(self.x), self.rows
+        if rows is not None:
+            ids = f(rows.nodes)
+            stays = ids.device == rows.device  # a table is not copied
+            x, rows = (x, LazyRows(rows.table, ids)) if stays else (f(rows.gather()), None)
+        return self.replace(nodes=nodes, blocks=blocks, x=x, rows=rows, y=opt(self.y))
 
     def __repr__(self) -> str:
         return (

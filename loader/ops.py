@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader import _core, ops_cuda
+from loader.lazy_rows import LazyRows
 from loader.minibatch import Block
 
 _CPU_DTYPES = (torch.float32, torch.float64)
@@ -102,7 +103,7 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
 
 
 def linear_self_mean(
-    x: Tensor,
+    x: Tensor | LazyRows,
     block: Block,
     weight_self: Tensor,
     weight_mean: Tensor,
@@ -117,7 +118,8 @@ def linear_self_mean(
     products have autocast's dtype.
 
     Args:
-        x, block, relu, dropout: see `concat_self_mean`.
+        x, block, relu, dropout: see `concat_self_mean`. `LazyRows` are read where they lie; then what is dropped goes
+            by the row of the table.
         weight_self, weight_mean: `[out, F]`, dtype and device of `x`.
         bias: `[out]`.
 
@@ -127,14 +129,30 @@ def linear_self_mean(
     Raises:
         As `concat_self_mean`.
     """
-    if not (x.is_cuda or block.live):
+    nodes = None
+    if isinstance(x, LazyRows):
+        _check_lazy(x, block)
+        nodes = x.nodes
+        x = x.table
+    elif not (x.is_cuda or block.live):
         both = concat_self_mean(x, block, relu=relu, dropout=dropout)
         return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
+    else:
+        _check(x, block, may_be_live=True)
     _check_dropout(dropout)
-    _check(x, block, may_be_live=True)
     activation, dtype = ops_cuda.draw_activation(relu, dropout, block), ops_cuda.working_dtype(x)
     out: Tensor = ops_cuda.LinearOfSelfAndMean.apply(
-        x, weight_self, weight_mean, bias, block.indptr, block.indices, block.num_dst, block.live, dtype, activation
+        x,
+        weight_self,
+        weight_mean,
+        bias,
+        block.indptr,
+        block.indices,
+        block.num_dst,
+        block.live,
+        dtype,
+        activation,
+        nodes,
     )
     return out
 
@@ -160,6 +178,26 @@ def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
         raise ValueError(f"x lies on {x.device}; aggregate_mean runs on cpu and cuda")
     elif x.dtype not in _CPU_DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the CPU it must be float32 or float64 (x.float())")
+
+
+def _check_lazy(x: LazyRows, block: Block) -> None:
+    if x.table.dim() != 2 or x.nodes.shape != (block.num_src,):
+        raise ValueError(
+            f"the table has shape {tuple(x.table.shape)}, nodes {tuple(x.nodes.shape)}; "
+            f"the block needs [num_nodes, F] and [{block.num_src}]"
+        )
+    if not x.table.is_cuda or x.table.device != block.indices.device or x.nodes.device != x.table.device:
+        raise ValueError(
+            f"the table lies on {x.table.device}, nodes on {x.nodes.device}, the block on {block.indices.device}; "
+            "rows are read in place from the block's own GPU"
+        )
+    if x.nodes.dtype != block.indices.dtype:
+        raise TypeError(f"nodes has dtype {x.nodes.dtype}, the block's indices {block.indices.dtype}; make them equal")
+    if x.table.requires_grad:
+        raise ValueError("the table gets no gradient; gather its rows first (LazyRows.gather)")
+    if not (x.table.is_contiguous() and x.nodes.is_contiguous()):
+        raise ValueError("table and nodes must be contiguous; call .contiguous() first")
+    ops_cuda.check(x.table, block)
 
 
 class _CpuSelfAndMean(torch.autograd.Function):

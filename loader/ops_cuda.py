@@ -104,14 +104,23 @@ def mean_of(x: Tensor, edges: Edges) -> Tensor:
 
 
 def concat_of(
-    x: Tensor, edges: Edges, dtype: torch.dtype, padding: int, activation: Activation, device: torch.device
+    x: Tensor,
+    edges: Edges,
+    dtype: torch.dtype,
+    padding: int,
+    activation: Activation,
+    device: torch.device,
+    nodes: Tensor | None = None,
 ) -> Tensor:
-    """`[num_dst, 2 F + padding]`: own features, mean, then a one and zeros; without autograd."""
+    """`[num_dst, 2 F + padding]`: own features, mean, then a one and zeros; without autograd.
+
+    With `nodes`, source `s` has row `nodes[s]` of `x`.
+    """
     dim = x.shape[1]
     both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
     if edges.num_dst and dim:
         begin = both.data_ptr()
-        _forward(_rows(x), edges, begin + dim * both.element_size(), begin, both, padding, activation)
+        _forward(_rows(x), edges, begin + dim * both.element_size(), begin, both, padding, activation, nodes)
     return both
 
 
@@ -194,10 +203,11 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         live: int,
         dtype: torch.dtype,
         activation: Activation,
+        nodes: Tensor | None,
     ) -> Tensor:
         dim, padding = x.shape[1], _PADDING_BYTES // dtype.itemsize
         edges = Edges(indptr, indices, num_dst, live)
-        both = concat_of(x, edges, dtype, padding, activation, weight_self.device)  # a live `x` has none
+        both = concat_of(x, edges, dtype, padding, activation, weight_self.device, nodes)  # a live `x` has none
         weight = torch.cat((weight_self, weight_mean), 1)
         if weight.dtype != dtype:
             weight, bias = weight.to(dtype), bias.to(dtype)
@@ -222,7 +232,7 @@ class LinearOfSelfAndMean(torch.autograd.Function):
             grad_both = grad @ weight
             edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
             grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
-        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None, None
+        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None, None, None
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -235,7 +245,16 @@ def _stream(device: int) -> int:
     return stream
 
 
-def _forward(x: Tensor, edges: Edges, mean: int, own: int, out: Tensor, padding: int, activation: Activation) -> None:
+def _forward(
+    x: Tensor,
+    edges: Edges,
+    mean: int,
+    own: int,
+    out: Tensor,
+    padding: int,
+    activation: Activation,
+    nodes: Tensor | None = None,
+) -> None:
     """Launches the mean to addresses inside of `out`."""
     indptr, indices = edges.indptr, edges.indices
     num_edges = indices.shape[0]
@@ -267,6 +286,7 @@ def _forward(x: Tensor, edges: Edges, mean: int, own: int, out: Tensor, padding:
         activation.key,
         0 if workspace is None else workspace.data_ptr(),
         edges.live,
+        0 if nodes is None else nodes.data_ptr(),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from loader.features import FeatureStore, HostFeatures
+from loader.features import DeviceFeatures, FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.pipeline import PipelineStats, Stage
@@ -53,6 +53,7 @@ class Steps:
         self.labels = labels
         self.device = device
         self.stats = stats
+        self._lazy = features if isinstance(features, DeviceFeatures) and features.lazy else None
         self._made = 0  # mini-batches
 
     def stages(self) -> list[Stage]:
@@ -72,7 +73,9 @@ class Steps:
     def gather(self, batch: MiniBatch) -> MiniBatch:
         """Fills `x`, and `edge_features` of the blocks."""
         x, blocks = batch.x, batch.blocks
-        if self.features is not None:
+        if self._lazy is not None:
+            batch = batch.replace(rows=self._lazy.lazy_rows(batch.nodes))
+        elif self.features is not None:
             x = self.features.gather(_near(batch.nodes, self.features))
             self.stats.add_bytes("gather", x.nbytes)
         if self.edge_features is not None:

@@ -15,7 +15,7 @@ from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from models.graphed import GraphedLoss
 from models.inference import layerwise_inference
-from models.sage import GraphSAGE
+from models.sage import GraphSAGE, SAGEConv
 from models.scores import RunningScores
 
 SPLITS = ("train", "val", "test")
@@ -74,7 +74,8 @@ class NodeClassifier(LightningModule):
         matmul_precision: of float32 matrix products on a GPU while a trainer runs, see
             `torch.set_float32_matmul_precision`: "highest", "high" (tf32) or "medium". On a CPU it changes nothing.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `models.graphed.GraphedLoss`; the
-            results are the same. None does so where it is possible: without batch norm and deterministic algorithms.
+            results are the same. None does so where it is possible (without batch norm and deterministic algorithms)
+            and pays (not where features are so wide that the first layer narrows them before it takes the mean).
 
     Raises:
         ValueError: a value out of its range, or `cuda_graph` with batch norm.
@@ -133,9 +134,10 @@ class NodeClassifier(LightningModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
-        if batch.x is None:
+        features = batch.features
+        if features is None:
             raise ValueError("the mini-batch has no features; a loader fills x (MiniBatch.replace(x=...))")
-        return self.net(batch.blocks, batch.x)
+        return self.net(batch.blocks, features)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
@@ -255,6 +257,10 @@ class NodeClassifier(LightningModule):
     def _may_be_graphed(self, batch: MiniBatch) -> bool:
         if self.cuda_graph is False:
             return False
+        first, block = self.net.convs[0], batch.blocks[0]
+        assert isinstance(first, SAGEConv)
+        if self.cuda_graph is None and first.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu=True):
+            return False  # a graph cannot; narrowing wide features first spares more than it would
         possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
         if self.cuda_graph and not possible:
             raise RuntimeError(

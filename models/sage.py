@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loader.lazy_rows import LazyRows
 from loader.minibatch import Block
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 
@@ -45,17 +46,20 @@ class SAGEConv(nn.Module):
             return 2 * num_edges * (self.in_dim - self.out_dim) > 3 * extra_rows * (self.in_dim + self.out_dim)
         return num_edges * (self.in_dim - self.out_dim) * _MACS_PER_GATHER > extra_rows * self.in_dim * self.out_dim
 
-    def forward(self, x: Tensor, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
+    def forward(self, x: Tensor | LazyRows, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
         """`x [num_src, in_dim]` -> `[num_dst, out_dim]`.
 
         `x` goes through ReLU if `relu`, then through dropout of this probability: on a GPU they cost no pass over the
-        memory of their own (see `loader.ops.linear_self_mean`).
+        memory of their own (see `loader.ops.linear_self_mean`). `LazyRows` are read where they lie, unless the layer
+        `projects_first`.
         """
-        on_gpu = x.is_cuda or bool(block.live)
-        first = self.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu) and not x.is_meta
+        on_gpu = bool(block.live) or x.device.type == "cuda"
+        first = self.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu) and x.device.type != "meta"
         if on_gpu and not first:
             weights = self.lin_self.weight, self.lin_neigh.weight, self.lin_self.bias
             return linear_self_mean(x, block, *weights, relu=relu, dropout=dropout)
+        if isinstance(x, LazyRows):
+            x = x.gather()
         x = F.dropout(F.relu(x) if relu else x, dropout)
         if first:
             return self.lin_self(x[: block.num_dst]) + aggregate_mean(self.lin_neigh(x), block)
@@ -117,7 +121,7 @@ class GraphSAGE(nn.Module):
         assert isinstance(last, SAGEConv)
         return last.out_dim
 
-    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+    def forward(self, blocks: Sequence[Block], x: Tensor | LazyRows) -> Tensor:
         """`x [num_input, in_dim]` -> `[num_output, out_dim]`; `blocks[0]` reads the input nodes.
 
         Raises:
@@ -128,13 +132,12 @@ class GraphSAGE(nn.Module):
                 f"the mini-batch has {len(blocks)} hops, the model {self.num_layers} layers; "
                 "give the sampler as many fanouts as the model has layers"
             )
-        for i, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
+        first, *others = zip(self.convs, blocks, strict=True)
+        h: Tensor = first[0](x, first[1], dropout=self.input_dropout if self.training else 0.0)
+        for norm, (conv, block) in zip(self.norms, others, strict=True):
             # What follows a layer, `activate`, is left to the next one, which reads the rows anyway.
-            if i > 0:
-                x = self.norms[i - 1](x)
-            dropout = self.dropout if i > 0 else self.input_dropout
-            x = conv(x, block, relu=i > 0, dropout=dropout if self.training else 0.0)
-        return x
+            h = conv(norm(h), block, relu=True, dropout=self.dropout if self.training else 0.0)
+        return h
 
     def activate(self, layer: int, x: Tensor) -> Tensor:
         """Norm, ReLU and dropout after convolution `layer`; the last one is left as it is."""

@@ -84,8 +84,12 @@ struct Place {
 
 template <typename P, typename I>
 DeviceBlock<P, I> block_of(const Place& p) {
-  return {reinterpret_cast<const P*>(p.indptr), reinterpret_cast<const I*>(p.indices), p.num_dst, p.num_src,
-          p.num_edges, reinterpret_cast<const LiveBlock*>(p.live)};
+  return {reinterpret_cast<const P*>(p.indptr),
+          reinterpret_cast<const I*>(p.indices),
+          p.num_dst,
+          p.num_src,
+          p.num_edges,
+          reinterpret_cast<const LiveBlock*>(p.live)};
 }
 
 Activation activation(bool relu, uint32_t threshold, uint32_t key) {
@@ -102,7 +106,8 @@ Rows<T> rows(uintptr_t data, int64_t stride) {
 void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
              int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype, int out_dtype,
              uintptr_t x, int64_t x_stride, int64_t dim, uintptr_t mean, uintptr_t own, int64_t out_stride,
-             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace, uintptr_t live) {
+             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace, uintptr_t live,
+             uintptr_t nodes) {
   const Activation f = activation(relu, threshold, key);
   const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, live};
   py::gil_scoped_release nogil;
@@ -114,9 +119,10 @@ void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes,
     return with_index_types(index_bytes, id_bytes, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      return launch_mean_forward(block_of<P, I>(place), rows<const T>(x, x_stride), dim,
-                                 rows<O>(mean, out_stride), rows<O>(own, out_stride), padding, f,
-                                 reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
+      return launch_mean_forward(block_of<P, I>(place), rows<const T>(x, x_stride),
+                                 reinterpret_cast<const I*>(nodes), dim, rows<O>(mean, out_stride),
+                                 rows<O>(own, out_stride), padding, f, reinterpret_cast<void*>(workspace),
+                                 reinterpret_cast<cudaStream_t>(stream));
     });
   };
   cudaError_t error;
@@ -158,8 +164,10 @@ void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes
   throw_if_failed(error, "the gradient of the mean over neighbours");
 }
 
-// As LiveBlock has them: addresses of indptr and indices, num_dst, num_edges, address and stride of x, key.
-using LiveFields = std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, uintptr_t, int64_t, uint32_t>;
+// As LiveBlock has them: addresses of indptr and indices, num_dst, num_edges, address and stride of x,
+// address of nodes, key.
+using LiveFields =
+    std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, uintptr_t, int64_t, uintptr_t, uint32_t>;
 
 void write_live(const std::vector<LiveFields>& fields, uintptr_t to, int device, uintptr_t stream) {
   if (fields.size() > kMaxLiveBlocks)
@@ -167,9 +175,15 @@ void write_live(const std::vector<LiveFields>& fields, uintptr_t to, int device,
                           std::to_string(kMaxLiveBlocks) + " can be live");
   LiveBlock blocks[kMaxLiveBlocks] = {};
   for (size_t i = 0; i < fields.size(); ++i) {
-    const auto& [indptr, indices, num_dst, num_edges, x, x_stride, key] = fields[i];
-    blocks[i] = {reinterpret_cast<const void*>(indptr), reinterpret_cast<const void*>(indices), num_dst,
-                 num_edges, reinterpret_cast<const void*>(x), x_stride, key};
+    const auto& [indptr, indices, num_dst, num_edges, x, x_stride, nodes, key] = fields[i];
+    blocks[i] = {reinterpret_cast<const void*>(indptr),
+                 reinterpret_cast<const void*>(indices),
+                 num_dst,
+                 num_edges,
+                 reinterpret_cast<const void*>(x),
+                 x_stride,
+                 reinterpret_cast<const void*>(nodes),
+                 key};
   }
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the live blocks");

@@ -8,6 +8,7 @@ from torch import Tensor
 from loader.cuda import cuda_device, require_cuda
 from loader.features.kernel import KernelStore
 from loader.features.rows import Rows
+from loader.lazy_rows import LazyRows
 
 
 class DeviceFeatures(KernelStore):
@@ -19,9 +20,13 @@ class DeviceFeatures(KernelStore):
         device: the GPU, by default the tensor's, else the current one.
         dtype: type of the rows that `gather` returns, by default the one they are kept in.
         storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
+        lazy: a loader leaves the features of its mini-batches here, as `MiniBatch.rows` in the place of `x`, for a
+            first layer that reads them in place, as `models.sage.GraphSAGE` does. For `[num_nodes, F]` of floating
+            point, returned in the type they are kept in.
 
     Raises:
-        TypeError, ValueError: as `Rows`; or `device` is no GPU, or not the one that the tensor lies on.
+        TypeError, ValueError: as `Rows`; or `device` is no GPU, or not the one that the tensor lies on; or rows that
+            cannot be `lazy`.
         RuntimeError: the build or the machine has no CUDA.
     """
 
@@ -32,8 +37,14 @@ class DeviceFeatures(KernelStore):
         dtype: torch.dtype | str | None = None,
         *,
         storage_dtype: torch.dtype | str | None = None,
+        lazy: bool = False,
     ) -> None:
         rows = Rows(tensor, storage_dtype, dtype, ("cpu", "cuda"))
+        if lazy and (len(rows.shape) != 1 or not rows.dtype.is_floating_point or rows.storage_dtype != rows.dtype):
+            raise ValueError(
+                f"lazy rows are read as they are kept, [num_nodes, F] of floating point; these are {rows.describe()}: "
+                "give lazy=False"
+            )
         require_cuda("features=device")
         if device is None and tensor.device.type == "cuda":
             device = tensor.device
@@ -43,3 +54,20 @@ class DeviceFeatures(KernelStore):
         with torch.cuda.device(self.device):
             table = rows.stored(tensor).to(self.device)
             self._start("device", table.data_ptr(), held=(table,))
+        self.lazy = lazy
+        self._table: Tensor | None = table
+
+    def lazy_rows(self, nodes: Tensor) -> LazyRows:
+        """The rows of `nodes`, left where they are.
+
+        Raises:
+            RuntimeError: the store was closed.
+        """
+        self._open()
+        assert self._table is not None
+        return LazyRows(self._table, nodes)
+
+    def close(self) -> None:
+        """Waits for the GPU and frees the rows, as soon as no mini-batch refers to them."""
+        self._table = None
+        super().close()

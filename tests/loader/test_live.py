@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from marks import needs_gpu
 from torch import Tensor
 
+from loader.lazy_rows import LazyRows
 from loader.live import Kind, LiveBatch, Room
 from loader.minibatch import Block, MiniBatch
 from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
@@ -131,6 +132,25 @@ class TestOnGPU:
             (wanted_grad,) = torch.autograd.grad(wanted, x, grad)
             (got_grad,) = torch.autograd.grad(got, spare, grad)
             expect_rows(got_grad, wanted_grad, exact=False)
+
+    def test_rows_that_were_not_gathered(self) -> None:
+        batches = [make_batch(40, (degree,), 24) for degree in (3, 9, 1)]
+        live = LiveBatch(batches[1], Room.of(batches[1]).widened(0.1, 16))
+        weights = [torch.randn(s, device="cuda", requires_grad=True) for s in ((6, 24), (6, 24), (6,))]
+        for batch in batches:
+            assert batch.x is not None
+            ids = torch.randperm(10_000, device="cuda")[: batch.x.shape[0]].int()
+            table = torch.full((10_000, 24), torch.nan, device="cuda")
+            table[ids.long()] = batch.x
+            lazy = batch.replace(x=None, rows=LazyRows(table, ids))
+            assert live.holds(lazy)
+            wanted = linear_self_mean(batch.x, batch.blocks[0], *weights)
+            live.load(lazy)
+            assert live.batch.x is not None
+            got = linear_self_mean(live.batch.x, live.blocks[0], *weights)
+            torch.testing.assert_close(got[:40], wanted)
+            assert torch.equal(got[40:], weights[2].expand(got.shape[0] - 40, 6))
+        assert Kind.of(lazy.replace(rows=LazyRows(table, ids.long()))) is None
 
     def test_every_load_draws_one_key_for_each_activation(self) -> None:
         batch = make_batch(30, (5, 5))

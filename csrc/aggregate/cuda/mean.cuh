@@ -7,9 +7,9 @@
 namespace loader {
 
 template <typename P, typename I, typename T, typename O>
-cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, int64_t dim, Rows<O> mean,
-                                Rows<O> own, int padding, Activation activation, void* workspace,
-                                cudaStream_t stream) {
+cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, const I* nodes, int64_t dim,
+                                Rows<O> mean, Rows<O> own, int padding, Activation activation,
+                                void* workspace, cudaStream_t stream) {
   auto* const words = static_cast<int64_t*>(workspace);
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
   const int64_t max_long = block.num_edges / (kLongRow + 1);
@@ -17,8 +17,8 @@ cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x,
     if (const cudaError_t error = cudaMemsetAsync(words, 0, sizeof(*words), stream); error != cudaSuccess)
       return error;
   }
-  const MeanPass<P, I, T, O> pass{block,        x, mean, own, padding, activation, activation.identity(), dim,
-                                  block.num_dst};
+  const MeanPass<P, I, T, O> pass{
+      block, x, nodes, mean, own, padding, activation, activation.identity(), dim, block.num_dst};
   return with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), [&](auto width) {
     return sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, stream);
   });
@@ -46,9 +46,9 @@ cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted
   });
 }
 
-#define LOADER_INSTANTIATE_FORWARD(P, I, T, O)                                                        \
-  template cudaError_t launch_mean_forward(const DeviceBlock<P, I>&, Rows<const T>, int64_t, Rows<O>, \
-                                           Rows<O>, int, Activation, void*, cudaStream_t);
+#define LOADER_INSTANTIATE_FORWARD(P, I, T, O)                                                         \
+  template cudaError_t launch_mean_forward(const DeviceBlock<P, I>&, Rows<const T>, const I*, int64_t, \
+                                           Rows<O>, Rows<O>, int, Activation, void*, cudaStream_t);
 #define LOADER_INSTANTIATE_BACKWARD(P, I, T)                                                               \
   template cudaError_t launch_mean_backward(const DeviceBlock<P, I>&, const I*, const int64_t*,            \
                                             Rows<const T>, Rows<const T>, Rows<const T>, int64_t, Rows<T>, \

@@ -10,16 +10,17 @@
 
 namespace loader {
 
-// What changes from one replay of a CUDA graph to the next, in device memory: a kernel that was captured reads
-// here which block it works on. Written by write_live_blocks.
+// What changes from one replay of a CUDA graph to the next, in device memory: a kernel that was captured
+// reads here which block it works on. Written by write_live_blocks.
 struct LiveBlock {
   const void* indptr;   // [num_dst + 1]
   const void* indices;  // [num_edges]
   int64_t num_dst;
   int64_t num_edges;
-  const void* x;  // rows of the block's sources; null where the launch knows them
+  const void* x;  // rows of the block's sources, or of all vertices; null where the launch knows them
   int64_t x_stride;
-  uint32_t key;  // of the activation
+  const void* nodes;  // [num_src] which row of x a source has; null: the sources' rows follow each other
+  uint32_t key;       // of the activation
 };
 
 constexpr int kMaxLiveBlocks = 8;
@@ -32,8 +33,8 @@ struct DeviceBlock {
   int64_t num_dst;
   int64_t num_src;
   int64_t num_edges;
-  // If not null, arrays and sizes are those found here when a kernel runs, and the sizes above are upper bounds,
-  // for which output and workspace have room. Rows of the output beyond the block's own become zeros.
+  // If not null, arrays and sizes are those found here when a kernel runs, and the sizes above are upper
+  // bounds, for which output and workspace have room. Rows of the output beyond the block's own become zeros.
   const LiveBlock* live = nullptr;
 };
 
@@ -67,11 +68,12 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 
 // mean[i] = mean of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
 // null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.
-// x: [num_src, dim]; mean, own: [num_dst, dim].
+// x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
+// s: nothing has to be gathered first. Dropout then goes by that row.
 template <typename P, typename I, typename T, typename O>
-cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, int64_t dim, Rows<O> mean,
-                                Rows<O> own, int padding, Activation activation, void* workspace,
-                                cudaStream_t stream);
+cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, const I* nodes, int64_t dim,
+                                Rows<O> mean, Rows<O> own, int padding, Activation activation,
+                                void* workspace, cudaStream_t stream);
 
 // grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought

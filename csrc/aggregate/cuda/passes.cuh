@@ -28,6 +28,7 @@ struct MeanPass {
 
   DeviceBlock<P, I> block;
   Rows<const T> x;
+  const I* nodes;
   Rows<O> mean, own;
   int padding;
   Activation f;
@@ -37,7 +38,10 @@ struct MeanPass {
 
   __device__ void settle() {
     if (block.live == nullptr) return;
-    if (block.live->x != nullptr) x = {static_cast<const T*>(block.live->x), block.live->x_stride};
+    if (block.live->x != nullptr) {
+      x = {static_cast<const T*>(block.live->x), block.live->x_stride};
+      nodes = static_cast<const I*>(block.live->nodes);
+    }
     f.key = block.live->key;
     block = settled(block);
   }
@@ -48,7 +52,10 @@ struct MeanPass {
     const P begin = block.indptr[row];
     return {begin, static_cast<P>(block.indptr[row + 1] - begin)};
   }
-  __device__ Id pick(int64_t e) const { return block.indices[e]; }
+  __device__ Id row_of_source(int64_t source) const {
+    return nodes == nullptr ? static_cast<Id>(source) : nodes[source];
+  }
+  __device__ Id pick(int64_t e) const { return row_of_source(block.indices[e]); }
   __device__ const T* row_of(Id picked) const { return x.data + int64_t{picked} * x.stride; }
 
   template <int N>
@@ -67,7 +74,7 @@ struct MeanPass {
   template <int N>
   __device__ Early<N> early(int64_t row, int64_t column) const {
     if (own.data == nullptr || row >= block.num_dst) return {};
-    return {load<T, N>(x.data + row * x.stride + column)};
+    return {load<T, N>(row_of(row_of_source(row)) + column)};
   }
 
   template <int N>
@@ -76,14 +83,15 @@ struct MeanPass {
     store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
-    activate(f, identity, row, column, ahead.own, value);
+    activate(f, identity, f.threshold == 0 ? row : row_of_source(row), column, ahead.own, value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 
   // What follows the columns; lane `lane` of `lanes` is told of each row once.
   __device__ void pad(int64_t row, int lane, int lanes) const {
     for (int i = lane; i < padding; i += lanes)
-      mean.data[row * mean.stride + dim + i] = narrow<O>(i == 0 && row < block.num_dst ? Sum<O>(1) : Sum<O>(0));
+      mean.data[row * mean.stride + dim + i] =
+          narrow<O>(i == 0 && row < block.num_dst ? Sum<O>(1) : Sum<O>(0));
   }
 };
 

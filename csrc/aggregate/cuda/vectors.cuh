@@ -20,8 +20,12 @@ template <typename P, typename I>
 __device__ __forceinline__ DeviceBlock<P, I> settled(const DeviceBlock<P, I>& block) {
   if (block.live == nullptr) return block;
   const LiveBlock& now = *block.live;
-  return {static_cast<const P*>(now.indptr), static_cast<const I*>(now.indices), now.num_dst, block.num_src,
-          now.num_edges, block.live};
+  return {static_cast<const P*>(now.indptr),
+          static_cast<const I*>(now.indices),
+          now.num_dst,
+          block.num_src,
+          now.num_edges,
+          block.live};
 }
 
 template <typename T, int N>

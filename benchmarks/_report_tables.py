@@ -229,6 +229,52 @@ def pipeline_cpu(result: Result) -> list[str]:
     ]
 
 
+def pipeline_gpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        alone = row["alone_ms"]
+        rows.append(
+            (
+                row["store"],
+                cell(row["fanouts"]),
+                cell(bool(row["graphed"])),
+                row["ahead"],
+                *(f"{alone[name]:.3f}" if name in alone else "" for name in ("sample", "gather", "move", "train")),
+                f"{row['epoch_s']:.3f}",
+                f"{row['inline_epoch_s']:.3f}",
+                f"{row['over_bound']:.3f}x",
+                f"{row['exposed']:.1%}",
+                f"{row['lightning_over_hand_written']:.3f}x" if "lightning_over_hand_written" in row else "",
+                f"{row['max_mib']:,.0f}",
+            )
+        )
+    head = (
+        *("features", "fanouts", "CUDA graphs", "ahead", "sample, ms", "gather, ms", "move, ms", "train, ms"),
+        *("epoch, s", "prefetch=0, s", "over slowest stage", "over training alone", "Lightning", "bound, MiB"),
+    )
+    lines = [
+        f"{result['num_nodes']:,} vertices, {result['num_edges']:,} edges, GraphSAGE with 3 layers of "
+        f"{result['hidden']}, batch {result['batch_size']:,}, {result['rows'][0]['batches']} mini-batches an epoch, "
+        "sampled on the GPU. "
+        "Milliseconds are a mini-batch's, of each stage by itself. lazy: the first layer reads the rows in GPU memory; "
+        "device: gathered there; cached: a quarter of the rows there; pinned: read over the bus; staged: gathered by "
+        "the host, copied. prefetch=0: one stage after the other. Lightning: its loop over a hand-written one. Bound: "
+        "of the memory for mini-batches.",
+        "",
+        *markdown(head, rows),
+    ]
+    for row in result["rows"]:
+        if "soak" in row:
+            last = row["soak"][-1]
+            lines += [
+                f"{len(row['soak'])} epochs ({row['store']}) end with {last['resident_mib']:,.0f} MiB resident, "
+                f"{last['reserved_mib']:,.0f} MiB of GPU memory reserved, {last['threads']:.0f} threads; Ctrl-C ends "
+                f"an epoch in {row['interrupt_s']:.2f} s.",
+                "",
+            ]
+    return lines
+
+
 def contenders(result: Result) -> list[str]:
     """Files of rows with `milliseconds` by contender, ours among them."""
     rows = []
@@ -338,5 +384,5 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "aggregate_gpu": ("Aggregation on a GPU", contenders),
     "train_step_gpu": ("A training step on a GPU", train_step),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
-    "pipeline_gpu": ("Loading beside training on a GPU", generic),
+    "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import _thread
 import argparse
 import gc
+import json
 import statistics
 import threading
 import time
@@ -302,6 +303,7 @@ def main() -> None:
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
+    parser.add_argument("--append", action="store_true", help="keep the rows of the file that this run does not repeat")
     parser.add_argument("--soak", type=int, default=0, help="epochs of the soak, with each store")
     parser.add_argument("--timeline", type=Path, default=None, help="writes <path>-<store>.json and .png")
     parser.add_argument("--json", type=Path, default=RESULTS / "pipeline_gpu.json")
@@ -319,6 +321,7 @@ def main() -> None:
     y = torch.randint(NUM_CLASSES, (arguments.nodes,), generator=generator)
     seeds = torch.randperm(arguments.nodes, generator=generator)[: arguments.seeds]
     rows: list[dict[str, Any]] = []
+    kept_rows = json.loads(arguments.json.read_text())["rows"] if arguments.append and arguments.json.exists() else []
     skipped: dict[str, str] = {}
     for fanouts in arguments.fanouts:
         for name in arguments.stores:
@@ -375,6 +378,8 @@ def main() -> None:
             f"{row['lightning_over_hand_written']:.3f} x" if "lightning_over_hand_written" in row else "",
         )  # fmt: skip
     console.print(table)
+    done = {_key(row) for row in rows}
+    rows = [row for row in kept_rows if _key(row) not in done] + rows
     write_json(
         arguments.json,
         {
@@ -390,6 +395,10 @@ def main() -> None:
             "left_out": skipped,
         },
     )
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["store"], tuple(row["fanouts"]), row["graphed"]
 
 
 _STAGES = ("sample", "gather", "move")

@@ -11,9 +11,17 @@ from pathlib import Path
 from sanitizers import ROOT, build, run, skip_unless_it_runs
 
 HERE = Path(__file__).parent
-# Two warps a block: what matters happens between warps and between blocks. The folder holds a stand-in for CUDA's
-# header.
-OPTIONS = ("-O0", "-DLOADER_SAMPLER_WARPS=2", "-Wno-unknown-pragmas", f"-I{HERE / 'cuda_on_host'}")
+# Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
+# few vertices that are compared: small graphs fill them. The folder holds a stand-in for CUDA's header.
+OPTIONS = (
+    "-O0",
+    "-DLOADER_SAMPLER_WARPS=2",
+    "-DLOADER_SAMPLER_RANGES=64",
+    "-DLOADER_SAMPLER_WINDOW=8",
+    "-DLOADER_SAMPLER_COMPARED=8",
+    "-Wno-unknown-pragmas",
+    f"-I{HERE / 'cuda_on_host'}",
+)
 SANITIZERS = "address,undefined"
 
 

@@ -90,6 +90,8 @@ inline int range_shift(int64_t num_nodes) {
   return shift;
 }
 
+constexpr int64_t kMaxTable = int64_t{1} << 31;  // a place fits a vertex id, and 32 bits
+
 // Places of the table for `capacity` vertices. Half of them stay empty, so that a search ends soon.
 inline int64_t table_size(int64_t capacity) {
   int64_t size = 64;

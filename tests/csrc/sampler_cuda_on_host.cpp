@@ -77,7 +77,8 @@ class OnHost {
     for (const uint32_t count : counts_)
       if (count) fail("a mini-batch left the count of a range");
     for (const SampleState& state : states_)
-      if (state.found.value) fail("a mini-batch left the number of vertices that it found");
+      if (state.found.value || state.appended[0] || state.appended[1])
+        fail("a mini-batch left the number of vertices that it found");
   }
 
   // The arrays of a hash set, garbage but for what is zero between launches.

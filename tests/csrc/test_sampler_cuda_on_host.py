@@ -18,7 +18,7 @@ OPTIONS = (
     "-O0",
     "-DLOADER_SAMPLER_WARPS=2",
     "-DLOADER_SAMPLER_RANGES=64",
-    "-DLOADER_SAMPLER_WINDOW=8",
+    "-DLOADER_SAMPLER_WINDOW=2",
     "-DLOADER_SAMPLER_COMPARED=8",
     "-Wno-unknown-pragmas",
     f"-I{HERE / 'cuda_on_host'}",

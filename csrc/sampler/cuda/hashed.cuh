@@ -51,15 +51,26 @@ struct HashedPhases : Picking<HashSet<P, N>> {
       if (!this->check_seed(v[0])) continue;
       if (!this->insert(v, 1, at)) this->fail(SampleStatus::kSeedDuplicate, v[0]);
       this->places()[i] = at[0];
-      place(i, v[0], at[0], true);
+      place(i, v[0], at[0], list_of(v[0], true), true);
     }
   }
 
+  struct List {
+    P begin, end;
+  };
+
+  // Where the neighbours of a vertex lie, if it has a `next` hop to sample them.
+  __device__ List list_of(N v, bool next) const {
+    return next ? List{__ldg(args.graph_indptr + v), __ldg(args.graph_indptr + v + 1)} : List{0, 0};
+  }
+
   // Makes a vertex row `row`.
-  __device__ void place(int64_t row, N v, uint32_t at, bool next) const {
+  __device__ void place(int64_t row, N v, uint32_t at, const List& list, bool next) const {
     this->nodes()[row] = v;
     this->local()[at] = static_cast<N>(row);
-    if (next) this->set_row(row, v);
+    if (!next) return;
+    this->row_begin()[row] = list.begin;
+    this->row_degree()[row] = static_cast<uint32_t>(list.end - list.begin);
   }
 
   // Moves the vertices found at `hop` to their ranges. `rows` becomes the size of the frontier. False where
@@ -87,24 +98,35 @@ struct HashedPhases : Picking<HashSet<P, N>> {
     return true;
   }
 
-  // Every block has all sums for itself, which saves a barrier, and writes its share of them for `rank`.
+  // Every block has all sums for itself, which saves a barrier, and writes its share of them for `rank`. A
+  // warp takes ranges that follow each other, 32 at a time.
   __device__ void scan_ranges(uint32_t* begin) const {
     constexpr int kEach = kRanges / kBlock;
-    const uint32_t* const from = this->counts() + static_cast<int>(threadIdx.x) * kEach;
-    uint32_t count[kEach], mine = 0, total;
+    __shared__ bool any_full;
+    if (threadIdx.x == 0) any_full = false;
+    const int first = static_cast<int>(threadIdx.x / 32) * 32 * kEach + static_cast<int>(lane);
+    uint32_t count[kEach], sum[kEach], of_warp = 0, total;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) count[i] = from[i];
+    for (int i = 0; i < kEach; ++i) count[i] = this->counts()[first + 32 * i];
+    bool full = false;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) mine += count[i];
-    uint32_t at = block_exclusive(mine, total);
+    for (int i = 0; i < kEach; ++i) full |= count[i] > kMostCompared;
+    warp_exclusive(count, sum);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) of_warp += sum[i];
+    uint32_t at = __shfl_sync(kFullMask, block_exclusive(lane == 0 ? of_warp : 0, total), 0);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      begin[static_cast<int>(threadIdx.x) * kEach + i] = at;
-      at += count[i];
+      begin[first + 32 * i] = at + count[i];
+      at += sum[i];
     }
+    if (full) any_full = true;
     __syncthreads();
     for (int64_t r = this->thread(); r < kRanges; r += this->threads()) this->begins()[r] = begin[r];
-    if (this->thread() == 0) this->begins()[kRanges] = total;
+    if (this->thread() == 0) {
+      this->begins()[kRanges] = total;
+      this->begins()[kRanges + 1] = any_full;
+    }
   }
 
   // Gives the vertices found at `hop` their local ids: rows `old_rows` to `rows`. `words`: 2 * kWindowWords
@@ -114,11 +136,12 @@ struct HashedPhases : Picking<HashSet<P, N>> {
     struct alignas(16) Pack {
       N u[kEach];
     };
-    const bool next = hop < args.hops;
+    const bool next = hop < args.hops, any_full = this->begins()[kRanges + 1];
     for (int64_t r = this->thread(); r < kRanges; r += this->threads()) this->counts()[r] = 0;
     for (int64_t i = this->thread(); i < rows - old_rows; i += this->threads()) {
       const N v = this->grouped()[i];
       const uint32_t at = this->grouped_place()[i];
+      const List list = list_of(v, next);  // far away: on its way while the vertices are compared
       const uint32_t* const begins = this->begins() + (v >> args.hash.shift);
       const uint32_t begin = begins[0], end = begins[1];
       if (end - begin > kMostCompared) continue;
@@ -131,9 +154,9 @@ struct HashedPhases : Picking<HashSet<P, N>> {
 #pragma unroll
         for (int k = 0; k < kEach; ++k) smaller += j + k < end && pack.u[k] < v;
       }
-      place(old_rows + first + smaller, v, at, next);
+      place(old_rows + first + smaller, v, at, list, next);
     }
-    rank_full_ranges(old_rows, next, words);
+    if (any_full) rank_full_ranges(old_rows, next, words);
   }
 
   // The ranges with more vertices than are compared, each by a whole block.
@@ -176,7 +199,7 @@ struct HashedPhases : Picking<HashSet<P, N>> {
         const uint64_t bit = bit_of(v);
         if (bit >= num_bits) continue;
         const uint32_t smaller = before[bit / 32] + __popc(words[bit / 32] & ((1u << bit % 32) - 1));
-        place(row + smaller, v, this->grouped_place()[i], next);
+        place(row + smaller, v, this->grouped_place()[i], list_of(v, next), next);
       }
       row += total;
       __syncthreads();

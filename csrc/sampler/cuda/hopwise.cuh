@@ -66,8 +66,14 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
       if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
       this->nodes()[i] = v;
       this->local()[v] = static_cast<N>(i);
-      this->set_row(i, v);
+      set_row(i, v);
     }
+  }
+
+  __device__ void set_row(int64_t row, N v) const {
+    const P begin = args.graph_indptr[v];
+    this->row_begin()[row] = begin;
+    this->row_degree()[row] = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
   }
 
   // Counts for `assign(hop, ...)`: hop 0 counts the seeds' rows alone. Ends with the block's total written.

@@ -45,12 +45,6 @@ struct Picking : Sets {
   }
   __device__ Counts* warp_totals() const { return block_totals() + kMaxBlocks; }
 
-  __device__ void set_row(int64_t row, N v) const {
-    const P begin = args.graph_indptr[v];
-    this->row_begin()[row] = begin;
-    this->row_degree()[row] = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
-  }
-
   // Picks of hop `hop` for the first `rows` vertices. `stage`: kWarps * stage_entries<K>() of shared memory.
   template <int K>
   __device__ void pick(int hop, int64_t rows, N* stage) const {

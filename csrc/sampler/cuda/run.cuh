@@ -86,9 +86,9 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
   const Assembly<P, N, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
   int64_t rows_of[kMaxHops], first = 0, known = 0;
   for (int hop = 1; hop <= args.hops; ++hop) {
-    const int64_t rows = hop == 1
-                             ? sampling.num_seeds()
-                             : min(sampling.listed(), args.frontier_capacity[hop - 1] + sampling.num_seeds());
+    const int64_t rows = hop == 1 ? sampling.num_seeds()
+                                  : min(sampling.listed(hop - 1, known),
+                                        args.frontier_capacity[hop - 1] + sampling.num_seeds());
     rows_of[hop - 1] = rows;
     with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
       constexpr int K = decltype(width)::value;
@@ -103,7 +103,7 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
   if (seeds_are_good) assembly.count();
   sync();
   if (sampling.block == 0 && threadIdx.x == 0) {
-    sampling.state().found.value = 0;
+    for (int hop = 1; hop < args.hops; ++hop) sampling.state().appended[hop - 1] = 0;
     if (!seeds_are_good) sampling.publish();
   }
   const bool ok = seeds_are_good && assembly.assign();

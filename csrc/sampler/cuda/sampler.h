@@ -52,6 +52,9 @@ struct SampleState {
   struct alignas(128) Counter {
     unsigned long long value;
   } barrier, found, head, tail, done;
+  // Vertices that each hop appended to the list (kCooperative with bitmaps). Counters of their own: a block
+  // that leaves a barrier late must not count what others append at the hop that follows.
+  alignas(128) unsigned long long appended[kMaxHops];
 };
 
 // The vertex ids of a graph are cut into at most so many ranges of equal size, by which a hash set puts the
@@ -80,7 +83,7 @@ struct HashArgs {
   int shift;                // a range is 2^shift ids
 };
 
-// Entries of HashArgs::begins of a mini-batch: one a range, and the end.
+// Entries of HashArgs::begins of a mini-batch: one a range, the end, and whether any range is full.
 LOADER_HD constexpr int64_t range_begins() { return kRanges + 32; }
 
 // The smallest shift that cuts `num_nodes` ids into at most kRanges ranges.

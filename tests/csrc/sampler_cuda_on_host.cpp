@@ -77,7 +77,7 @@ class OnHost {
     for (const uint32_t count : counts_)
       if (count) fail("a mini-batch left the count of a range");
     for (const SampleState& state : states_)
-      if (state.found.value || state.appended[0] || state.appended[1])
+      if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1])
         fail("a mini-batch left the number of vertices that it found");
   }
 

@@ -79,7 +79,7 @@ struct Cooperative : Expansion<P, N> {
     if (total == 0) return;
     unsigned long long begin = 0;
     if (lane == 0)
-      begin = atomicAdd(&this->state().appended[hop - 1], static_cast<unsigned long long>(total));
+      begin = atomicAdd(&this->state().found.of_hop[hop - 1], static_cast<unsigned long long>(total));
     int64_t at = rows + __shfl_sync(kFullMask, begin, 0) + before;
 #pragma unroll
     for (int i = 0; i < K; ++i)
@@ -93,7 +93,8 @@ struct Cooperative : Expansion<P, N> {
 
   // Vertices in the list after `hop`, which began with `rows` of them.
   __device__ int64_t listed(int hop, int64_t rows) const {
-    const auto appended = *reinterpret_cast<volatile unsigned long long*>(&this->state().appended[hop - 1]);
+    const auto appended =
+        *reinterpret_cast<volatile unsigned long long*>(&this->state().found.of_hop[hop - 1]);
     return min(rows + static_cast<int64_t>(appended), args.rows_capacity);
   }
 };

@@ -51,10 +51,10 @@ struct SampleState {
   // Each counter has a line of memory of its own.
   struct alignas(128) Counter {
     unsigned long long value;
+    // Of `found`: vertices that each hop appends to the list (kCooperative with bitmaps). One counter would
+    // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
+    unsigned long long of_hop[kMaxHops];
   } barrier, found, head, tail, done;
-  // Vertices that each hop appended to the list (kCooperative with bitmaps). Counters of their own: a block
-  // that leaves a barrier late must not count what others append at the hop that follows.
-  alignas(128) unsigned long long appended[kMaxHops];
 };
 
 // The vertex ids of a graph are cut into at most so many ranges of equal size, by which a hash set puts the

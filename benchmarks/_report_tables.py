@@ -379,6 +379,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
         "Sampling on a GPU: shapes of the datasets that PGSampler was measured on",
         sampler_gpu_paper,
     ),
+    "sampler_gpu_sets": ("Sampling on a GPU: bitmaps and hash sets as the graph grows", generic),
     "gather_gpu": ("Gathering features for a GPU", generic),
     "aggregate": ("Aggregation on the CPU", contenders),
     "aggregate_gpu": ("Aggregation on a GPU", contenders),

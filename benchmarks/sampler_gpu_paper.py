@@ -16,8 +16,8 @@ others, and is itself faster than DGL's, among other things because the host doe
 does: each hop is sampled by a call of its own, whose sizes the host awaits before the next. "fused-static" is the
 paper's ablation (fusion without balancing), "persistent" its sampler. Besides: what a sampled edge costs at 10240 seeds
 beside 2048, what hubs cost (degree 10^6, a tenth of all vertices sampled), the rate of random reads beside that of a
-plain gather in the same run, and what a mini-batch of one size costs as the graph grows, whose sets of vertices are
-bitmaps.
+plain gather in the same run, and what a mini-batch of one size costs as the graph grows (sampler_gpu_sets.py compares
+the kinds of vertex set there).
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def main() -> None:
     print("hubs beside regular:", {k: round(v, 3) for k, v in hubs.items() if k.startswith("ratio")})
     print("edges:", hubs["hubs"]["edges"], hubs["regular"]["edges"])
 
-    # The sets of vertices are bitmaps, of which every bit is looked at: what that costs as graphs grow.
+    # What a mini-batch costs as graphs grow, with the vertex set that each schedule takes by itself.
     growth = []
     for n in (2_500_000, 25_000_000, 111_000_000, *(() if arguments.quick else (400_000_000,))):
         graph = regular_graph(n, 12)

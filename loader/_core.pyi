@@ -57,9 +57,6 @@ class _CudaSampler:
         graph_indptr_address: int,
         graph_indices_address: int,
         num_nodes: int,
-        bitmaps_address: int,
-        bitmaps_stride: int,
-        local_address: int,
         totals_address: int,
         state_address: int,
         headers_address: int,
@@ -79,9 +76,11 @@ class _CudaSampler:
         num_seeds: int,
         tasks: int,
         schedule: int,
+        vertex_set: int,
         /,
-    ) -> tuple[int, int, int, int]:
-        """Says what the following mini-batches are; returns entries of (rows, tasks, picks_at, picks) for `use`."""
+    ) -> tuple[int, int, int, int, int, int]:
+        """Says what the following mini-batches are; returns entries of (rows, tasks, picks_at, picks) for `use`, and of
+        (table, found) for `use_hash`."""
 
     def use(
         self,
@@ -98,6 +97,26 @@ class _CudaSampler:
         /,
     ) -> None:
         """The arrays of the plan."""
+
+    def use_bitmaps(self, bitmaps_address: int, bitmaps_stride: int, local_address: int, /) -> None:
+        """The sets of a plan with bitmaps."""
+
+    def use_hash(
+        self,
+        keys_address: int,
+        local_address: int,
+        table: int,
+        found_address: int,
+        places_address: int,
+        offsets_address: int,
+        grouped_address: int,
+        grouped_place_address: int,
+        found: int,
+        counts_address: int,
+        begins_address: int,
+        /,
+    ) -> None:
+        """The set of a plan with a hash set."""
 
     def add(
         self,
@@ -124,6 +143,8 @@ class CudaSampler_i32_i32(_CudaSampler): ...
 class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
+cuda_ranges: int  # entries of 32 bits of a hash set's counts, a mini-batch of a launch
+cuda_range_begins: int  # the same of its begins
 cuda_workspace_totals: int  # entries of 32 bits, a mini-batch of a launch
 cuda_state_bytes: int
 cuda_header_bytes: int

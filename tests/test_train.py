@@ -253,6 +253,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         (["sampler.fanouts=[10,10,10]"], "has 3 entries for 2 layers"),
         (["sampler.fanouts=0"], "fanout 0 is not possible"),
         (["sampler.schedule=hopwise"], "schedule is 'hopwise', but the sampler runs on the CPU"),
+        (["sampler.vertex_set=hash"], "vertex_set is 'hash', but the sampler runs on the CPU"),
         (["datamodule.graph=disk"], "graph is 'disk'; it must be one of device, pinned"),
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),

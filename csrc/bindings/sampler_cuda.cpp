@@ -36,6 +36,7 @@ void wait(const SampleHeader* header, uint64_t sequence, cudaStream_t stream) {
 // Entries of the arrays that a plan needs, for each mini-batch of a launch.
 struct WorkspaceSizes {
   int64_t rows = 0, tasks = 0, picks_at = 0, picks = 0;
+  int64_t table = 0, found = 0;  // of a hash set: its places, and the vertices that it has room for
 };
 
 // The sampler of one graph on one device: raw addresses of tensors that Python owns, which outlive it.
@@ -43,17 +44,13 @@ template <typename P, typename N>
 class Engine {
  public:
   // `headers`: `num_headers` of pinned host memory, so many mini-batches may be begun and not finished.
-  Engine(uintptr_t graph_indptr, uintptr_t graph_indices, int64_t num_nodes, uintptr_t bitmaps,
-         int64_t bitmaps_stride, uintptr_t local, uintptr_t totals, uintptr_t state, uintptr_t headers,
-         uint64_t num_headers)
+  Engine(uintptr_t graph_indptr, uintptr_t graph_indices, int64_t num_nodes, uintptr_t totals,
+         uintptr_t state, uintptr_t headers, uint64_t num_headers)
       : headers_(reinterpret_cast<SampleHeader*>(headers)), num_headers_(num_headers) {
     args_.graph_indptr = reinterpret_cast<const P*>(graph_indptr);
     args_.graph_indices = reinterpret_cast<const N*>(graph_indices);
     args_.num_nodes = num_nodes;
-    args_.bitmaps = reinterpret_cast<uint32_t*>(bitmaps);
-    args_.bitmaps_stride = bitmaps_stride;
-    args_.local = reinterpret_cast<N*>(local);
-    args_.local_stride = num_nodes;
+    args_.hash.shift = range_shift(num_nodes);
     args_.totals = reinterpret_cast<uint32_t*>(totals);
     args_.state = reinterpret_cast<SampleState*>(state);
   }
@@ -61,11 +58,12 @@ class Engine {
   // What the following mini-batches are, of at most `num_seeds` seeds. Outputs lie in two buffers: vertices
   // (`nodes` at 0, each hop's `indices`) and edges (each hop's `indptr`, then its edge ids where those are
   // wanted), at the given offsets, in elements, hop order. `tasks`: slots of the queue. Returns the sizes of
-  // the arrays that `use` takes: (rows, tasks, picks_at, picks).
+  // the arrays that `use` and `use_hash` take: (rows, tasks, picks_at, picks, table, found).
   py::tuple plan(const std::vector<int64_t>& fanouts, bool replace, bool pad,
                  const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
                  const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
-                 const std::vector<int64_t>& edge_ids_at, int64_t num_seeds, int64_t tasks, int schedule) {
+                 const std::vector<int64_t>& edge_ids_at, int64_t num_seeds, int64_t tasks, int schedule,
+                 int vertex_set) {
     const size_t hops = fanouts.size();
     if (hops < 1 || hops > kMaxHops || frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops ||
         indices_at.size() != hops || indptr_at.size() != hops ||
@@ -77,6 +75,7 @@ class Engine {
         throw py::value_error("frontier_capacity must not decrease: one array holds all frontiers");
       if (indices_at[h] * sizeof(N) % 16 != 0) throw py::value_error("indices must be aligned to 16 bytes");
     }
+    args_.vertex_set = static_cast<VertexSet>(vertex_set);
     args_.hops = static_cast<int>(hops);
     args_.replace = replace;
     args_.pad = pad;
@@ -90,7 +89,7 @@ class Engine {
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
     const WorkspaceSizes sizes = workspace_sizes(num_seeds, tasks, static_cast<Schedule>(schedule));
-    return py::make_tuple(sizes.rows, sizes.tasks, sizes.picks_at, sizes.picks);
+    return py::make_tuple(sizes.rows, sizes.tasks, sizes.picks_at, sizes.picks, sizes.table, sizes.found);
   }
 
   // The arrays of the plan; null where the size is 0. `positions` has as many entries as `picks`, if edge ids
@@ -107,6 +106,37 @@ class Engine {
     args_.picks = reinterpret_cast<N*>(picks);
     args_.positions = reinterpret_cast<P*>(positions);
     args_.picks_capacity = num_picks;
+  }
+
+  // The sets of a plan with bitmaps, and the local ids by vertex.
+  void use_bitmaps(uintptr_t bitmaps, int64_t stride, uintptr_t local) {
+    args_.bitmaps = reinterpret_cast<uint32_t*>(bitmaps);
+    args_.bitmaps_stride = stride;
+    args_.local = reinterpret_cast<N*>(local);
+    args_.local_stride = args_.num_nodes;
+  }
+
+  // The set of a plan with a hash set, `size` places with the local ids by place, room for `capacity`
+  // vertices.
+  void use_hash(uintptr_t keys, uintptr_t local, int64_t size, uintptr_t found, uintptr_t places,
+                uintptr_t offsets, uintptr_t grouped, uintptr_t grouped_place, int64_t capacity,
+                uintptr_t counts, uintptr_t begins) {
+    if (size < 2 * capacity || (size & (size - 1)) != 0 || capacity % 32 != 0)
+      throw py::value_error("a table of " + std::to_string(size) + " places for " + std::to_string(capacity) +
+                            " vertices; it must be a power of two, and at least twice a multiple of 32");
+    HashArgs<N>& hash = args_.hash;
+    hash.keys = reinterpret_cast<typename HashArgs<N>::Key*>(keys);
+    hash.size = size;
+    hash.capacity = capacity;
+    hash.found = reinterpret_cast<N*>(found);
+    hash.places = reinterpret_cast<uint32_t*>(places);
+    hash.offsets = reinterpret_cast<uint32_t*>(offsets);
+    hash.grouped = reinterpret_cast<N*>(grouped);
+    hash.grouped_place = reinterpret_cast<uint32_t*>(grouped_place);
+    hash.counts = reinterpret_cast<uint32_t*>(counts);
+    hash.begins = reinterpret_cast<uint32_t*>(begins);
+    args_.local = reinterpret_cast<N*>(local);
+    args_.local_stride = size;
   }
 
   // Adds a mini-batch to the next launch; returns the number by which `finish` knows it.
@@ -164,6 +194,14 @@ class Engine {
     // The list may hold seeds once more, see Cooperative::push.
     sizes.rows = args_.frontier_capacity[hops - 1] + num_seeds;
     const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
+    if (args_.vertex_set == VertexSet::kHash) {
+      sizes.found = whole_groups(args_.frontier_capacity[hops]);
+      sizes.table = table_size(sizes.found);
+      if (sizes.table > kMaxTable)
+        throw std::overflow_error("a mini-batch of up to " + std::to_string(sizes.found) +
+                                  " vertices is more than a hash set's 2^30; use vertex_set='bitmap'");
+      return sizes;
+    }
     if (schedule == Schedule::kStatic || schedule == Schedule::kPersistent) {
       sizes.tasks = tasks;
       const int64_t tickets = num_seeds * hops + tasks;
@@ -195,10 +233,11 @@ template <typename P, typename N>
 void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name)
-      .def(py::init<uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t,
-                    uintptr_t, uint64_t>())
+      .def(py::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t, uint64_t>())
       .def("plan", &Class::plan)
       .def("use", &Class::use)
+      .def("use_bitmaps", &Class::use_bitmaps)
+      .def("use_hash", &Class::use_hash)
       .def("add", &Class::add)
       .def("launch", &Class::launch)
       .def("finish", &Class::finish)
@@ -211,6 +250,8 @@ void bind_sampler_cuda(py::module_& m) {
   bind_engine<int32_t, int32_t>(m, "CudaSampler_i32_i32");
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");
+  m.attr("cuda_ranges") = kRanges;
+  m.attr("cuda_range_begins") = range_begins();
   m.attr("cuda_workspace_totals") = workspace_totals();
   m.attr("cuda_state_bytes") = sizeof(SampleState);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);

@@ -14,9 +14,9 @@ from loader.cuda import cuda_device, require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
-from loader.samplers.cuda_workspace import HEADERS, SCHEDULES, Plan, Workspace
+from loader.samplers.cuda_workspace import HEADERS, QUEUES, SCHEDULES, VERTEX_SETS, Plan, Workspace
 
-__all__ = ["SCHEDULES", "CudaSampler", "PaddedMiniBatch"]
+__all__ = ["SCHEDULES", "VERTEX_SETS", "CudaSampler", "PaddedMiniBatch"]
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 _WARPS_PER_BLOCK = 16
@@ -78,6 +78,11 @@ class CudaSampler(Sampler):
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
             of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to a million edges and `hopwise`
             beyond, which were the fastest there (benchmarks/results/sampler_gpu.json).
+        vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
+            hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
+            hops 1.75 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
+            `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is large beside the mini-batch (see
+            `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
             leaves the rest to training. 0: the schedule's own choice, one. More than one does not fit.
         batches_per_launch: so many mini-batches that were begun (`start`) are sampled by one launch, sharing the
@@ -89,7 +94,7 @@ class CudaSampler(Sampler):
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Attributes:
-        launches, launched: number of kernels of the last launch, and the schedule it had.
+        launches, launched, launched_set: number of kernels of the last launch, the schedule and the vertex set it had.
 
     Raises:
         RuntimeError: the build or the machine has no CUDA.
@@ -105,6 +110,7 @@ class CudaSampler(Sampler):
         edge_ids: bool = False,
         seed: int = 0,
         schedule: str = "auto",
+        vertex_set: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         pad_to_capacity: bool = False,
@@ -114,12 +120,19 @@ class CudaSampler(Sampler):
         require_cuda("a GPU sampler")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
+        if vertex_set != "auto" and vertex_set not in VERTEX_SETS:
+            raise ValueError(f"vertex_set is {vertex_set!r}; it must be one of {['auto', *VERTEX_SETS]}")
+        if vertex_set == "hash" and schedule in QUEUES:
+            raise ValueError(
+                f"vertex_set is 'hash', but schedule='{schedule}' knows bitmaps alone; use schedule='cooperative' or "
+                "'hopwise'"
+            )
         if not 0 <= blocks_per_sm <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
         if not 1 <= batches_per_launch <= most:
             raise ValueError(f"batches_per_launch is {batches_per_launch}; it must be in 1 to {most}")
-        self.schedule = schedule
+        self.schedule, self.vertex_set = schedule, vertex_set
         if batches_per_launch > 1 and schedule not in ("auto", "cooperative"):
             raise ValueError(
                 f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch a "
@@ -137,7 +150,7 @@ class CudaSampler(Sampler):
         self._blocks = max(1, round(blocks_per_sm * multiprocessors)) if blocks_per_sm else 0
         self._most_warps = (self._blocks or multiprocessors) * _WARPS_PER_BLOCK
         self.launches = 0
-        self.launched = ""
+        self.launched = self.launched_set = ""
         self._workspace: Workspace | None = None
         self._waiting: list[_Begun] = []  # begun, not launched
         self._unchecked: list[_Begun] = []  # padded, not known to have had good seeds
@@ -182,6 +195,7 @@ class CudaSampler(Sampler):
                 graph,
                 self._device,
                 self.schedule,
+                self.vertex_set,
                 self.fanouts,
                 replace=self.replace,
                 edge_ids=self.edge_ids,
@@ -228,7 +242,7 @@ class CudaSampler(Sampler):
                 0 if sizes is None else sizes.data_ptr(),
             )
         self.launches = engine.launch(SCHEDULES[plan.schedule], self._blocks, stream.cuda_stream)
-        self.launched = plan.schedule
+        self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if again or self.batches_per_launch > 1:
             late = torch.cuda.Event()
             late.record(stream)
@@ -263,7 +277,10 @@ class CudaSampler(Sampler):
             self._closed = True
 
     def __repr__(self) -> str:
-        return f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', device='{self._device}')"
+        return (
+            f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', vertex_set='{self.vertex_set}', "
+            f"device='{self._device}')"
+        )
 
 
 def _raise_for_seeds(status: int, detail: int, begun: _Begun) -> None:
@@ -323,9 +340,17 @@ class _Begun:
             if status == _OK:
                 break
             _raise_for_seeds(status, detail, self)
+            before = self.plan
+            # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
+            known = [n for n in edges[: done + 1] if n >= 0]
             with self.sampler._lock:
-                self.space.learn(frontiers[: done + 1], edges[: done + 1], tasks, did_fit=False)
+                self.space.learn(frontiers[: done + 1], known, tasks, did_fit=False)
                 self._again()
+            if before.vertex_set == "hash" and self.plan.has_room_of(before):
+                raise RuntimeError(
+                    f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "
+                    "should not happen: report it, and use vertex_set='bitmap'"
+                )
         with self.sampler._lock:
             self.space.learn(frontiers, edges, tasks, did_fit=True)
         return self._build(frontiers, edges)

@@ -12,20 +12,33 @@ from loader.graph import Graph
 
 HEADERS = 64  # mini-batches that may be begun and not finished
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
-_QUEUES = ("fused-static", "persistent")
+QUEUES = ("fused-static", "persistent")  # schedules
 
 # Above so many edges a mini-batch, writing blocks in order at once is faster than ordering them afterwards
 # (benchmarks/results/sampler_gpu.json).
 _MANY_EDGES = 1_000_000
 
+# A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a sixteenth of them; bitmaps
+# elsewhere. A first rule, from the growth of bitmaps in benchmarks/results/sampler_gpu_paper.json: (10, 10) x 1,024
+# takes 0.05 ms at 2.5 million vertices, 0.1 at 25, 0.23 at 111 and 0.6 at 400 million; and from an estimate of 0.1 ms
+# for a hash set whatever the graph. benchmarks/sampler_gpu_sets.py measures both.
+_HASH_FROM_VERTICES = 30_000_000
+_HASH_SPARSITY = 16
+
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
+VERTEX_SETS = {"bitmap": 0, "hash": 1}
+
+
+def choose_vertex_set(num_nodes: int, room: int) -> str:
+    """The kind of vertex set that is faster for a graph of `num_nodes` and mini-batches of at most `room` vertices."""
+    return "hash" if num_nodes >= max(_HASH_FROM_VERTICES, _HASH_SPARSITY * room) else "bitmap"
 
 
 class Plan:
     """Where the outputs of a mini-batch lie: vertices, then edges, in one buffer if they have one type, else in two.
 
     Args:
-        schedule: that will sample it.
+        schedule, vertex_set: that will sample it.
         frontiers, edges: capacities, in elements.
         edge_ids: whether there is room for them.
         vertex_dtype, edge_dtype: of the buffers.
@@ -34,13 +47,14 @@ class Plan:
     def __init__(
         self,
         schedule: str,
+        vertex_set: str,
         frontiers: list[int],
         edges: list[int],
         edge_ids: bool,
         vertex_dtype: torch.dtype,
         edge_dtype: torch.dtype,
     ) -> None:
-        self.schedule = schedule
+        self.schedule, self.vertex_set = schedule, vertex_set
         self.frontiers, self.edges = frontiers, edges
         self.vertex_room = [_aligned(n) for n in (frontiers[-1], *edges)]
         self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
@@ -53,6 +67,10 @@ class Plan:
         else:
             self.buffers = [(num_vertices, vertex_dtype), (num_edges, edge_dtype)]
             self.edges_at = 0
+
+    def has_room_of(self, other: Plan) -> bool:
+        """Whether it is no larger than `other`, and of its kind: what did not fit there does not fit here."""
+        return (self.vertex_set, self.frontiers, self.edges) == (other.vertex_set, other.frontiers, other.edges)
 
     def cut(self, buffers: list[Tensor], sizes: list[int]) -> list[Tensor]:
         """The used part of each array: nodes, indices of each hop, indptr of each hop, edge ids of each hop."""
@@ -80,6 +98,7 @@ class Workspace:
         graph: its arrays lie on `device` or in pinned host memory.
         device: the GPU.
         schedule: a key of `SCHEDULES`, or `"auto"`.
+        vertex_set: a key of `VERTEX_SETS`, or `"auto"`.
         fanouts, replace, edge_ids, pad: of all mini-batches.
         batches: mini-batches of one launch, each with arrays of its own.
         warps: of a launch; a queue has room for what each leaves unused.
@@ -96,6 +115,7 @@ class Workspace:
         graph: Graph,
         device: torch.device,
         schedule: str,
+        vertex_set: str,
         fanouts: tuple[int, ...],
         *,
         replace: bool,
@@ -110,39 +130,30 @@ class Workspace:
                     f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
                     f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
                 )
-        if schedule in _QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
+        if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
             raise ValueError(
                 f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
                 f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
             )
-        self.graph, self.device, self.schedule = graph, device, schedule
+        self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, vertex_set
         self._fanouts, self._replace, self._edge_ids, self._pad = fanouts, replace, edge_ids, pad
         self._batches, self._warps = batches, warps
-        n = graph.num_nodes
-        words = (len(fanouts) + 1) * max((n + 31) // 32, 1)
         self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
         self._tensors = [
-            torch.zeros(batches * words, dtype=torch.int32, device=device),
-            torch.empty(batches * max(n, 1), dtype=self._node_dtype, device=device),
             torch.empty(batches * _core.cuda_workspace_totals, dtype=torch.int32, device=device),
             torch.zeros(batches * _core.cuda_state_bytes, dtype=torch.uint8, device=device),
             torch.zeros(HEADERS * _core.cuda_header_bytes, dtype=torch.uint8, pin_memory=True),
         ]
-        bitmaps, local, totals, state, headers = (t.data_ptr() for t in self._tensors)
         make_engine: Any = getattr(_core, f"CudaSampler_i{edge_bits}_i{node_bits}")
         self.engine = make_engine(
             graph.indptr.data_ptr(),
             graph.indices.data_ptr(),
-            n,
-            bitmaps,
-            words,
-            local,
-            totals,
-            state,
-            headers,
+            graph.num_nodes,
+            *(t.data_ptr() for t in self._tensors),
             HEADERS,
         )
+        self._bitmaps: tuple[Tensor, Tensor] | None = None  # sets and local ids, from the first plan with them on
         self._arrays: dict[str, Tensor] = {}
         self._sizes: tuple[int, ...] = ()
         self._stream = torch.cuda.current_stream(device)
@@ -158,7 +169,13 @@ class Workspace:
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
             plan = self._plans[num_seeds] = Plan(
-                self._choose(edges), frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype
+                self._choose(edges),
+                self._choose_set(frontiers[-1]),
+                frontiers,
+                edges,
+                self._edge_ids,
+                self._node_dtype,
+                self._edge_dtype,
             )
         if plan is not self._planned:
             hops = len(self._fanouts)
@@ -176,8 +193,13 @@ class Workspace:
                 num_seeds,
                 self._tasks(plan, num_seeds),
                 SCHEDULES[plan.schedule],
+                VERTEX_SETS[plan.vertex_set],
             )
             self._make_room(sizes)
+            if plan.vertex_set == "hash":
+                self._use_hash()
+            else:
+                self._use_bitmaps()
             self._planned = plan
         return plan
 
@@ -187,7 +209,7 @@ class Workspace:
             for used in self._arrays.values():
                 used.record_stream(self._stream)
             self._sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
-            rows, tasks, picks_at, picks = (self._batches * n for n in self._sizes)
+            rows, tasks, picks_at, picks, table, found = (self._batches * n for n in self._sizes)
 
             def array(length: int, dtype: torch.dtype, *, zero: bool = False) -> Tensor:
                 return (torch.zeros if zero else torch.empty)(length, dtype=dtype, device=self.device)
@@ -200,8 +222,17 @@ class Workspace:
                 "picks_at": array(picks_at, torch.int32),
                 "picks": array(picks, self._node_dtype),
                 "positions": array(picks if self._edge_ids else 0, self._edge_dtype),
+                "keys": array(table, self._node_dtype, zero=True),
+                "local": array(table, self._node_dtype),
+                "found": array(found, self._node_dtype),
+                "places": array(found, torch.int32),
+                "offsets": array(found, torch.int32),
+                "grouped": array(found, self._node_dtype),
+                "grouped_place": array(found, torch.int32),
+                "counts": array(self._batches * _core.cuda_ranges if found else 0, torch.int32, zero=True),
+                "begins": array(self._batches * _core.cuda_range_begins if found else 0, torch.int32),
             }
-        rows, tasks, _, picks = self._sizes
+        rows, tasks, _, picks, _, _ = self._sizes
         a = {name: held.data_ptr() for name, held in self._arrays.items()}
         self.engine.use(
             a["row_begin"],
@@ -215,6 +246,43 @@ class Workspace:
             a["positions"],
             picks,
         )
+
+    def _use_bitmaps(self) -> None:
+        """A bit for each vertex and hop, and a local id for each vertex. A plan with a hash set does without."""
+        n = self.graph.num_nodes
+        words = (len(self._fanouts) + 1) * max((n + 31) // 32, 1)
+        if self._bitmaps is None:
+            self._bitmaps = (
+                torch.zeros(self._batches * words, dtype=torch.int32, device=self.device),
+                torch.empty(self._batches * max(n, 1), dtype=self._node_dtype, device=self.device),
+            )
+        bitmaps, local = self._bitmaps
+        self.engine.use_bitmaps(bitmaps.data_ptr(), words, local.data_ptr())
+
+    def _use_hash(self) -> None:
+        *_, table, found = self._sizes
+        a = {name: held.data_ptr() for name, held in self._arrays.items()}
+        self.engine.use_hash(
+            a["keys"],
+            a["local"],
+            table,
+            a["found"],
+            a["places"],
+            a["offsets"],
+            a["grouped"],
+            a["grouped_place"],
+            found,
+            a["counts"],
+            a["begins"],
+        )
+
+    def _choose_set(self, room: int) -> str:
+        """The vertex set of a mini-batch with room for so many vertices."""
+        if self.vertex_set != "auto":
+            return self.vertex_set
+        if self.schedule in QUEUES:  # which know bitmaps alone
+            return "bitmap"
+        return choose_vertex_set(self.graph.num_nodes, room)
 
     def _choose(self, edges: list[int]) -> str:
         """The schedule of a mini-batch with room for so many edges at each hop."""
@@ -245,7 +313,7 @@ class Workspace:
 
     def _tasks(self, plan: Plan, num_seeds: int) -> int:
         """Slots of a queue: a task for each vertex and hop, the seeds' own made twice at most, and parts of hubs."""
-        if self.schedule not in _QUEUES:
+        if self.schedule not in QUEUES:
             return 0
         tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)
         tasks += sum(n // 8192 + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)

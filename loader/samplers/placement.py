@@ -22,6 +22,7 @@ def fused(
     seed: int = 0,
     num_threads: int | None = None,
     schedule: str | None = None,
+    vertex_set: str | None = None,
     blocks_per_sm: float | None = None,
     batches_per_launch: int | None = None,
     pad_to_capacity: bool | None = None,
@@ -32,8 +33,8 @@ def fused(
         device: "cpu", a GPU, or "auto" for a GPU where build and machine have one.
         num_threads: where it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
             serves both.
-        schedule, blocks_per_sm, batches_per_launch, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its
-            defaults.
+        schedule, vertex_set, blocks_per_sm, batches_per_launch, pad_to_capacity: on a GPU only, see `CudaSampler`; None
+            takes its defaults.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Raises:
@@ -45,6 +46,7 @@ def fused(
     device = torch.device(device)
     options = {
         "schedule": schedule,
+        "vertex_set": vertex_set,
         "blocks_per_sm": blocks_per_sm,
         "batches_per_launch": batches_per_launch,
         "pad_to_capacity": pad_to_capacity,
@@ -70,7 +72,10 @@ def on_device(sampler: Sampler, device: torch.device) -> Sampler:
 
     if not isinstance(sampler, CudaSampler):
         raise ValueError(f"{type(sampler).__name__} samples on {sampler.device}, but this process trains on {device}")
-    names = ("replace", "edge_ids", "seed", "schedule", "blocks_per_sm", "batches_per_launch", "pad_to_capacity")
+    names = (
+        *("replace", "edge_ids", "seed", "schedule", "vertex_set", "blocks_per_sm", "batches_per_launch"),
+        "pad_to_capacity",
+    )
     options: dict[str, Any] = {name: getattr(sampler, name) for name in names if hasattr(sampler, name)}
     moved = CudaSampler(sampler.fanouts, device=device, **options)
     sampler.close()

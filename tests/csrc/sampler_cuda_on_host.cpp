@@ -1,5 +1,6 @@
-// The kernels of the GPU sampler, run on the host, beside the hopwise sampler of the CPU: every schedule over
-// random graphs and options. Prints what it compared; exits with 1 at the first difference.
+// The kernels of the GPU sampler, run on the host, beside the hopwise sampler of the CPU: every schedule and
+// kind of vertex set over random graphs and options. Prints what it compared; exits with 1 at the first
+// difference.
 #include <cuda_runtime_api.h>
 // The stand-in above comes first.
 #include "sampler/cpu/hopwise.h"
@@ -11,11 +12,11 @@ namespace {
 using namespace loader;
 using namespace stress;
 
-// Memory that begins on a line of the cache, as outputs do.
+// Memory that begins on a line of the cache, as outputs do, full of garbage.
 template <typename T>
 class Aligned {
  public:
-  explicit Aligned(int64_t size) : memory_(static_cast<size_t>(size) * sizeof(T) + 128) {}
+  explicit Aligned(int64_t size) : memory_(static_cast<size_t>(size) * sizeof(T) + 128, 0x5A) {}
   T* data() { return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 127) / 128 * 128); }
 
  private:
@@ -23,6 +24,15 @@ class Aligned {
 };
 
 int64_t aligned(int64_t n) { return (n + 31) / 32 * 32; }
+
+// How a mini-batch is sampled; `room`: of its outputs, as a part of what it may need.
+struct How {
+  Schedule schedule;
+  VertexSet vertex_set;
+  int blocks;
+  double room;
+  bool pad;
+};
 
 // One sampler's memory, used for one mini-batch after the other as on a GPU.
 template <typename P, typename N>
@@ -39,21 +49,74 @@ class OnHost {
 
   // Samples all `seeds`, each a mini-batch, in one launch. Room that is too small is mended by a repetition.
   std::vector<Result<P, N>> sample(const std::vector<std::vector<N>>& seeds, const SampleOptions& options,
-                                   Schedule schedule, int blocks, bool tight) {
-    for (double room = tight ? 0.5 : 1;; room *= 2) {
-      const auto results = try_sample(seeds, options, schedule, blocks, room);
+                                   const How& how) {
+    for (double room = how.room;; room *= 2) {
+      const auto results = try_sample(seeds, options, how, room);
+      expect_empty_sets();
       if (!results.empty()) return results;
-      if (room > 16) fail("a mini-batch does not fit whatever the room");
-      for (const uint32_t word : bitmaps_)
-        if (word) fail("a mini-batch that did not fit left a set that is not empty");
+      repetitions_ += 1;
+      if (room > 64) fail("a mini-batch does not fit whatever the room");
     }
   }
 
-  SampleStatus last_status() const { return headers_[0].status; }
+  // Samples bad seeds; the status.
+  SampleStatus refuse(const std::vector<N>& seeds, const SampleOptions& options, const How& how) {
+    if (!try_sample({seeds}, options, how, 1).empty()) fail("bad seeds were sampled");
+    expect_empty_sets();
+    return headers_[0].status;
+  }
+
+  int64_t repetitions() const { return repetitions_; }
 
  private:
+  void expect_empty_sets() const {
+    for (const uint32_t word : bitmaps_)
+      if (word) fail("a mini-batch left a bitmap that is not empty");
+    for (const auto key : keys_)
+      if (key) fail("a mini-batch left a hash set that is not empty");
+    for (const uint32_t count : counts_)
+      if (count) fail("a mini-batch left the count of a range");
+    for (const SampleState& state : states_)
+      if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1])
+        fail("a mini-batch left the number of vertices that it found");
+  }
+
+  // The arrays of a hash set, garbage but for what is zero between launches.
+  struct HashMemory {
+    std::vector<Aligned<N>> vertices;
+    std::vector<uint32_t> places, offsets, grouped_place, begins;
+    std::vector<N> local;
+  };
+
+  void use_hash(SampleArgs<P, N>& args, size_t batches, HashMemory& memory) {
+    HashArgs<N>& hash = args.hash;
+    hash.capacity = aligned(args.frontier_capacity[args.hops]);
+    hash.size = std::max(table_size(hash.capacity), table_);
+    if (hash.size > table_) keys_.assign(hash.size * kMaxBatchesPerLaunch, 0);
+    table_ = hash.size;
+    hash.shift = range_shift(num_nodes_);
+    const size_t vertices = hash.capacity * batches;
+    memory.vertices.emplace_back(vertices);
+    memory.vertices.emplace_back(vertices);
+    memory.places.assign(vertices, 0xABABABAB);
+    memory.offsets = memory.grouped_place = memory.places;
+    memory.begins.assign(range_begins() * batches, 0xABABABAB);
+    memory.local.assign(hash.size * batches, static_cast<N>(-7));
+    counts_.resize(kRanges * kMaxBatchesPerLaunch);
+    hash.keys = keys_.data();
+    hash.found = memory.vertices[0].data();
+    hash.grouped = memory.vertices[1].data();
+    hash.places = memory.places.data();
+    hash.offsets = memory.offsets.data();
+    hash.grouped_place = memory.grouped_place.data();
+    hash.counts = counts_.data();
+    hash.begins = memory.begins.data();
+    args.local = memory.local.data();
+    args.local_stride = hash.size;
+  }
+
   std::vector<Result<P, N>> try_sample(const std::vector<std::vector<N>>& seeds, const SampleOptions& options,
-                                       Schedule schedule, int blocks, double room) {
+                                       const How& how, double room) {
     const int hops = options.hops();
     int64_t most_seeds = 0;
     for (const auto& s : seeds) most_seeds = std::max<int64_t>(most_seeds, s.size());
@@ -64,6 +127,8 @@ class OnHost {
     args.hops = hops;
     args.replace = options.replace;
     args.edge_ids = options.edge_ids;
+    args.pad = how.pad;
+    args.vertex_set = how.vertex_set;
     const auto num_edges = static_cast<int64_t>(graph_.indices.size());
     args.frontier_capacity[0] = most_seeds;
     int64_t vertices = 0, edges = 0, tasks = most_seeds * hops, all_edges = 0;
@@ -97,9 +162,11 @@ class OnHost {
     args.totals = totals_.data();
     args.state = states_.data();
     args.rows_capacity = args.frontier_capacity[hops - 1] + most_seeds;
-    args.tasks_capacity = 2 * tasks + 4096 * blocks;
+    args.tasks_capacity = 2 * tasks + 4096 * how.blocks;
     args.picks_capacity = std::max(2 * all_edges, (most_seeds * hops + args.tasks_capacity + 32) * 32);
     const size_t batches = seeds.size();
+    HashMemory hash_memory;
+    if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
     std::vector<uint32_t> row_degree(args.rows_capacity * batches),
         picks_at(most_seeds * hops + args.tasks_capacity);
@@ -124,7 +191,7 @@ class OnHost {
                          options.key + b,       vertex_memory[b].data(),
                          edge_memory[b].data(), nullptr,
                          &headers_[b],          ++sequence_};
-    launch_as(args, width, schedule, blocks);
+    launch_as(args, width, how.schedule, how.blocks);
 
     for (const uint64_t slot : slots)
       if (slot) fail("a task was left in the queue");
@@ -132,6 +199,7 @@ class OnHost {
     for (size_t b = 0; b < batches; ++b) {
       const SampleHeader& header = headers_[b];
       if (header.sequence != args.batches[b].sequence) fail("the host was not told the sizes");
+      if (how.pad) expect_padded(args, header, vertex_memory[b].data(), edge_memory[b].data());
       if (header.status != SampleStatus::kOk) return {};
       Result<P, N> r;
       r.sizes.frontiers.assign(header.frontiers, header.frontiers + hops + 1);
@@ -149,9 +217,27 @@ class OnHost {
       }
       results.push_back(std::move(r));
     }
-    for (const uint32_t word : bitmaps_)
-      if (word) fail("a set is not empty after a mini-batch");
     return results;
+  }
+
+  // Beyond the mini-batch, or everywhere where it failed: vertex 0, empty rows, edges to local vertex 0.
+  static void expect_padded(const SampleArgs<P, N>& args, const SampleHeader& header, const N* v,
+                            const P* e) {
+    const bool ok = header.status == SampleStatus::kOk;
+    const auto expect = [](bool same) {
+      if (!same) fail("a padded mini-batch is not what it should be beyond its end");
+    };
+    for (int64_t i = ok ? header.frontiers[args.hops] : 0; i < args.frontier_capacity[args.hops]; ++i)
+      expect(v[i] == 0);
+    for (int h = 0; h < args.hops; ++h) {
+      const int64_t rows = ok ? header.frontiers[h] : -1, edges = ok ? header.edges[h] : 0;
+      for (int64_t i = rows + 1; i <= args.frontier_capacity[h]; ++i)
+        expect(e[args.indptr_at[h] + i] == static_cast<P>(edges));
+      for (int64_t i = edges; i < args.edge_capacity[h]; ++i) {
+        expect(v[args.indices_at[h] + i] == 0);
+        if (args.edge_ids) expect(e[args.edge_ids_at[h] + i] == 0);
+      }
+    }
   }
 
   void launch_as(const SampleArgs<P, N>& args, int width, Schedule schedule, int blocks) {
@@ -169,18 +255,20 @@ class OnHost {
     constexpr int kQueue = queue_width(Widest);
     const auto grid = [&](const auto& block_of) {
       on_host::launch(static_cast<unsigned>(blocks), kBlock, [&] {
-        static thread_local unsigned char stage[stage_bytes<32, int64_t>() + kWarps * kMaxFanout * 4];
+        alignas(16) static thread_local unsigned char
+            stage[stage_bytes<32, int64_t>() + kWarps * kMaxFanout * 4 + kOrderBytes];
         block_of(stage);
       });
     };
+    if (args.vertex_set == VertexSet::kHash) return launch_hashed<Widest>(args, schedule, grid);
     switch (schedule) {
       case Schedule::kCooperative:
         return grid([&](unsigned char* stage) { cooperative_block<Widest>(args, stage); });
       case Schedule::kHopwise:
-        grid([&](unsigned char*) { start_block(args); });
+        grid([&](unsigned char*) { start_block<HopwisePhases<P, N>>(args); });
         grid([&](unsigned char*) { hop_assign_block(args, 0); });
         for (int hop = 1; hop <= args.hops; ++hop) {
-          grid([&](unsigned char* stage) { hop_pick_block<Widest>(args, hop, stage); });
+          grid([&](unsigned char* stage) { hop_pick_block<Widest, HopwisePhases<P, N>>(args, hop, stage); });
           grid([&](unsigned char*) { hop_count_block(args, hop); });
           grid([&](unsigned char*) { hop_assign_block(args, hop); });
         }
@@ -197,43 +285,98 @@ class OnHost {
     grid([&](unsigned char*) { queue_write_block<kQueue>(args); });
   }
 
+  template <int Widest, typename Grid>
+  static void launch_hashed(const SampleArgs<P, N>& args, Schedule schedule, const Grid& grid) {
+    using Phases = HashedPhases<P, N>;
+    if (schedule == Schedule::kCooperative)
+      return grid([&](unsigned char* stage) { hashed_block<Widest>(args, stage); });
+    grid([&](unsigned char*) { start_block<Phases>(args); });
+    grid([&](unsigned char*) { hashed_assign_block(args, 0); });
+    for (int hop = 1; hop <= args.hops; ++hop) {
+      grid([&](unsigned char* stage) { hop_pick_block<Widest, Phases>(args, hop, stage); });
+      grid([&](unsigned char* stage) { hashed_group_block(args, hop, stage); });
+      grid([&](unsigned char* stage) { hashed_rank_block(args, hop, stage); });
+      if (hop == args.hops) break;
+      grid([&](unsigned char*) { hashed_count_block(args, hop); });
+      grid([&](unsigned char*) { hashed_assign_block(args, hop); });
+    }
+    grid([&](unsigned char*) { hashed_finish_block(args); });
+  }
+
   const OwnedCsc<P, N>& graph_;
   int64_t num_nodes_, words_;
-  std::vector<uint32_t> bitmaps_, totals_;
+  std::vector<uint32_t> bitmaps_, totals_, counts_;
+  std::vector<typename HashArgs<N>::Key> keys_;
+  int64_t table_ = 0, repetitions_ = 0;
   std::vector<N> local_;
   std::vector<SampleState> states_;
   std::vector<SampleHeader> headers_;
   uint64_t sequence_ = 0;
 };
 
+struct Case {
+  Schedule schedule;
+  VertexSet vertex_set;
+};
+
+constexpr Case kCases[] = {
+    {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
+    {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
+    {Schedule::kCooperative, VertexSet::kHash},   {Schedule::kHopwise, VertexSet::kHash}};
+
+struct Compared {
+  int64_t edges = 0, repetitions = 0;
+};
+
+// Bad seeds are told, and leave no trace.
 template <typename P, typename N>
-int64_t compare(Random& random, int rounds) {
-  constexpr Schedule kSchedules[] = {Schedule::kCooperative, Schedule::kHopwise, Schedule::kStatic,
-                                     Schedule::kPersistent};
-  int64_t edges = 0;
+void expect_refused(OnHost<P, N>& on_host, std::vector<N> seeds, N num_nodes, const SampleOptions& options,
+                    const How& how) {
+  if (seeds.empty()) return;
+  seeds.push_back(seeds[0]);
+  if (on_host.refuse(seeds, options, how) != SampleStatus::kSeedDuplicate) fail("a seed came twice");
+  seeds.back() = num_nodes;
+  if (on_host.refuse(seeds, options, how) != SampleStatus::kSeedRange) fail("a seed is no vertex");
+}
+
+template <typename P, typename N>
+Compared compare(Random& random, int rounds) {
+  Compared all;
   HopwiseSampler<P, N> hopwise(1);
   for (int round = 0; round < rounds; ++round) {
     const auto graph = random_graph<P, N>(random);
+    const int64_t num_nodes = graph.view().num_nodes;
     auto options = random_options(random);
     OnHost<P, N> on_host(graph, options.hops());
-    for (const Schedule schedule : kSchedules) {
-      const bool several = schedule == Schedule::kCooperative && random.chance(0.3);
-      std::vector<std::vector<N>> seeds(several ? 2 : 1);
-      for (auto& s : seeds) s = random_seeds<N>(random, graph.view().num_nodes);
-      const int blocks = static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2));
-      const auto got = on_host.sample(seeds, options, schedule, blocks, random.chance(0.3));
-      for (size_t b = 0; b < seeds.size(); ++b) {
-        auto own = options;
-        own.key += b;
-        const auto expected = run(hopwise, graph, seeds[b], own);
-        edges += expect_same(got[b], expected,
-                             "round " + std::to_string(round) + ", schedule " +
-                                 std::to_string(static_cast<int>(schedule)) + ", mini-batch " +
-                                 std::to_string(b) + ": ");
+    for (const Case& c : kCases) {
+      // With a hash set several mini-batches in a row: each has to leave it empty for the next.
+      for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 3 : 1); ++turn) {
+        const bool several = c.schedule == Schedule::kCooperative && random.chance(0.3);
+        std::vector<std::vector<N>> seeds(several ? 2 : 1);
+        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes);
+        How how{c.schedule, c.vertex_set,
+                static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)),
+                random.chance(0.3)   ? 0.02
+                : random.chance(0.3) ? 0.5
+                                     : 1,
+                random.chance(0.3)};
+        if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
+        const auto got = on_host.sample(seeds, options, how);
+        for (size_t b = 0; b < seeds.size(); ++b) {
+          auto own = options;
+          own.key += b;
+          const auto expected = run(hopwise, graph, seeds[b], own);
+          all.edges += expect_same(got[b], expected,
+                                   "round " + std::to_string(round) + ", schedule " +
+                                       std::to_string(static_cast<int>(c.schedule)) + ", vertex set " +
+                                       std::to_string(static_cast<int>(c.vertex_set)) + ", mini-batch " +
+                                       std::to_string(b) + ": ");
+        }
       }
     }
+    all.repetitions += on_host.repetitions();
   }
-  return edges;
+  return all;
 }
 
 }  // namespace
@@ -241,8 +384,14 @@ int64_t compare(Random& random, int rounds) {
 int main(int argc, char** argv) {
   const int rounds = stress::rounds(argc, argv, 10);
   Random random(20261121);
-  const int64_t edges = compare<int32_t, int32_t>(random, rounds) +
-                        compare<int64_t, int32_t>(random, rounds) + compare<int64_t, int64_t>(random, rounds);
-  if (edges == 0) stress::fail("nothing was compared");
-  std::printf("equal: %lld sampled edges\n", static_cast<long long>(edges));
+  int64_t edges = 0, repetitions = 0;
+  for (const Compared& c :
+       {compare<int32_t, int32_t>(random, rounds), compare<int64_t, int32_t>(random, rounds),
+        compare<int64_t, int64_t>(random, rounds)}) {
+    edges += c.edges;
+    repetitions += c.repetitions;
+  }
+  if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
+  std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",
+              static_cast<long long>(edges), static_cast<long long>(repetitions));
 }

@@ -1,4 +1,4 @@
-"""The kernels of the GPU sampler as a program of the host: every schedule gives the CPU's mini-batches.
+"""The kernels of the GPU sampler as a program of the host: every schedule and vertex set gives the CPU's mini-batches.
 
 What a GPU alone can show, its memory model and its speed, the tests marked `gpu` have to.
 """
@@ -8,12 +8,21 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from sanitizers import ROOT, build, run, skip_unless_it_runs
 
 HERE = Path(__file__).parent
-# Two warps a block: what matters happens between warps and between blocks. The folder holds a stand-in for CUDA's
-# header.
-OPTIONS = ("-O0", "-DLOADER_SAMPLER_WARPS=2", "-Wno-unknown-pragmas", f"-I{HERE / 'cuda_on_host'}")
+# Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
+# few vertices that are compared: small graphs fill them. The folder holds a stand-in for CUDA's header.
+OPTIONS = (
+    "-O0",
+    "-DLOADER_SAMPLER_WARPS=2",
+    "-DLOADER_SAMPLER_RANGES=64",
+    "-DLOADER_SAMPLER_WINDOW=2",
+    "-DLOADER_SAMPLER_COMPARED=8",
+    "-Wno-unknown-pragmas",
+    f"-I{HERE / 'cuda_on_host'}",
+)
 SANITIZERS = "address,undefined"
 
 
@@ -33,12 +42,18 @@ def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> Non
     assert done.stdout.startswith("equal: ")
 
 
-def test_a_planted_mistake_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("queue.cuh", "static_cast<uint32_t>(count), first * Widest)", "static_cast<uint32_t>(count), first)"),
+        ("hashed.cuh", "row += total;", "row += total > 0;"),  # vertices of a range's later windows
+    ],
+)
+def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong: str) -> None:
     """A run that finds nothing means something."""
-    right, wrong = "static_cast<uint32_t>(count), first * Widest)", "static_cast<uint32_t>(count), first)"
     csrc = tmp_path / "csrc"
     shutil.copytree(ROOT / "csrc", csrc)
-    source = csrc / "sampler" / "cuda" / "queue.cuh"
+    source = csrc / "sampler" / "cuda" / name
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))

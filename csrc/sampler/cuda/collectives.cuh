@@ -47,6 +47,21 @@ __device__ __forceinline__ void warp_exclusive(uint32_t (&x)[M], uint32_t (&tota
   }
 }
 
+// Exclusive prefix over the threads of the block; `total` receives the sum. All threads call it.
+__device__ __forceinline__ uint32_t block_exclusive(uint32_t x, uint32_t& total) {
+  __shared__ uint32_t sums[kWarps];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint32_t of_warp;
+  const uint32_t within = warp_exclusive(x, of_warp);
+  if (lane == 0) sums[warp] = of_warp;
+  __syncthreads();
+  const uint32_t sum = lane < kWarps ? sums[lane] : 0;
+  const uint32_t before = warp_exclusive(sum, total);
+  const uint32_t warps_before = __shfl_sync(kFullMask, before, warp);
+  __syncthreads();  // `sums` may be used again
+  return warps_before + within;
+}
+
 struct Share {
   int64_t begin, end;
 };

@@ -30,7 +30,7 @@ struct Cooperative : Expansion<P, N> {
       Picked<K, N> picked;
       P* const positions = args.edge_ids ? this->positions() + first + (at + lane) * K : nullptr;
       this->template expand<K>(row.v, row.begin, row.degree, hop, last, positions, picked);
-      if (!last) push(picked, hop);
+      if (!last) push(picked, hop, rows);
       this->store(picked, this->picks() + first + at * K, stage);
     }
   }
@@ -69,16 +69,18 @@ struct Cooperative : Expansion<P, N> {
     return row;
   }
 
-  // Appends the new vertices to the list, and marks them in the sets of the hops beyond. A pick that comes
-  // before a seed's own mark may append that seed once more; its rows are then written twice, alike.
+  // Appends the new vertices to the list of `rows`, and marks them in the sets of the hops beyond. A pick
+  // that comes before a seed's own mark may append that seed once more; its rows are then written twice,
+  // alike.
   template <int K>
-  __device__ void push(const Picked<K, N>& picked, int hop) const {
+  __device__ void push(const Picked<K, N>& picked, int hop, int64_t rows) const {
     uint32_t total;
     const uint32_t before = warp_exclusive(__popc(picked.fresh), total);
     if (total == 0) return;
     unsigned long long begin = 0;
-    if (lane == 0) begin = atomicAdd(&this->state().found.value, static_cast<unsigned long long>(total));
-    int64_t at = this->num_seeds() + __shfl_sync(kFullMask, begin, 0) + before;
+    if (lane == 0)
+      begin = atomicAdd(&this->state().found.of_hop[hop - 1], static_cast<unsigned long long>(total));
+    int64_t at = rows + __shfl_sync(kFullMask, begin, 0) + before;
 #pragma unroll
     for (int i = 0; i < K; ++i)
       if (picked.fresh >> i & 1) {
@@ -89,10 +91,11 @@ struct Cooperative : Expansion<P, N> {
     if (at > args.rows_capacity) this->fail(SampleStatus::kOverflow, 0);
   }
 
-  // Vertices in the list.
-  __device__ int64_t listed() const {
-    const auto found = *reinterpret_cast<volatile unsigned long long*>(&this->state().found.value);
-    return min(this->num_seeds() + static_cast<int64_t>(found), args.rows_capacity);
+  // Vertices in the list after `hop`, which began with `rows` of them.
+  __device__ int64_t listed(int hop, int64_t rows) const {
+    const auto appended =
+        *reinterpret_cast<volatile unsigned long long*>(&this->state().found.of_hop[hop - 1]);
+    return min(rows + static_cast<int64_t>(appended), args.rows_capacity);
   }
 };
 

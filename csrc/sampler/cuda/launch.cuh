@@ -12,6 +12,8 @@ namespace {
 // One block of 16 warps a multiprocessor, with registers enough that nothing is spilled: a thread has a row's
 // loads in flight at once, so more warps bring no more, and fewer blocks meet faster at the grid's barrier.
 constexpr int kBlocksPerMultiprocessor = 1;
+static_assert(kOrderBytes <= 48 * 1024,
+              "more must be asked for, see cudaFuncAttributeMaxDynamicSharedMemorySize");
 
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
@@ -22,7 +24,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  start_block(args);
+  start_block<HopwisePhases<P, N>>(args);
 }
 
 template <typename P, typename N>
@@ -35,7 +37,7 @@ template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hop_pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
-  hop_pick_block<Widest>(args, hop, stage);
+  hop_pick_block<Widest, HopwisePhases<P, N>>(args, hop, stage);
 }
 
 template <typename P, typename N>
@@ -47,6 +49,57 @@ __global__ void __launch_bounds__(kBlock)
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock) relabel_kernel(const __grid_constant__ SampleArgs<P, N> args) {
   relabel_block(args);
+}
+
+template <int Widest, typename P, typename N>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    hashed_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  extern __shared__ __align__(16) unsigned char stage[];
+  hashed_block<Widest>(args, stage);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock) hashed_start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  start_block<HashedPhases<P, N>>(args);
+}
+
+template <int Widest, typename P, typename N>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    hashed_pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  extern __shared__ __align__(16) unsigned char stage[];
+  hop_pick_block<Widest, HashedPhases<P, N>>(args, hop, stage);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    hashed_group_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  extern __shared__ __align__(16) unsigned char stage[];
+  hashed_group_block(args, hop, stage);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    hashed_rank_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  extern __shared__ __align__(16) unsigned char stage[];
+  hashed_rank_block(args, hop, stage);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    hashed_count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  hashed_count_block(args, hop);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    hashed_assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  hashed_assign_block(args, hop);
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    hashed_finish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  hashed_finish_block(args);
 }
 
 template <int Widest, bool Shared, typename P, typename N>
@@ -104,11 +157,10 @@ cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int (&known
   return error;
 }
 
-template <int Widest, typename P, typename N>
-cudaError_t launch_cooperative(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  static int known[kMaxDevices];
-  auto* const kernel = cooperative_kernel<Widest, P, N>;
-  constexpr size_t shared = stage_bytes<Widest, N>();
+// One launch of `kernel`, whose blocks are resident together. `known`: of that kernel alone.
+template <typename P, typename N>
+cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, int (&known)[kMaxDevices],
+                       const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   int blocks = 0;
   const cudaError_t error = choose_blocks(kernel, shared, wanted, known, blocks);
   if (error != cudaSuccess) return error;
@@ -117,6 +169,20 @@ cudaError_t launch_cooperative(const SampleArgs<P, N>& args, int wanted, int* la
   return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel),
                                      dim3(std::max(blocks, args.num_batches)), dim3(kBlock), parameters,
                                      shared, stream);
+}
+
+template <int Widest, typename P, typename N>
+cudaError_t launch_cooperative(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+  static int known[kMaxDevices];
+  return launch_one(cooperative_kernel<Widest, P, N>, stage_bytes<Widest, N>(), known, args, wanted, launches,
+                    stream);
+}
+
+template <int Widest, typename P, typename N>
+cudaError_t launch_hashed(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+  static int known[kMaxDevices];
+  return launch_one(hashed_kernel<Widest, P, N>, hashed_bytes<Widest, N>(), known, args, wanted, launches,
+                    stream);
 }
 
 template <int Widest, typename P, typename N>
@@ -139,6 +205,30 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   return cudaGetLastError();
 }
 
+template <int Widest, typename P, typename N>
+cudaError_t launch_hashed_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches,
+                                  cudaStream_t stream) {
+  static int known[kMaxDevices];
+  auto* const pick = hashed_pick_kernel<Widest, P, N>;
+  constexpr size_t shared = stage_bytes<Widest, N>();
+  int blocks = 0;
+  const cudaError_t error = choose_blocks(pick, shared, wanted, known, blocks);
+  if (error != cudaSuccess) return error;
+  hashed_start_kernel<<<blocks, kBlock, 0, stream>>>(args);
+  hashed_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, 0);
+  for (int hop = 1; hop <= args.hops; ++hop) {
+    pick<<<blocks, kBlock, shared, stream>>>(args, hop);
+    hashed_group_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
+    hashed_rank_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
+    if (hop == args.hops) break;
+    hashed_count_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
+    hashed_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
+  }
+  hashed_finish_kernel<<<blocks, kBlock, 0, stream>>>(args);
+  *launches = 1 + 5 * args.hops;
+  return cudaGetLastError();
+}
+
 template <int Widest, bool Shared, typename P, typename N>
 cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   static int known[kMaxDevices];
@@ -156,8 +246,18 @@ cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches
 }
 
 template <int Widest, typename P, typename N>
+cudaError_t launch_with_hash(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+                             cudaStream_t stream) {
+  if (schedule == Schedule::kCooperative) return launch_hashed<Widest>(args, blocks, launches, stream);
+  if (schedule == Schedule::kHopwise) return launch_hashed_hopwise<Widest>(args, blocks, launches, stream);
+  return cudaErrorNotSupported;
+}
+
+template <int Widest, typename P, typename N>
 cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                       cudaStream_t stream) {
+  if (args.vertex_set == VertexSet::kHash)
+    return launch_with_hash<Widest>(args, schedule, blocks, launches, stream);
   switch (schedule) {
     case Schedule::kCooperative:
       return launch_cooperative<Widest>(args, blocks, launches, stream);

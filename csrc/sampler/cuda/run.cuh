@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "sampler/cuda/cooperative.cuh"
+#include "sampler/cuda/hashed.cuh"
 #include "sampler/cuda/hopwise.cuh"
 #include "sampler/cuda/queue.cuh"
 
@@ -13,6 +14,12 @@ namespace loader {
 template <int Widest, typename N>
 constexpr size_t stage_bytes() {
   return Widest == kWide ? kWarps * kMaxFanout * sizeof(uint32_t) : size_t{kBlock} * Widest * sizeof(N);
+}
+
+// The same where the vertices are put in order in the same launch.
+template <int Widest, typename N>
+constexpr size_t hashed_bytes() {
+  return stage_bytes<Widest, N>() > kOrderBytes ? stage_bytes<Widest, N>() : kOrderBytes;
 }
 
 // Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
@@ -29,9 +36,9 @@ __device__ __forceinline__ void with_width(int fanout, const F& f) {
 }
 
 // Hop-by-hop picks of one hop.
-template <int Widest, typename P, typename N>
-__device__ void pick_hop(const HopwisePhases<P, N>& phases, int hop, int64_t rows, int64_t edges,
-                         unsigned char* stage) {
+template <int Widest, typename Phases>
+__device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t edges, unsigned char* stage) {
+  using N = typename Phases::Vertex;
   const int fanout = phases.args.fanouts[hop - 1];
   if constexpr (Widest != kWide) {
     with_width<Widest>(fanout, [&](auto width) {
@@ -79,9 +86,9 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
   const Assembly<P, N, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
   int64_t rows_of[kMaxHops], first = 0, known = 0;
   for (int hop = 1; hop <= args.hops; ++hop) {
-    const int64_t rows = hop == 1
-                             ? sampling.num_seeds()
-                             : min(sampling.listed(), args.frontier_capacity[hop - 1] + sampling.num_seeds());
+    const int64_t rows = hop == 1 ? sampling.num_seeds()
+                                  : min(sampling.listed(hop - 1, known),
+                                        args.frontier_capacity[hop - 1] + sampling.num_seeds());
     rows_of[hop - 1] = rows;
     with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
       constexpr int K = decltype(width)::value;
@@ -96,7 +103,7 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
   if (seeds_are_good) assembly.count();
   sync();
   if (sampling.block == 0 && threadIdx.x == 0) {
-    sampling.state().found.value = 0;
+    for (int hop = 1; hop < args.hops; ++hop) sampling.state().found.of_hop[hop - 1] = 0;
     if (!seeds_are_good) sampling.publish();
   }
   const bool ok = seeds_are_good && assembly.assign();
@@ -140,10 +147,54 @@ __device__ void cooperative_block(const SampleArgs<P, N>& args, unsigned char* s
     run_cooperative<Widest>(Cooperative<P, N>(args, slot, block, blocks), sync, stage);
 }
 
-// The phases of each hop, a launch each.
-template <typename P, typename N>
+// With a hash set: all hops in one launch, barriers between the phases of each.
+template <int Widest, typename P, typename N, typename Sync>
+__device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
+  auto* const words = reinterpret_cast<uint32_t*>(stage);
+  const int hops = phases.args.hops;
+  phases.start();
+  __syncwarp();
+  int64_t rows = phases.num_seeds(), edges = 0;
+  phases.count(0, rows);
+  sync();
+  bool ok = phases.status() == SampleStatus::kOk;
+  if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
+  ok = ok && phases.assign(0, rows, edges);
+  for (int hop = 1; ok && hop <= hops; ++hop) {
+    const int64_t old_rows = rows;
+    sync();
+    pick_hop<Widest>(phases, hop, rows, edges, stage);
+    sync();
+    ok = phases.group(hop, rows, words);
+    if (!ok) break;
+    sync();
+    phases.rank(hop, old_rows, rows, words);
+    if (hop == hops) break;
+    sync();
+    phases.count(hop, rows);
+    sync();
+    ok = phases.assign(hop, rows, edges);
+  }
+  sync();
+  if (ok)
+    phases.finish();
+  else
+    phases.clean();
+  if (phases.args.pad) phases.fill_rest(!ok);
+}
+
+template <int Widest, typename P, typename N>
+__device__ void hashed_block(const SampleArgs<P, N>& args, unsigned char* stage) {
+  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
+  if (slot >= args.num_batches) return;
+  const auto sync = [&] { group_barrier(&args.state[slot].barrier.value, block, blocks); };
+  run_hashed<Widest>(HashedPhases<P, N>(args, slot, block, blocks), sync, stage);
+}
+
+// The phases of each hop, a launch each. `Phases`: HopwisePhases or HashedPhases.
+template <typename Phases, typename P, typename N>
 __device__ void start_block(const SampleArgs<P, N>& args) {
-  const HopwisePhases<P, N> phases(args);
+  const Phases phases(args);
   phases.start();
   __syncwarp();
   phases.count(0, phases.num_seeds());
@@ -160,9 +211,9 @@ __device__ void hop_assign_block(const SampleArgs<P, N>& args, int hop) {
   phases.assign(hop, rows, edges);
 }
 
-template <int Widest, typename P, typename N>
+template <int Widest, typename Phases, typename P, typename N>
 __device__ void hop_pick_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  const HopwisePhases<P, N> phases(args);
+  const Phases phases(args);
   if (phases.status() != SampleStatus::kOk) return;
   pick_hop<Widest>(phases, hop, phases.header().frontiers[hop - 1], phases.header().edges[hop - 1], stage);
 }
@@ -182,6 +233,51 @@ __device__ void relabel_block(const SampleArgs<P, N>& args) {
   } else {
     for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
   }
+  if (args.pad) phases.fill_rest(!ok);
+}
+
+// The phases with a hash set that differ, a launch each.
+template <typename P, typename N>
+__device__ void hashed_group_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+  const HashedPhases<P, N> phases(args);
+  if (phases.status() != SampleStatus::kOk) return;
+  int64_t rows = phases.header().frontiers[hop - 1];
+  phases.group(hop, rows, reinterpret_cast<uint32_t*>(stage));
+}
+
+template <typename P, typename N>
+__device__ void hashed_rank_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+  const HashedPhases<P, N> phases(args);
+  const SampleHeader& header = phases.header();
+  if (phases.status() == SampleStatus::kOk)
+    phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
+}
+
+template <typename P, typename N>
+__device__ void hashed_count_block(const SampleArgs<P, N>& args, int hop) {
+  const HashedPhases<P, N> phases(args);
+  if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop]);
+}
+
+template <typename P, typename N>
+__device__ void hashed_assign_block(const SampleArgs<P, N>& args, int hop) {
+  const HashedPhases<P, N> phases(args);
+  if (phases.status() != SampleStatus::kOk) {
+    if (hop == 0 && blockIdx.x == 0 && threadIdx.x == 0) phases.publish();  // a bad seed
+    return;
+  }
+  int64_t edges = 0;
+  phases.assign(hop, hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop], edges);
+}
+
+template <typename P, typename N>
+__device__ void hashed_finish_block(const SampleArgs<P, N>& args) {
+  const HashedPhases<P, N> phases(args);
+  const bool ok = phases.status() == SampleStatus::kOk;
+  if (ok)
+    phases.finish();
+  else
+    phases.clean();
   if (args.pad) phases.fill_rest(!ok);
 }
 

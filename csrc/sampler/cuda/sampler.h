@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "sampler/pick.h"
 
@@ -18,6 +19,13 @@ namespace loader {
 // The last two write the blocks in three further launches.
 enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3 };
 
+// How the vertices of a mini-batch are kept apart:
+//   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id is
+//   a
+//            rank, and no order needs to be made. Its passes and its memory grow with the graph.
+//   kHash    a hash set of the mini-batch's size (hash_set.cuh). kCooperative and kHopwise alone.
+enum class VertexSet : int { kBitmap = 0, kHash = 1 };
+
 enum class SampleStatus : int64_t { kOk = 0, kOverflow = 1, kSeedRange = 2, kSeedDuplicate = 3 };
 
 constexpr int kMaxBatchesPerLaunch = 16;
@@ -30,7 +38,8 @@ struct SampleHeader {
   int64_t edges[kMaxHops];
   SampleStatus status;
   int64_t detail;  // the offending seed
-  int64_t hops_done;
+  int64_t
+      hops_done;  // frontiers[0..hops_done] are known, and so are edges[0..hops_done] that are not negative
   int64_t tasks;  // slots that a queue needed
   uint64_t sequence;
 };
@@ -42,8 +51,56 @@ struct SampleState {
   // Each counter has a line of memory of its own.
   struct alignas(128) Counter {
     unsigned long long value;
+    // Of `found`: vertices that each hop appends to the list (kCooperative with bitmaps). One counter would
+    // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
+    unsigned long long of_hop[kMaxHops];
   } barrier, found, head, tail, done;
 };
+
+// The vertex ids of a graph are cut into at most so many ranges of equal size, by which a hash set puts the
+// vertices of a hop in order. A mean hop of 10^5 vertices has a dozen in each.
+#ifndef LOADER_SAMPLER_RANGES
+#define LOADER_SAMPLER_RANGES 8192
+#endif
+constexpr int kRanges = LOADER_SAMPLER_RANGES;
+
+// The workspace of a hash set, see hash_set.cuh; that of mini-batch i of a launch lies i strides further.
+template <typename N>
+struct HashArgs {
+  // An id as a key: + 1, since 0 is an empty place. Of the types that atomicCAS takes.
+  using Key = std::conditional_t<sizeof(N) == 4, unsigned, unsigned long long>;
+
+  Key* keys;                // [size] zero between launches
+  int64_t size;             // of the table, a power of two, at least twice `capacity`
+  int64_t capacity;         // vertices, a multiple of 32
+  N* found;                 // [capacity] in order of arrival, hop by hop, the seeds first
+  uint32_t* places;         // [capacity] theirs in the table
+  uint32_t* offsets;        // [capacity] among the vertices of their hop in their range
+  N* grouped;               // [capacity] the vertices of a hop by range
+  uint32_t* grouped_place;  // [capacity]
+  uint32_t* counts;         // [kRanges] vertices of the hop in each range; zero between launches
+  uint32_t* begins;         // [range_begins()] their prefix sums
+  int shift;                // a range is 2^shift ids
+};
+
+// Entries of HashArgs::begins of a mini-batch: one a range, the end, and whether any range is full.
+LOADER_HD constexpr int64_t range_begins() { return kRanges + 32; }
+
+// The smallest shift that cuts `num_nodes` ids into at most kRanges ranges.
+inline int range_shift(int64_t num_nodes) {
+  int shift = 0;
+  while (num_nodes > 0 && (num_nodes - 1) >> shift >= kRanges) ++shift;
+  return shift;
+}
+
+constexpr int64_t kMaxTable = int64_t{1} << 31;  // a place fits a vertex id, and 32 bits
+
+// Places of the table for `capacity` vertices. Half of them stay empty, so that a search ends soon.
+inline int64_t table_size(int64_t capacity) {
+  int64_t size = 64;
+  while (size < 2 * capacity) size *= 2;
+  return size;
+}
 
 // What differs between the mini-batches of one launch.
 struct BatchArgs {
@@ -79,8 +136,10 @@ struct SampleArgs {
   // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
   uint32_t* bitmaps;  // [hops + 1][num_words]: vertices of each frontier; zero between launches
   int64_t bitmaps_stride;
-  N* local;  // [num_nodes] local ids
+  N* local;  // [num_nodes] local ids by vertex; of a hash set [size], by place in the table
   int64_t local_stride;
+  VertexSet vertex_set;  // `bitmaps` or `hash`, the other is not used
+  HashArgs<N> hash;
   uint32_t* totals;  // [workspace_totals()] partial sums of blocks and warps
   SampleState* state;
   // Sized by the plan:
@@ -119,7 +178,8 @@ int kernel_width(const int* fanouts, int hops) {
   return pick_width(widest);
 }
 
-// Of the kernels with a queue, which have fewer variants; the entries that a row of picks takes there.
+// Of the kernels with a queue, which have fewer variants; the entries that a row
+// of picks takes there.
 constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
 // uint32 entries of SampleArgs::totals, a mini-batch: 64-bit sums, of blocks and of warps.
@@ -133,7 +193,7 @@ LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues 
 
 // Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as
 // are resident at once, which also is the most. `launches` receives the number of kernels launched. More than
-// one mini-batch a launch: kCooperative alone.
+// one mini-batch a launch: kCooperative alone. A hash set: kCooperative and kHopwise alone.
 template <typename P, typename N>
 cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream);

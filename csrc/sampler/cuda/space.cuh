@@ -12,6 +12,9 @@ constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
 
 template <typename P, typename N>
 struct Space {
+  using Edge = P;
+  using Vertex = N;
+
   const SampleArgs<P, N>& args;
   const int slot;   // which mini-batch of the launch
   const int block;  // of the `blocks` that work on it

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -152,7 +153,12 @@ void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
 
 inline void __syncthreads() { on_host::meet(on_host::running->home->meeting); }
 inline void __syncwarp() { on_host::meet(on_host::running->warp->meeting); }
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+// The block with number 1 is late now and then: others are past a barrier long before it.
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  static thread_local unsigned fences = 0;
+  if (blockIdx.x == 1 && ++fences % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 inline void __threadfence_system() { __threadfence(); }
 inline void __nanosleep(unsigned) { on_host::give_way(); }
 

@@ -32,6 +32,7 @@ def test_auto_without_a_gpu_is_the_cpu() -> None:
     ("options", "message"),
     [
         ({"device": "cpu", "schedule": "hopwise"}, "schedule is 'hopwise', but the sampler runs on the CPU"),
+        ({"device": "cpu", "vertex_set": "hash"}, "vertex_set is 'hash', but the sampler runs on the CPU"),
         ({"device": "cpu", "blocks_per_sm": 0}, "blocks_per_sm is 0, but the sampler runs on the CPU"),
     ],
 )
@@ -54,7 +55,8 @@ def test_an_unknown_name_of_the_package() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU, or no CUDA build")
 def test_a_gpu() -> None:
-    sampler = fused([3, 2], schedule="hopwise", blocks_per_sm=0.5, seed=9)
+    sampler = fused([3, 2], schedule="hopwise", vertex_set="hash", blocks_per_sm=0.5, seed=9)
     assert type(sampler) is loader.samplers.CudaSampler
     assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 0.5, 9)
+    assert sampler.vertex_set == "hash"
     assert on_device(sampler, sampler.device) is sampler

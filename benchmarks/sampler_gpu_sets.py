@@ -1,0 +1,110 @@
+"""The two kinds of vertex set of the GPU sampler, as the graph grows beside a mini-batch of one size.
+
+    PYTHONPATH=. python benchmarks/sampler_gpu_sets.py             # some 60 s, 30 GB of GPU memory
+    PYTHONPATH=. python benchmarks/sampler_gpu_sets.py --quick     # the two smallest graphs
+
+Graphs of 12 random in-neighbours a vertex. For bitmaps and hash sets, each with the schedules that `auto` takes, in
+turns at every mini-batch, medians of:
+
+- device_ms: what the GPU takes, by events around work that was queued behind a delay, which hides the host's part
+- whole_ms: seeds on the GPU -> canonical blocks on the GPU, the host synchronised at both ends
+
+and the memory that the sampler keeps, in MiB. All give the same mini-batches, which is checked at every case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from _common import RESULTS, write_json
+from sampler_gpu_paper import regular_graph
+
+from loader.graph import Graph
+from loader.samplers.cuda import VERTEX_SETS, CudaSampler
+from loader.samplers.cuda_workspace import choose_vertex_set
+
+VERTICES = (2_500_000, 10_000_000, 30_000_000, 100_000_000, 400_000_000)
+CASES = (([10, 10], 1024), ([15, 10, 5], 1024), ([10, 10, 10], 2048))
+DEGREE = 12
+WARM_UP = 4
+
+
+def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, rounds: int) -> dict[str, Any]:
+    """One row: the figures of each kind and schedule."""
+    samplers = {
+        f"{kind} {schedule}": CudaSampler(fanouts, schedule=schedule, vertex_set=kind)
+        for kind in VERTEX_SETS
+        for schedule in ("cooperative", "hopwise")
+    }
+    row: dict[str, Any] = {"vertices": graph.num_nodes, "fanouts": fanouts, "batch": size}
+    memory, digests = {}, set()
+    for name, sampler in samplers.items():
+        before = torch.cuda.memory_allocated()
+        batch = sampler.sample(graph, order[:size])
+        digests.add(batch.digest())
+        row |= {"edges": batch.num_edges, "nodes": batch.nodes.numel()}
+        del batch
+        memory[name] = (torch.cuda.memory_allocated() - before) / 2**20
+    if len(digests) != 1:
+        raise RuntimeError(f"the mini-batches differ between {', '.join(samplers)}")
+    times: dict[str, dict[str, list[float]]] = {name: {"whole_ms": [], "device_ms": []} for name in samplers}
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    batches = order.numel() // size
+    for i in range(rounds + WARM_UP):
+        seeds = order[(i % batches) * size : (i % batches + 1) * size]
+        for name, sampler in samplers.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            sampler.sample(graph, seeds, batch=i)
+            torch.cuda.synchronize()
+            whole = time.perf_counter() - start
+            torch.cuda._sleep(400_000)  # some 0.2 ms in which the host puts everything on its way
+            begin.record()
+            finish = sampler.start(graph, seeds, batch=i)
+            end.record()
+            finish()
+            end.synchronize()
+            if i >= WARM_UP:
+                times[name]["whole_ms"].append(1e3 * whole)
+                times[name]["device_ms"].append(begin.elapsed_time(end))
+    for name, of in times.items():
+        row[name] = {what: statistics.median(values) for what, values in of.items()} | {"mib": memory[name]}
+    best = {kind: min(row[name]["device_ms"] for name in samplers if name.startswith(kind)) for kind in VERTEX_SETS}
+    row["auto"] = choose_vertex_set(graph.num_nodes, row["nodes"])
+    row["hash is faster by"] = best["bitmap"] / best["hash"]
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, default=RESULTS / "sampler_gpu_sets.json")
+    arguments = parser.parse_args()
+    rows = []
+    for n in VERTICES[:2] if arguments.quick else VERTICES:
+        graph = regular_graph(n, DEGREE)
+        g = torch.Generator("cuda").manual_seed(7)
+        order = torch.randint(n, (1 << 18,), device="cuda", generator=g, dtype=torch.int32).unique()
+        order = order[torch.randperm(order.numel(), device="cuda", generator=g)]
+        for fanouts, size in CASES:
+            row = measure(graph, order, fanouts, size, arguments.rounds)
+            rows.append(row)
+            cells = {k: f"{v['device_ms']:.3f} ms {v['mib']:.0f} MiB" for k, v in row.items() if isinstance(v, dict)}
+            print(
+                f"{n:11,} vertices {fanouts} x {size}: {row['nodes']} vertices, {cells}, hash is faster by "
+                f"{row['hash is faster by']:.2f}, auto takes {row['auto']}",
+                flush=True,
+            )
+        del graph, order
+        torch.cuda.empty_cache()
+    write_json(arguments.json, {"gpu": torch.cuda.get_device_name(), "degree": DEGREE, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+// What the sampling hop by hop does whatever the kind of vertex set: the picks of a hop, prefix sums over the
+// counts of warps, and global to local ids at the end.
+#pragma once
+
+#include "sampler/cuda/device_pick.cuh"
+#include "sampler/cuda/space.cuh"
+
+namespace loader {
+
+struct Counts {
+  int64_t old_edges, fresh, fresh_edges;
+
+  __device__ Counts& operator+=(const Counts& other) {
+    old_edges += other.old_edges;
+    fresh += other.fresh;
+    fresh_edges += other.fresh_edges;
+    return *this;
+  }
+};
+
+__device__ __forceinline__ Counts warp_sum(const Counts& c) {
+  return {warp_sum(c.old_edges), warp_sum(c.fresh), warp_sum(c.fresh_edges)};
+}
+
+// `Sets` marks the vertices that are picked:
+//
+//   note(u, count)      the first `count` picks of each lane; `u` becomes what `indices` holds until
+//   `relabel`:
+//                       where the vertex' local id will lie in `local`
+//   note_one(u, valid)  the same for one pick of each lane that has one; returns that place
+//
+// Both are called by all lanes of a warp.
+template <typename Sets>
+struct Picking : Sets {
+  using P = typename Sets::Edge;
+  using N = typename Sets::Vertex;
+  using Sets::args;
+  using Sets::block;
+  using Sets::blocks;
+  using Sets::lane;
+  using Sets::Sets;
+
+  __device__ Counts* block_totals() const {
+    return reinterpret_cast<Counts*>(args.totals + this->slot * workspace_totals());
+  }
+  __device__ Counts* warp_totals() const { return block_totals() + kMaxBlocks; }
+
+  // Picks of hop `hop` for the first `rows` vertices. `stage`: kWarps * stage_entries<K>() of shared memory.
+  template <int K>
+  __device__ void pick(int hop, int64_t rows, N* stage) const {
+    const P* const indptr = this->indptr(hop);
+    N* const indices = this->indices(hop);
+    P* const edge_ids = args.edge_ids ? this->edge_ids(hop) : nullptr;
+    const auto fanout = static_cast<uint32_t>(args.fanouts[hop - 1]);
+    stage += threadIdx.x / 32 * 32 * K;
+    // Neighbouring groups of rows go to different multiprocessors: few rows are spread over all of them.
+    const int64_t first = int64_t{threadIdx.x / 32} * blocks + block;
+    for (int64_t group = first; group * 32 < rows; group += this->warps()) {
+      const int64_t row = group * 32 + lane;
+      const bool valid = row < rows;
+      const int64_t v = valid ? int64_t{this->nodes()[row]} : 0;
+      const P begin = valid ? this->row_begin()[row] : 0;
+      const uint32_t degree = valid ? this->row_degree()[row] : 0;
+      const P out = valid ? indptr[row] : 0;
+      const P out_begin = __shfl_sync(kFullMask, out, 0);
+      const auto out_count = static_cast<uint32_t>(indptr[min(rows, group * 32 + 32)] - out_begin);
+
+      uint32_t t[K];
+      const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
+      const uint32_t count = pick_registers<K>(draws, degree, fanout, args.replace, t);
+      if (edge_ids) {
+#pragma unroll
+        for (int i = 0; i < K; ++i)
+          if (i < static_cast<int>(count)) edge_ids[out + i] = begin + static_cast<P>(t[i]);
+      }
+      N u[K];
+#pragma unroll
+      for (int i = 0; i < K; ++i)
+        if (i < static_cast<int>(count)) u[i] = __ldg(args.graph_indices + begin + t[i]);
+      this->note(u, count);
+      N* const mine = stage + (out - out_begin);
+#pragma unroll
+      for (int i = 0; i < K; ++i)
+        if (i < static_cast<int>(count)) mine[i] = u[i];
+      __syncwarp();
+      for (uint32_t i = lane; i < out_count; i += 32) indices[out_begin + i] = stage[i];
+      __syncwarp();
+    }
+  }
+
+  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * kMaxFanout entries.
+  __device__ void pick_wide(int hop, int64_t rows, uint32_t* stage) const {
+    stage += threadIdx.x / 32 * kMaxFanout;
+    for (int64_t row = this->warp(); row < rows; row += this->warps()) {
+      const uint32_t degree = this->row_degree()[row];
+      const uint32_t count = this->count_of(degree, hop);
+      const P begin = this->row_begin()[row], out = this->indptr(hop)[row];
+      const bool all = picks_all(degree, args.fanouts[hop - 1], args.replace);
+      if (!all && count > 0)
+        pick_warp({this->batch().key, static_cast<uint64_t>(this->nodes()[row]), static_cast<uint32_t>(hop)},
+                  degree, count, args.replace, stage);
+      for (uint32_t i = lane; i - lane < count; i += 32) {
+        const bool valid = i < count;
+        take(hop, begin + static_cast<P>(all ? i : stage[valid ? i : 0]), out + i, valid);
+      }
+      __syncwarp();
+    }
+  }
+
+  // All neighbours: the edges, not the rows, are shared out, so that a hub's list is read by many warps.
+  __device__ void pick_all(int hop, int64_t rows, int64_t edges) const {
+    constexpr int64_t kChunk = 256;
+    const P* const indptr = this->indptr(hop);
+    for (int64_t chunk = this->warp(); chunk * kChunk < edges; chunk += this->warps()) {
+      const int64_t begin = chunk * kChunk, end = min(edges, begin + kChunk);
+      const int64_t first = row_of(indptr, 0, rows, begin), last = row_of(indptr, first, rows, end - 1);
+      for (int64_t e = begin + lane; e - lane < end; e += 32) {
+        const bool valid = e < end;
+        const int64_t row = row_of(indptr, first, last + 1, valid ? e : begin);
+        take(hop, this->row_begin()[row] + static_cast<P>(e - indptr[row]), static_cast<P>(e), valid);
+      }
+    }
+  }
+
+  // The row in [low, high) that holds edge `e`.
+  __device__ int64_t row_of(const P* indptr, int64_t low, int64_t high, int64_t e) const {
+    while (high - low > 1) {
+      const int64_t mid = (low + high) / 2;
+      if (indptr[mid] <= e)
+        low = mid;
+      else
+        high = mid;
+    }
+    return low;
+  }
+
+  // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are
+  // `valid`.
+  __device__ void take(int hop, P position, P out, bool valid) const {
+    const N place = this->note_one(valid ? args.graph_indices[position] : 0, valid);
+    if (!valid) return;
+    this->indices(hop)[out] = place;
+    if (args.edge_ids) this->edge_ids(hop)[out] = position;
+  }
+
+  // The counts of a warp, and of its block, for `prefix`. `partial`: kWarps entries of shared memory.
+  __device__ void write_totals(Counts mine, Counts* partial) const {
+    mine = warp_sum(mine);
+    if (lane == 0) {
+      partial[threadIdx.x / 32] = mine;
+      warp_totals()[this->warp()] = mine;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      Counts c = lane < kWarps ? partial[lane] : Counts{0, 0, 0};
+      c = warp_sum(c);
+      if (lane == 0) block_totals()[block] = c;
+    }
+    __syncthreads();
+  }
+
+  // Sums of all warps before this one, and of all warps. Every thread of the grid gets the same total.
+  __device__ void prefix(Counts& before, Counts& total) const {
+    __shared__ Counts shared_before[kWarps], shared_total[kWarps];
+    Counts b{0, 0, 0}, t{0, 0, 0};
+    for (int i = threadIdx.x; i < blocks; i += kBlock) {
+      const Counts c = block_totals()[i];
+      t += c;
+      if (i < block) b += c;
+    }
+    b = warp_sum(b);
+    t = warp_sum(t);
+    if (lane == 0) {
+      shared_before[threadIdx.x / 32] = b;
+      shared_total[threadIdx.x / 32] = t;
+    }
+    __syncthreads();
+    const int own = threadIdx.x / 32;
+    before = lane < kWarps ? shared_before[lane] : Counts{0, 0, 0};
+    total = lane < kWarps ? shared_total[lane] : Counts{0, 0, 0};
+    if (static_cast<int>(lane) < own) before += warp_totals()[int64_t{block} * kWarps + lane];
+    before = warp_sum(before);
+    total = warp_sum(total);
+    __syncthreads();
+  }
+
+  // Global to local ids, for the `edges` edges of `hop`. Sixteen bytes a load; `indices` is aligned to them.
+  __device__ void relabel(int hop, int64_t edges) const {
+    constexpr int kEach = 16 / sizeof(N);
+    constexpr int kLoads = 2;
+    struct alignas(16) Pack {
+      N u[kEach];
+    };
+    N* const indices = this->indices(hop);
+    auto* const packs = reinterpret_cast<Pack*>(indices);
+    const int64_t num_packs = edges / kEach;
+    const int64_t threads = int64_t{blocks} * kBlock;
+    const int64_t thread = int64_t{block} * kBlock + threadIdx.x;
+    for (int64_t i = thread; i < num_packs; i += kLoads * threads) {
+      Pack pack[kLoads];
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs) pack[l] = packs[i + l * threads];
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs)
+#pragma unroll
+          for (int k = 0; k < kEach; ++k) pack[l].u[k] = this->local()[pack[l].u[k]];
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs) packs[i + l * threads] = pack[l];
+    }
+    const int64_t rest = num_packs * kEach + thread;
+    if (rest < edges) indices[rest] = this->local()[indices[rest]];
+  }
+};
+
+}  // namespace loader

@@ -77,7 +77,8 @@ class CudaSampler(Sampler):
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
             of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to a million edges and `hopwise`
-            beyond, which were the fastest there (benchmarks/results/sampler_gpu.json).
+            beyond, which were the fastest there (benchmarks/results/sampler_gpu.json), and `hopwise` for what is begun
+            ahead, see `start`.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
             hops 1.75 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
@@ -166,7 +167,7 @@ class CudaSampler(Sampler):
         return True
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
-        return self.start(graph, seeds, epoch=epoch, batch=batch)()
+        return self._begin(graph, seeds, epoch, batch, ahead=False)()
 
     def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
         """See `Sampler.start`. At most 64 mini-batches may be begun and not finished.
@@ -174,8 +175,12 @@ class CudaSampler(Sampler):
         The mini-batch is launched on the stream that is current now or, with `batches_per_launch`, when its launch
         is complete; its tensors belong to that stream. Another stream that they are used on has to wait for what
         that stream held when `start` returned; for a launch that came later, the stream that is current when the
-        mini-batch is finished waits by itself.
+        mini-batch is finished waits by itself. What is begun so is taken to run beside other work: `schedule="auto"`
+        then means `hopwise`, which leaves that work the multiprocessors it has.
         """
+        return self._begin(graph, seeds, epoch, batch, ahead=True)
+
+    def _begin(self, graph: Graph, seeds: Tensor, epoch: int, batch: int, *, ahead: bool) -> Callable[[], MiniBatch]:
         check_position(epoch, batch)
         key = _core.batch_key(self.seed, epoch, batch)
         with self._lock:
@@ -183,10 +188,12 @@ class CudaSampler(Sampler):
                 raise RuntimeError("this CudaSampler was closed; make a new one")
             if torch.cuda.current_device() != self._device.index:
                 with torch.cuda.device(self._device):
-                    return self._start(graph, seeds, key, epoch, batch)
-            return self._start(graph, seeds, key, epoch, batch)
+                    return self._start(graph, seeds, key, epoch, batch, ahead)
+            return self._start(graph, seeds, key, epoch, batch, ahead)
 
-    def _start(self, graph: Graph, seeds: Tensor, key: int, epoch: int, batch: int) -> Callable[[], MiniBatch]:
+    def _start(
+        self, graph: Graph, seeds: Tensor, key: int, epoch: int, batch: int, ahead: bool
+    ) -> Callable[[], MiniBatch]:
         self._check_padded()
         space = self._workspace
         if space is None or space.graph is not graph:
@@ -205,7 +212,7 @@ class CudaSampler(Sampler):
             )
         if seeds.device != self._device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
             seeds = as_seeds(graph, seeds).to(self._device, non_blocking=True)
-        begun = _Begun(self, space, seeds, key, epoch, batch)
+        begun = _Begun(self, space, seeds, key, epoch, batch, ahead)
         self._waiting.append(begun)
         if len(self._waiting) == self.batches_per_launch:
             try:
@@ -225,7 +232,7 @@ class CudaSampler(Sampler):
         stream = torch.cuda.current_stream(self._device.index)
         try:
             space.wait_for_last_use(stream)
-            plan = space.plan(max([b.seeds.numel() for b in waiting]))
+            plan = space.plan(max([b.seeds.numel() for b in waiting]), ahead=waiting[0].ahead)
             rooms = [self._make_room(plan) for _ in waiting]
         except BaseException:  # out of memory, for one: nothing was launched
             self._waiting = waiting
@@ -296,6 +303,7 @@ class _Begun:
     """A mini-batch between the two halves of `start`. Keeps the seeds while the kernel may read them."""
 
     __slots__ = (
+        "ahead",
         "buffers",
         "epoch",
         "index",
@@ -310,9 +318,11 @@ class _Begun:
         "stream",
     )
 
-    def __init__(self, sampler: CudaSampler, space: Workspace, seeds: Tensor, key: int, epoch: int, index: int) -> None:
+    def __init__(
+        self, sampler: CudaSampler, space: Workspace, seeds: Tensor, key: int, epoch: int, index: int, ahead: bool
+    ) -> None:
         self.sampler, self.space, self.seeds, self.key = sampler, space, seeds, key
-        self.epoch, self.index = epoch, index
+        self.epoch, self.index, self.ahead = epoch, index, ahead
         self.plan: Plan | None = None  # from the launch on
         self.buffers: list[Tensor] = []
         self.sizes: Tensor | None = None

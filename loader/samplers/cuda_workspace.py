@@ -159,17 +159,17 @@ class Workspace:
         self._stream = torch.cuda.current_stream(device)
         self._largest: tuple[list[int], list[int]] = ([], [])
         self._most_tasks = 0
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[tuple[int, bool], Plan] = {}
         self._planned: Plan | None = None
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int) -> Plan:
-        """The plan for mini-batches of up to `num_seeds`, with the engine set to it."""
-        plan = self._plans.get(num_seeds)
+    def plan(self, num_seeds: int, *, ahead: bool) -> Plan:
+        """The plan for mini-batches of up to `num_seeds`, with the engine set to it; `ahead` as in `_choose`."""
+        plan = self._plans.get((num_seeds, ahead))
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
-            plan = self._plans[num_seeds] = Plan(
-                self._choose(edges),
+            plan = self._plans[num_seeds, ahead] = Plan(
+                self._choose(edges, ahead),
                 self._choose_set(frontiers[-1]),
                 frontiers,
                 edges,
@@ -284,12 +284,16 @@ class Workspace:
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
 
-    def _choose(self, edges: list[int]) -> str:
-        """The schedule of a mini-batch with room for so many edges at each hop."""
+    def _choose(self, edges: list[int], ahead: bool) -> str:
+        """The schedule of a mini-batch with room for so many edges at each hop.
+
+        One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that
+        keeps others from using those that are free already (benchmarks/results/pipeline_gpu.json).
+        """
         if self.schedule != "auto":
             return self.schedule
         expected = sum(self._largest[1]) if self._largest[1] else sum(edges)
-        return "hopwise" if expected > _MANY_EDGES and self._batches == 1 else "cooperative"
+        return "hopwise" if (ahead or expected > _MANY_EDGES) and self._batches == 1 else "cooperative"
 
     def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""

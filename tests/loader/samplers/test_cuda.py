@@ -268,6 +268,22 @@ class TestOnGPU:
         assert chosen[0] == "cooperative"
         assert chosen[3] == "hopwise"
 
+    def test_auto_leaves_multiprocessors_to_what_runs_beside(self) -> None:
+        graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
+        on_gpu, sampler, oracle = graph.to("cuda"), CudaSampler([10, 10]), HopwiseSampler([10, 10])
+        chosen = []
+        for ahead in (False, True, True, False):
+            seeds = torch.randperm(3000)[:100]
+            batch = sampler.start(on_gpu, seeds)() if ahead else sampler.sample(on_gpu, seeds)
+            assert batch.digest() == oracle.sample(graph, seeds).digest()
+            chosen.append(sampler.launched)
+        assert chosen == ["cooperative", "hopwise", "hopwise", "cooperative"]
+        together = CudaSampler([10, 10], batches_per_launch=2)  # which one launch alone can do
+        begun = [together.start(on_gpu, torch.arange(50), batch=i) for i in range(2)]
+        for i, finish in enumerate(begun):
+            assert finish().digest() == oracle.sample(graph, torch.arange(50), batch=i).digest()
+        assert together.launched == "cooperative"
+
     def test_auto_says_which_vertex_set_it_chose(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])

@@ -37,7 +37,7 @@ def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc") -> Path:
 
 
 def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> None:
-    done = run([str(compiled(tmp_path)), "3"], timeout=280)
+    done = run([str(compiled(tmp_path)), "2"], timeout=280)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("equal: ")
 
@@ -57,6 +57,6 @@ def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    done = run([str(compiled(tmp_path, csrc)), "3"], timeout=280)
+    done = run([str(compiled(tmp_path, csrc)), "2"], timeout=280)
     assert done.returncode != 0
     assert "FAILED" in done.stderr or "Sanitizer" in done.stderr

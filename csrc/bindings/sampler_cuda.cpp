@@ -195,7 +195,8 @@ class Engine {
     sizes.rows = args_.frontier_capacity[hops - 1] + num_seeds;
     const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
     if (args_.vertex_set == VertexSet::kHash) {
-      sizes.found = whole_groups(args_.frontier_capacity[hops]);
+      // At least one group: without seeds the kernels still look at the ranges' counts.
+      sizes.found = std::max<int64_t>(whole_groups(args_.frontier_capacity[hops]), 32);
       sizes.table = table_size(sizes.found);
       if (sizes.table > kMaxTable)
         throw std::overflow_error("a mini-batch of up to " + std::to_string(sizes.found) +

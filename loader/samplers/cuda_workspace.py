@@ -227,7 +227,8 @@ class Workspace:
                 "found": array(found, self._node_dtype),
                 "places": array(found, torch.int32),
                 "offsets": array(found, torch.int32),
-                "grouped": array(found, self._node_dtype),
+                # Read in packs, the last of which may reach beyond what was written; nothing is made of that.
+                "grouped": array(found, self._node_dtype, zero=True),
                 "grouped_place": array(found, torch.int32),
                 "counts": array(self._batches * _core.cuda_ranges if found else 0, torch.int32, zero=True),
                 "begins": array(self._batches * _core.cuda_range_begins if found else 0, torch.int32),

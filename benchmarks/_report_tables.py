@@ -142,7 +142,7 @@ def sampler_gpu(result: Result) -> list[str]:
         "",
     ]
     if several := result.get("batches_per_launch"):
-        lines += ["Milliseconds a mini-batch where one launch samples several:", "", *table_of(several)]
+        lines += ["Milliseconds a mini-batch where several are sampled together:", "", *table_of(several)]
     return lines
 
 
@@ -239,6 +239,7 @@ def pipeline_gpu(result: Result) -> list[str]:
                 cell(row["fanouts"]),
                 cell(bool(row["graphed"])),
                 row["ahead"],
+                str(row.get("batches_per_launch", 1)),
                 *(f"{alone[name]:.3f}" if name in alone else "" for name in ("sample", "gather", "move", "train")),
                 f"{row['epoch_s']:.3f}",
                 f"{row['inline_epoch_s']:.3f}",
@@ -249,7 +250,17 @@ def pipeline_gpu(result: Result) -> list[str]:
             )
         )
     head = (
-        *("features", "fanouts", "CUDA graphs", "ahead", "sample, ms", "gather, ms", "move, ms", "train, ms"),
+        *(
+            "features",
+            "fanouts",
+            "CUDA graphs",
+            "ahead",
+            "together",
+            "sample, ms",
+            "gather, ms",
+            "move, ms",
+            "train, ms",
+        ),
         *("epoch, s", "prefetch=0, s", "over slowest stage", "over training alone", "Lightning", "bound, MiB"),
     )
     lines = [
@@ -258,8 +269,8 @@ def pipeline_gpu(result: Result) -> list[str]:
         "sampled on the GPU. "
         "Milliseconds are a mini-batch's, of each stage by itself. lazy: the first layer reads the rows in GPU memory; "
         "device: gathered there; cached: a quarter of the rows there; pinned: read over the bus; staged: gathered by "
-        "the host, copied. prefetch=0: one stage after the other. Lightning: its loop over a hand-written one. Bound: "
-        "of the memory for mini-batches.",
+        "the host, copied. Together: mini-batches that are sampled by one launch. prefetch=0: one stage after the "
+        "other. Lightning: its loop over a hand-written one. Bound: of the memory for mini-batches.",
         "",
         *markdown(head, rows),
     ]

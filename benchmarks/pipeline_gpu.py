@@ -15,6 +15,7 @@ from __future__ import annotations
 import _thread
 import argparse
 import gc
+import itertools
 import json
 import statistics
 import threading
@@ -302,6 +303,9 @@ def main() -> None:
     parser.add_argument("--no-priority", action="store_true", help="the stages' streams have no priority")
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
+    parser.add_argument(
+        "--batches-per-launch", type=int, nargs="+", default=[1], help="mini-batches that are sampled together"
+    )
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
     parser.add_argument("--append", action="store_true", help="keep the rows of the file that this run does not repeat")
     parser.add_argument("--soak", type=int, default=0, help="epochs of the soak, with each store")
@@ -323,47 +327,55 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     kept_rows = json.loads(arguments.json.read_text())["rows"] if arguments.append and arguments.json.exists() else []
     skipped: dict[str, str] = {}
-    for fanouts in arguments.fanouts:
-        for name in arguments.stores:
-            sampler: Sampler = fused(fanouts, device=arguments.sample_on, blocks_per_sm=arguments.blocks_per_sm)
-            context = StoreContext(graph, sampler, seeds, arguments.batch_size)
-            store = make_store(name, x, context)
-            if isinstance(store, str):
-                skipped[name] = store
-                console.print(f"{name}: left out, {store}")
-                continue
-            kept: FeatureStore = store
+    for fanouts, name, together in itertools.product(arguments.fanouts, arguments.stores, arguments.batches_per_launch):
+        on_gpu_only = {"blocks_per_sm": arguments.blocks_per_sm, "batches_per_launch": together}
+        sampler: Sampler = fused(
+            fanouts, device=arguments.sample_on, **(on_gpu_only if arguments.sample_on == "cuda" else {})
+        )
+        context = StoreContext(graph, sampler, seeds, arguments.batch_size)
+        store = make_store(name, x, context)
+        if isinstance(store, str):
+            skipped[name] = store
+            console.print(f"{name}: left out, {store}")
+            continue
+        kept: FeatureStore = store
 
-            def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
-                return NodeLoader(
-                    graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
-                    device="cuda", prioritize_loading=not arguments.no_priority, lookahead=arguments.lookahead,
-                )  # fmt: skip
+        def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
+            return NodeLoader(
+                graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
+                device="cuda", prioritize_loading=not arguments.no_priority, lookahead=arguments.lookahead,
+            )  # fmt: skip
 
-            for graphed in arguments.graphed:
-                training = Training(arguments.features, len(fanouts), graphed=graphed)
-                measured = measure(make, training, arguments)
-                row = {"store": name, "fanouts": list(fanouts), "graphed": graphed, **measured}
-                rows.append(row)
-                console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
-            if arguments.timeline is not None:
-                from models.callbacks.timeline import LANES, draw
+        for graphed in arguments.graphed:
+            training = Training(arguments.features, len(fanouts), graphed=graphed)
+            measured = measure(make, training, arguments)
+            row = {
+                "store": name,
+                "fanouts": list(fanouts),
+                "graphed": graphed,
+                "batches_per_launch": together,
+                **measured,
+            }
+            rows.append(row)
+            console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
+        if arguments.timeline is not None:
+            from models.callbacks.timeline import LANES, draw
 
-                timed = make(arguments.prefetch)
-                timed.timeline = Timeline(len(timed) // 2, 8)
-                training.epoch(timed)
-                path = arguments.timeline.with_name(f"{arguments.timeline.name}-{name}-{len(rows)}")
-                timed.timeline.write_chrome(path.with_suffix(".json"), LANES)
-                draw(timed.timeline, path.with_suffix(".png"), f"features {name}, fanouts {fanouts}")
-            if arguments.soak:
-                row["soak"] = soak(make(arguments.prefetch), training, arguments.soak)
-                row["interrupt_s"] = interrupted(make(arguments.prefetch), training)
-                console.print_json(data=[*(row["soak"][i] for i in (0, 2, -1)), row["interrupt_s"]], indent=None)
-            kept.close()
-            sampler.close()
-            del kept, store, training, context, sampler, make
-            gc.collect()
-            torch.cuda.empty_cache()
+            timed = make(arguments.prefetch)
+            timed.timeline = Timeline(len(timed) // 2, 8)
+            training.epoch(timed)
+            path = arguments.timeline.with_name(f"{arguments.timeline.name}-{name}-{len(rows)}")
+            timed.timeline.write_chrome(path.with_suffix(".json"), LANES)
+            draw(timed.timeline, path.with_suffix(".png"), f"features {name}, fanouts {fanouts}, {together} a launch")
+        if arguments.soak:
+            row["soak"] = soak(make(arguments.prefetch), training, arguments.soak)
+            row["interrupt_s"] = interrupted(make(arguments.prefetch), training)
+            console.print_json(data=[*(row["soak"][i] for i in (0, 2, -1)), row["interrupt_s"]], indent=None)
+        kept.close()
+        sampler.close()
+        del kept, store, training, context, sampler, make
+        gc.collect()
+        torch.cuda.empty_cache()
 
     table = Table(title=f"{on_gpu.num_edges:,} edges, batch {arguments.batch_size}, {torch.cuda.get_device_name()}")
     for head in _HEADS:
@@ -371,7 +383,8 @@ def main() -> None:
     for row in rows:
         ms = {name: f"{row['alone_ms'][name]:.3f}" if name in row["alone_ms"] else "" for name in (*_STAGES, "train")}
         table.add_row(
-            row["store"], str(row["fanouts"]), "yes" if row["graphed"] else "no", row["ahead"], *ms.values(),
+            row["store"], str(row["fanouts"]), "yes" if row["graphed"] else "no",
+            str(row["batches_per_launch"]), row["ahead"], *ms.values(),
             f"{row['epoch_s']:.3f}",
             f"{row['over_bound']:.3f} x", f"{row['inline_epoch_s']:.3f}", f"{row['training_alone_s']:.3f}",
             f"{row['exposed']:.1%}",
@@ -398,7 +411,7 @@ def main() -> None:
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["store"], tuple(row["fanouts"]), row["graphed"]
+    return row["store"], tuple(row["fanouts"]), row["graphed"], row.get("batches_per_launch", 1)
 
 
 _STAGES = ("sample", "gather", "move")
@@ -407,6 +420,7 @@ _HEADS = (
         "features",
         "fanouts",
         "graphed",
+        "together",
         "ahead",
         *(f"{stage} ms" for stage in _STAGES),
         "train ms",

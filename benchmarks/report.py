@@ -156,8 +156,9 @@ def _train_step(result: Result) -> tuple[str, bool]:
 
 
 def _pipeline_rows(result: Result, stores: Sequence[str]) -> list[Result]:
-    """By CUDA graphs, as `train.py` does."""
-    return [row for row in result["rows"] if row["store"] in stores and row["graphed"]]
+    """By CUDA graphs and one mini-batch a launch, as `train.py` does."""
+    rows = [row for row in result["rows"] if row["store"] in stores and row["graphed"]]
+    return [row for row in rows if row.get("batches_per_launch", 1) == 1]
 
 
 def _pipeline(key: str, limit: float, stores: Sequence[str], unit: str = "x") -> Callable[[Result], tuple[str, bool]]:

@@ -33,10 +33,12 @@ CASES = [
 ]
 
 
-def measure_launches_of_several(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int) -> dict:
-    """Milliseconds a mini-batch when several are sampled by one launch."""
-    row: dict = {"fanouts": fanouts, "batch": size}
-    samplers = {count: CudaSampler(fanouts, batches_per_launch=count) for count in (1, 2, 4, 8, 16)}
+def measure_launches_of_several(
+    graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, schedule: str, rounds: int
+) -> dict:
+    """Milliseconds a mini-batch when several are sampled together."""
+    row: dict = {"fanouts": fanouts, "batch": size, "schedule": schedule}
+    samplers = {n: CudaSampler(fanouts, schedule=schedule, batches_per_launch=n) for n in (1, 2, 4, 8, 16)}
     times: dict[int, list[float]] = {count: [] for count in samplers}
     batches = max(1, perm.numel() // size)
     for i in range(rounds // 2 + 3):
@@ -109,9 +111,11 @@ def main() -> None:
             f"{name} {row[name]['ms']:.3f} ms (host {row[name]['host_ms']:.3f})" for name in sorted(SCHEDULES)
         )
         print(f"{fanouts!s:14} {size:6} {row['edges']:9} edges {row['nodes']:8} nodes  {cells}", flush=True)
-    several = [measure_launches_of_several(graph, perm, [10, 10], 1024, args.rounds)]
-    for row in several:
-        print("batches_per_launch", row, flush=True)
+    several = []
+    for fanouts in ([10, 10], [15, 10, 5]):
+        for schedule in ("cooperative", "hopwise"):
+            several.append(measure_launches_of_several(graph, perm, fanouts, 1024, schedule, args.rounds))
+            print("batches_per_launch", several[-1], flush=True)
     if args.out:
         content = {"gpu": torch.cuda.get_device_name(), "graph": repr(graph), "blocks_per_sm": args.blocks_per_sm}
         write_json(args.out, {**content, "rows": rows, "batches_per_launch": several})

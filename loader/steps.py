@@ -60,7 +60,8 @@ class Steps:
         """The stages in order."""
         functions = {"gather": self.gather, "move": self.move}
         first, *others = self.plan.stages
-        return [Stage(first, self.sample, self.start), *(Stage(name, functions[name]) for name in others)]
+        together = self.sampler.batches_per_launch
+        return [Stage(first, self.sample, self.start, together), *(Stage(name, functions[name]) for name in others)]
 
     def sample(self, task: Task) -> MiniBatch:
         seeds, epoch, index = task

@@ -3,6 +3,6 @@
 from loader.pipeline.pipeline import Pipeline
 from loader.pipeline.stages import PipelineIterator, PipelineStats, Stage
 from loader.pipeline.streams import StageStreams
-from loader.pipeline.timeline import TRAIN, Timeline
+from loader.pipeline.timeline import TRAIN, Span, Timeline
 
-__all__ = ["TRAIN", "Pipeline", "PipelineIterator", "PipelineStats", "Stage", "StageStreams", "Timeline"]
+__all__ = ["TRAIN", "Pipeline", "PipelineIterator", "PipelineStats", "Span", "Stage", "StageStreams", "Timeline"]

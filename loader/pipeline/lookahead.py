@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from loader.pipeline.first_stage import FirstStage
 from loader.pipeline.stages import PipelineIterator, StageRunner
 from loader.pipeline.streams import Flight
 from loader.pipeline.threads import Channel, close_at_exit, make_thread, stop_all
@@ -15,80 +16,32 @@ from loader.pipeline.threads import Channel, close_at_exit, make_thread, stop_al
 if TYPE_CHECKING:
     from loader.pipeline.pipeline import Pipeline
 
-_END = object()
-
 
 class Lookahead:
-    """Takes items through the stages, the first of which has begun with `depth` later ones by then."""
+    """Takes items through the stages, the first of which has begun with later ones by then."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
-        self._new_flight = pipeline.new_flight
-        self._runners = [StageRunner(pipeline, i) for i in range(len(pipeline.stages))]
-        self._started: deque[Flight] = deque()
-        self._items = iter(source)
-        self._ended = False  # the source, or by an error, which then is the last flight
-
-    def begin(self, most: int) -> None:
-        """Begins items until `most` are begun."""
-        first = self._runners[0]
-        entered = False
-        while not self._ended and len(self._started) < most:
-            if not entered:
-                first.enter()
-                entered = True
-            flight = None
-            try:
-                item = next(self._items, _END)
-                if item is _END:
-                    self._ended = True
-                    return
-                flight = self._new_flight(item)
-                del item
-                first.start(flight)
-            except Exception as error:
-                flight = self._failed(flight, error)
-            self._started.append(flight)
+        self.first = FirstStage(pipeline, source)
+        self._others = [StageRunner(pipeline, i) for i in range(1, len(pipeline.stages))]
 
     def finish(self) -> Flight | None:
         """The next item after all stages, or the error in its place; None at the end."""
-        self.begin(1)
-        if not self._started:
-            return None
-        flight = self._started.popleft()
-        if flight.error is None:
+        flight = self.first.take()
+        if flight is not None and flight.error is None:
             try:
-                first, *others = self._runners
-                first.enter()
-                first.finish(flight)
-                for runner in others:
+                for runner in self._others:
                     runner.enter()
                     runner.run(flight)
             except Exception as error:
-                self._started.clear()
-                flight = self._failed(flight, error)
-        return flight
-
-    def fail(self, error: BaseException) -> None:
-        """Puts an error behind the items that were begun."""
-        self._started.append(self._failed(None, error))
-
-    def close(self) -> None:
-        """Lets go of everything."""
-        self._ended = True
-        self._started.clear()
-        self._items = iter(())
-
-    def _failed(self, flight: Flight | None, error: BaseException) -> Flight:
-        self._ended = True
-        flight = Flight() if flight is None else flight
-        flight.item, flight.error = None, error
+                flight = self.first.failed(flight, error)
         return flight
 
 
 class LookaheadIterator(PipelineIterator):
     """The consumer's thread itself works ahead, each time it asks for an item.
 
-    When it returns, `depth` more items are on the streams of the last stages and `depth` more begun by the first.
+    When it returns, `depth` more items are on the streams of the last stages and `depth` more begun by the first, or
+    some more where the first begins several together.
     """
 
     def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
@@ -110,7 +63,7 @@ class LookaheadIterator(PipelineIterator):
             if flight.error is None:
                 # What is finished first does not wait, on the stream of the first stage, for what is begun next.
                 self._fill(self._depth)
-                self._ahead.begin(self._depth)
+                self._ahead.first.begin(self._depth)
         finally:
             streams.leave(stream, device)
         if flight.error is not None:
@@ -129,7 +82,7 @@ class LookaheadIterator(PipelineIterator):
     def close(self) -> None:
         super().close()
         self._ended = True
-        self._ahead.close()
+        self._ahead.first.close()
         self._ready.clear()
 
 
@@ -196,7 +149,7 @@ def _drive(ahead: Lookahead, sink: Channel, depth: int) -> None:
         if last:
             break
         try:
-            ahead.begin(depth)
+            ahead.first.begin(depth)
         except BaseException as error:
-            ahead.fail(error)
-    ahead.close()
+            ahead.first.fail(error)
+    ahead.first.close()

@@ -17,10 +17,10 @@ class Pipeline:
     """Pulls the items of a source through stages that run ahead of the consumer.
 
     Items reach the consumer in the order of the source. A stage begins with an item only when fewer than `depth`
-    of its results are under way or waiting to be taken, so at most `max_items = depth * len(stages)` items exist
-    beside those of the consumer: that is the bound on memory. Without streams the consumer has one, which it was
-    given last. With them it launches work faster than the GPU does it, and may be `depth` items ahead of its stream;
-    a `next()` waits until it is no more.
+    of its results are under way or waiting to be taken; the first one begins `Stage.together` of them then. So at most
+    `max_items = depth * len(stages) + together - 1` items exist beside those of the consumer: that is the bound on
+    memory. Without streams the consumer has one, which it was given last. With them it launches work faster than the
+    GPU does it, and may be `depth` items ahead of its stream; a `next()` waits until it is no more.
 
     There are three ways of running ahead, which give the same items:
 
@@ -52,7 +52,8 @@ class Pipeline:
         timeline: where the next run records what its stages do, or None.
 
     Raises:
-        ValueError: no stages, two of one name, a negative depth, or a look-ahead that is not possible.
+        ValueError: no stages, two of one name, a negative depth, a look-ahead that is not possible, or items of the
+            first stage to be begun together without a `start`.
     """
 
     def __init__(
@@ -77,6 +78,8 @@ class Pipeline:
             raise ValueError(f"lookahead is {lookahead!r}; it must be consumer, thread or None")
         if lookahead and (streams is None or len(stages) < 2 or stages[0].start is None):
             raise ValueError("looking ahead needs streams, two stages, and a first one that has a `start`")
+        if stages[0].together > 1 and stages[0].start is None:
+            raise ValueError(f"stage '{names[0]}' begins {stages[0].together} items together; it needs a `start`")
         self.stages = tuple(stages)
         self.depth = depth
         self.stats = PipelineStats(names) if stats is None else stats
@@ -89,7 +92,12 @@ class Pipeline:
     @property
     def max_items(self) -> int:
         """Items that may exist at one time, beside those of the consumer."""
-        return max(self.depth * len(self.stages), 1)
+        return self.depth * len(self.stages) + self.stages[0].together - 1 if self.depth else 1
+
+    @property
+    def splits_first(self) -> bool:
+        """Whether the first stage works in two halves."""
+        return self.depth > 0 and (self.lookahead is not None or self.stages[0].together > 1)
 
     @property
     def max_consumed(self) -> int:

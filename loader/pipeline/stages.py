@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ class Stage:
         function: called by one thread at a time, in the order of the items.
         start: the same in two halves: `start(item)()` is `function(item)`. The first half only puts work on the
             current stream; several items may be begun before the first of them is finished.
+        together: so many items are best begun one right after the other: the last `start` puts the work of all of them
+            on the stream.
     """
 
     name: str
     function: Callable[[Any], Any]
     start: Callable[[Any], Callable[[], Any]] | None = None
+    together: int = 1
 
 
 class PipelineStats:
@@ -106,7 +109,7 @@ class StageRunner:
         self.streams: StageStreams | None = pipeline.streams if pipeline.depth else None
         self._stream = self.streams.streams[index] if self.streams is not None else None
         self._inline = pipeline.streams if self.streams is None else None  # work goes to the consumer's stream
-        self._lookahead = pipeline.lookahead is not None
+        self._after_split = index == 1 and pipeline.splits_first
         self._stats = pipeline.stats
         self._timeline = pipeline.timeline
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
@@ -123,8 +126,7 @@ class StageRunner:
         """
         if self._stream is not None:
             if self.index:
-                split = self.index == 1 and self._lookahead
-                self._stream.wait_event(flight.finished if split else flight.done[self.index - 1])
+                self._stream.wait_event(flight.finished if self._after_split else flight.done[self.index - 1])
                 flight.item.record_stream(self._stream)
             if flight.timed:
                 flight.begun[self.index].record(self._stream)
@@ -138,16 +140,22 @@ class StageRunner:
     def start(self, flight: Flight) -> None:
         """Begins the stage; the flight's item is what finishes it."""
         assert self.stage.start is not None
-        if flight.timed:
+        if flight.timed and self._stream is not None:
             flight.begun[self.index].record(self._stream)
         flight.item = self.call(self.stage.start, flight, flight.item)
-        if flight.timed:
-            flight.done[self.index].record(self._stream)
+
+    def started(self, flights: Sequence[Flight]) -> None:
+        """The flights were begun together, and their work is on the stream."""
+        for flight in flights:
+            flight.together = len(flights)
+            if flight.timed and self._stream is not None:
+                flight.done[self.index].record(self._stream)
 
     def finish(self, flight: Flight) -> None:
         """Finishes what `start` began, on the same stream: it may have to put more work there."""
         flight.item = self.call(flight.item, flight)
-        flight.finished.record(self._stream)
+        if self._stream is not None:
+            flight.finished.record(self._stream)
 
     def call(self, function: Callable[..., Any], flight: Flight, *arguments: Any) -> Any:
         """`function(*arguments)`, timed on the host."""

@@ -31,6 +31,7 @@ class Flight:
         arrived: recorded on the consumer's stream when it need not wait for the item any longer.
         consumed: recorded there when the consumer asks for the next item.
         since: the event from which on the consumer's stream may have waited for the item.
+        together: items whose work on the first stage's stream is one, this one among them.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Flight:
         "number",
         "since",
         "timed",
+        "together",
         "traced",
     )
 
@@ -56,6 +58,7 @@ class Flight:
         consumed: Any = None,
     ) -> None:
         self.number = 0
+        self.together = 1
         self.item: Any = None
         self.error: BaseException | None = None
         self.traced = self.timed = False
@@ -68,6 +71,7 @@ class Flight:
 
     def begin(self, number: int, item: Any, traced: bool) -> Flight:
         self.number, self.item, self.error, self.traced = number, item, None, traced
+        self.together = 1
         self.timed = traced or number % TIMED == 0
         return self
 
@@ -218,8 +222,10 @@ class Consumer:
         """The GPU is done with the item: adds up its times."""
         flight.consumed.synchronize()
         if flight.timed:
+            seconds = [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)]
+            seconds[0] /= flight.together
             self.stats.add_gpu_times(
-                [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)],
+                seconds,
                 waiting=flight.since.elapsed_time(flight.arrived) * 1e-3,
                 train=flight.arrived.elapsed_time(flight.consumed) * 1e-3,
             )

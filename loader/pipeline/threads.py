@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from loader.pipeline.first_stage import FirstStage
 from loader.pipeline.stages import PipelineIterator, StageRunner
 from loader.pipeline.streams import Flight
 
@@ -44,13 +46,12 @@ class ThreadedIterator(PipelineIterator):
         return flight
 
     def _start(self) -> None:
-        items: Iterator[Any] | Channel = iter(self._source)
+        takers = [FirstStage(self._pipeline, self._source).take]
         del self._source
-        for i, sink in enumerate(self._channels):
-            runner = StageRunner(self._pipeline, i)
-            arguments = (runner, items, sink, self._pipeline.new_flight)
-            self._threads.append(make_thread(_work, arguments, f"loader-{runner.stage.name}"))
-            items = sink
+        for i, channel in enumerate(self._channels[:-1], 1):
+            takers.append(partial(_take_from, channel, StageRunner(self._pipeline, i)))
+        for stage, take, sink in zip(self._pipeline.stages, takers, self._channels, strict=True):
+            self._threads.append(make_thread(_work, (take, sink), f"loader-{stage.name}"))
         for thread in self._threads:
             thread.start()
 
@@ -150,31 +151,26 @@ def stop_all(channels: Sequence[Channel]) -> None:
         channel.close()
 
 
-_END = object()
-
-
-def _work(
-    runner: StageRunner, items: Iterator[Any] | Channel, sink: Channel, new_flight: Callable[[Any], Flight]
-) -> None:
-    """A stage's thread. The first stage draws from the source itself, the others from the channel before them."""
-    entered = False
-    while sink.reserve():
-        flight = None
+def _take_from(channel: Channel, runner: StageRunner) -> Flight | None:
+    """The next item of the stage before, after this one."""
+    flight = channel.get()
+    if flight is not None and flight.error is None:
         try:
-            if not entered:
-                runner.enter()
-                entered = True
-            if isinstance(items, Channel):
-                flight = items.get()
-            else:
-                item = next(items, _END)
-                flight = None if item is _END else new_flight(item)
-                del item
-            if flight is not None and flight.error is None:
-                runner.run(flight)
+            runner.enter()
+            runner.run(flight)
         except BaseException as error:
-            flight = Flight() if flight is None else flight
             flight.item, flight.error = None, error
+    return flight
+
+
+def _work(take: Callable[[], Flight | None], sink: Channel) -> None:
+    """A stage's thread. `take`: the next item after the stage, or the error in its place; None at the end."""
+    while sink.reserve():
+        try:
+            flight = take()
+        except BaseException as error:
+            flight = Flight()
+            flight.error = error
         sink.put(flight)
         last = flight is None or flight.error is not None
         del flight  # it belongs to the next stage now; an error would hold this frame, and the frame the error

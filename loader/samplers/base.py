@@ -60,7 +60,13 @@ class Sampler(ABC):
         replace: pick with replacement: always `fanout` independent picks of a vertex that has neighbours.
         edge_ids: return the ids of the sampled edges.
         seed: of all random choices, `0 <= seed < 2**64`.
+
+    Attributes:
+        batches_per_launch: so many mini-batches that were begun (`start`) are sampled together; a loader that works
+            ahead begins so many at a time.
     """
+
+    batches_per_launch = 1
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -86,9 +87,10 @@ class CudaSampler(Sampler):
             `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
             leaves the rest to training. 0: the schedule's own choice, one. More than one does not fit.
-        batches_per_launch: so many mini-batches that were begun (`start`) are sampled by one launch, sharing the
-            multiprocessors; each is what it would have been alone. A mini-batch that is finished before that many
-            were begun is launched with those that wait. Schedule `cooperative` alone.
+        batches_per_launch: so many mini-batches that were begun (`start`) are sampled by one launch, or by one series
+            of launches hop by hop, sharing the multiprocessors; each is what it would have been alone. A mini-batch
+            that is finished before that many were begun is launched with those that wait. Schedules `cooperative` and
+            `hopwise`.
         pad_to_capacity: return `PaddedMiniBatch`es, whose sizes are upper bounds, without any wait of the host. Bad
             seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1.
         device: the GPU for a graph in pinned memory; by default the current one.
@@ -134,10 +136,10 @@ class CudaSampler(Sampler):
         if not 1 <= batches_per_launch <= most:
             raise ValueError(f"batches_per_launch is {batches_per_launch}; it must be in 1 to {most}")
         self.schedule, self.vertex_set = schedule, vertex_set
-        if batches_per_launch > 1 and schedule not in ("auto", "cooperative"):
+        if batches_per_launch > 1 and schedule in QUEUES:
             raise ValueError(
                 f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch a "
-                "launch, use schedule='cooperative'"
+                "launch, use schedule='cooperative' or 'hopwise'"
             )
         if pad_to_capacity and -1 in self.fanouts:
             raise ValueError(
@@ -153,7 +155,8 @@ class CudaSampler(Sampler):
         self.launches = 0
         self.launched = self.launched_set = ""
         self._workspace: Workspace | None = None
-        self._waiting: list[_Begun] = []  # begun, not launched
+        # Begun, not launched. Known weakly: nobody waits for one whose other half was dropped.
+        self._waiting: list[weakref.ref[_Begun]] = []
         self._unchecked: list[_Begun] = []  # padded, not known to have had good seeds
         self._closed = False
         self._lock = threading.Lock()
@@ -197,7 +200,7 @@ class CudaSampler(Sampler):
         self._check_padded()
         space = self._workspace
         if space is None or space.graph is not graph:
-            self._launch()
+            self._launch_waiting()
             space = self._workspace = Workspace(
                 graph,
                 self._device,
@@ -213,32 +216,30 @@ class CudaSampler(Sampler):
         if seeds.device != self._device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
             seeds = as_seeds(graph, seeds).to(self._device, non_blocking=True)
         begun = _Begun(self, space, seeds, key, epoch, batch, ahead)
-        self._waiting.append(begun)
-        if len(self._waiting) == self.batches_per_launch:
-            try:
-                self._launch()
-            except BaseException:  # the caller knows; the others that wait are launched when they are finished
-                self._waiting = [b for b in self._waiting if b is not begun]
-                raise
+        waiting = [*self._alive(), begun]
+        if len(waiting) == self.batches_per_launch:
+            self._launch(waiting)
+        self._waiting = [weakref.ref(b) for b in waiting if b.plan is None]
         return begun.finish
 
-    def _launch(self, again: bool = False) -> None:
-        """Launches what waits, on the current stream. The lock is held."""
-        waiting = self._waiting
-        if not waiting:
-            return
+    def _alive(self) -> list[_Begun]:
+        """What waits to be launched."""
+        return [begun for ref in self._waiting if (begun := ref()) is not None and begun.plan is None]
+
+    def _launch_waiting(self) -> None:
+        if waiting := self._alive():
+            self._launch(waiting)
         self._waiting = []
-        space = waiting[0].space
+
+    def _launch(self, together: list[_Begun], again: bool = False) -> None:
+        """Launches them, on the current stream. The lock is held."""
+        space = together[0].space
         stream = torch.cuda.current_stream(self._device.index)
-        try:
-            space.wait_for_last_use(stream)
-            plan = space.plan(max([b.seeds.numel() for b in waiting]), ahead=waiting[0].ahead)
-            rooms = [self._make_room(plan) for _ in waiting]
-        except BaseException:  # out of memory, for one: nothing was launched
-            self._waiting = waiting
-            raise
+        space.wait_for_last_use(stream)
+        plan = space.plan(max([b.seeds.numel() for b in together]), ahead=together[0].ahead)
+        rooms = [self._make_room(plan) for _ in together]  # where memory runs out, nothing was launched
         engine = space.engine
-        for b, (buffers, sizes) in zip(waiting, rooms, strict=True):
+        for b, (buffers, sizes) in zip(together, rooms, strict=True):
             b.plan, b.stream, b.buffers, b.sizes = plan, stream, buffers, sizes
             b.sequence = engine.add(
                 b.seeds.data_ptr(),
@@ -253,10 +254,10 @@ class CudaSampler(Sampler):
         if again or self.batches_per_launch > 1:
             late = torch.cuda.Event()
             late.record(stream)
-            for b in waiting:
+            for b in together:
                 b.late = late
         if self.pad_to_capacity:
-            self._unchecked += waiting
+            self._unchecked += together
 
     def _make_room(self, plan: Plan) -> tuple[list[Tensor], Tensor | None]:
         """Memory for what a mini-batch is made of, and for its sizes where the host does not wait for them."""
@@ -303,6 +304,7 @@ class _Begun:
     """A mini-batch between the two halves of `start`. Keeps the seeds while the kernel may read them."""
 
     __slots__ = (
+        "__weakref__",
         "ahead",
         "buffers",
         "epoch",
@@ -337,7 +339,7 @@ class _Begun:
                     if self.sampler._closed:
                         raise RuntimeError("this CudaSampler was closed; make a new one")
                     with torch.cuda.device(self.sampler._device):
-                        self.sampler._launch()
+                        self.sampler._launch_waiting()
         assert self.plan is not None
         if self.sampler.pad_to_capacity:
             return self._build(list(self.plan.frontiers), list(self.plan.edges))
@@ -367,13 +369,8 @@ class _Begun:
 
     def _again(self) -> None:
         """Launches this mini-batch once more, alone, on its own stream. The lock is held."""
-        sampler = self.sampler
-        waiting, sampler._waiting = sampler._waiting, [self]
-        try:
-            with torch.cuda.device(sampler._device), torch.cuda.stream(self.stream):
-                sampler._launch(again=True)
-        finally:
-            sampler._waiting = waiting
+        with torch.cuda.device(self.sampler._device), torch.cuda.stream(self.stream):
+            self.sampler._launch([self], again=True)
 
     def _build(self, frontiers: list[int], edges: list[int]) -> MiniBatch:
         sampler, plan, graph = self.sampler, self.plan, self.space.graph

@@ -294,7 +294,7 @@ class Workspace:
         if self.schedule != "auto":
             return self.schedule
         expected = sum(self._largest[1]) if self._largest[1] else sum(edges)
-        return "hopwise" if (ahead or expected > _MANY_EDGES) and self._batches == 1 else "cooperative"
+        return "hopwise" if ahead or expected > _MANY_EDGES else "cooperative"
 
     def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from loader.node_loader import NodeLoader
-from loader.pipeline import TRAIN, Timeline
+from loader.pipeline import TRAIN, Span, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)
 _COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}
@@ -68,12 +68,14 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
     figure = Figure(figsize=(12, 1 + 0.5 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for span in spans:
-        y = rows.index((span.gpu, span.lane))
-        begin, length = span.begin * 1e3, (span.end - span.begin) * 1e3
-        shade = 0.9 if span.item % 2 else 0.55  # neighbours stay apart
-        axes.barh(y, length, left=begin, height=0.8, color=_COLOURS[span.lane], alpha=shade, edgecolor="black", lw=0.3)
-        axes.text(begin + length / 2, y, str(span.item), ha="center", va="center", fontsize=7, clip_on=True)
+    for y, (gpu, lane) in enumerate(rows):
+        for i, bar in enumerate(_bars([s for s in spans if (s.gpu, s.lane) == (gpu, lane)])):
+            first, last = bar[0], bar[-1]
+            begin, length = first.begin * 1e3, (last.end - first.begin) * 1e3
+            shade = 0.55 if i % 2 else 0.9  # neighbours stay apart
+            axes.barh(y, length, left=begin, height=0.8, color=_COLOURS[lane], alpha=shade, edgecolor="black", lw=0.3)
+            label = str(first.item) if len(bar) == 1 else f"{first.item}-{last.item}"
+            axes.text(begin + length / 2, y, label, ha="center", va="center", fontsize=7, clip_on=True)
     axes.set_yticks(range(len(rows)), [f"{lane} ({'GPU' if gpu else 'host'})" for gpu, lane in rows])
     axes.invert_yaxis()
     axes.set_xlabel("ms; the numbers are those of the mini-batches")
@@ -82,3 +84,14 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
+
+
+def _bars(spans: list[Span]) -> list[list[Span]]:
+    """The spans of a lane, in the order of time: items that the stage worked on together are one bar."""
+    bars: list[list[Span]] = []
+    for span in sorted(spans, key=lambda s: s.item):
+        if bars and span.gpu and span.begin < (bars[-1][-1].begin + bars[-1][-1].end) / 2:
+            bars[-1].append(span)
+        else:
+            bars.append([span])
+    return bars

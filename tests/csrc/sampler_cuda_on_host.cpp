@@ -356,11 +356,13 @@ Compared compare(Random& random, int rounds) {
     for (const Case& c : kCases) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
-        const bool several = c.schedule == Schedule::kCooperative && random.chance(0.3);
+        const bool several =
+            (c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise) && random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
         for (auto& s : seeds) s = random_seeds<N>(random, num_nodes);
         How how{c.schedule, c.vertex_set,
-                static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)),
+                static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)) +
+                    (several && random.chance(0.5)),  // a block that is left over
                 random.chance(0.3)   ? 0.02
                 : random.chance(0.3) ? 0.5
                                      : 1,

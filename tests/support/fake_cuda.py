@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -149,3 +150,50 @@ class StageOf:
             return batch
 
         return finish
+
+
+class StageOfSeveral(StageOf):
+    """A first stage that puts the work of `together` items on the stream at once, or of fewer when one is finished."""
+
+    def __init__(self, cuda: FakeCuda, together: int, fail_at: int | None = None) -> None:
+        super().__init__(cuda, fail_at)
+        self.together = together
+        self.launches: list[list[int]] = []
+        self._waiting: list[weakref.ref[_Begun]] = []
+
+    def __call__(self, item: FakeBatch | int) -> FakeBatch:
+        raise AssertionError("nothing was to be done alone")
+
+    def start(self, item: int) -> object:
+        self.calls += 1
+        self.streams.add(self.cuda.current_stream())
+        if item == self.fail_at:
+            raise LookupError(f"item {item}")
+        begun = _Begun(self, item)
+        self._waiting.append(weakref.ref(begun))
+        if len(self._waiting) == self.together:
+            self.launch()
+        return begun.finish
+
+    def launch(self) -> None:
+        alive = [begun for ref in self._waiting if (begun := ref()) is not None]
+        self._waiting = []
+        end = self.cuda.launch(self.cuda.rng.random())[1]
+        self.launches.append([begun.value for begun in alive])
+        for begun in alive:
+            begun.batch = FakeBatch(self.cuda, begun.value, end)
+
+
+class _Begun:
+    def __init__(self, stage: StageOfSeveral, value: int) -> None:
+        self.stage, self.value = stage, value
+        self.batch: FakeBatch | None = None
+
+    def finish(self) -> FakeBatch:
+        if self.batch is None:
+            self.stage.launch()
+        assert self.batch is not None
+        cuda = self.stage.cuda
+        with cuda.lock:  # the host waits for the sizes
+            cuda.host = max(cuda.host, self.batch.ready)
+        return self.batch

@@ -150,10 +150,13 @@ cudaError_t resident_blocks(Kernel* kernel, size_t shared, int (&known)[kMaxDevi
   return cudaSuccess;
 }
 
+// Blocks of a launch: those resident at once, or `wanted`, and one for each of its mini-batches at least.
 template <typename Kernel>
-cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int (&known)[kMaxDevices], int& blocks) {
+cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int batches, int (&known)[kMaxDevices],
+                          int& blocks) {
   const cudaError_t error = resident_blocks(kernel, shared, known, blocks);
   if (error == cudaSuccess && wanted > 0) blocks = std::min(blocks, wanted);
+  blocks = std::max(blocks, batches);
   return error;
 }
 
@@ -162,13 +165,12 @@ template <typename P, typename N>
 cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, int (&known)[kMaxDevices],
                        const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   int blocks = 0;
-  const cudaError_t error = choose_blocks(kernel, shared, wanted, known, blocks);
+  const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   void* parameters[] = {const_cast<SampleArgs<P, N>*>(&args)};
   *launches = 1;
-  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel),
-                                     dim3(std::max(blocks, args.num_batches)), dim3(kBlock), parameters,
-                                     shared, stream);
+  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(kBlock),
+                                     parameters, shared, stream);
 }
 
 template <int Widest, typename P, typename N>
@@ -191,7 +193,7 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   auto* const pick = hop_pick_kernel<Widest, P, N>;
   constexpr size_t shared = stage_bytes<Widest, N>();
   int blocks = 0;
-  const cudaError_t error = choose_blocks(pick, shared, wanted, known, blocks);
+  const cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   start_kernel<<<blocks, kBlock, 0, stream>>>(args);
   hop_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, 0);
@@ -212,7 +214,7 @@ cudaError_t launch_hashed_hopwise(const SampleArgs<P, N>& args, int wanted, int*
   auto* const pick = hashed_pick_kernel<Widest, P, N>;
   constexpr size_t shared = stage_bytes<Widest, N>();
   int blocks = 0;
-  const cudaError_t error = choose_blocks(pick, shared, wanted, known, blocks);
+  const cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   hashed_start_kernel<<<blocks, kBlock, 0, stream>>>(args);
   hashed_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, 0);
@@ -235,7 +237,7 @@ cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches
   auto* const kernel = queue_kernel<Widest, Shared, P, N>;
   constexpr size_t shared = stage_bytes<Widest, N>();
   int blocks = 0;
-  const cudaError_t error = choose_blocks(kernel, shared, wanted, known, blocks);
+  const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   kernel<<<blocks, kBlock, shared, stream>>>(args);
   queue_count_kernel<Widest, P, N><<<blocks, kBlock, 0, stream>>>(args);
@@ -277,7 +279,8 @@ template <typename P, typename N>
 cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream) {
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch) return cudaErrorInvalidValue;
-  if (args.num_batches > 1 && schedule != Schedule::kCooperative) return cudaErrorNotSupported;
+  const bool shared = schedule == Schedule::kCooperative || schedule == Schedule::kHopwise;
+  if (args.num_batches > 1 && !shared) return cudaErrorNotSupported;
   const int width = kernel_width<N>(args.fanouts, args.hops);
   if constexpr (sizeof(N) == 4) {
     if (width == 10) return launch_as<10>(args, schedule, blocks, launches, stream);

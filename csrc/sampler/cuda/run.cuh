@@ -136,15 +136,26 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
   if (args.pad) sampling.fill_rest(false);
 }
 
+// The blocks of a launch are dealt out evenly to its mini-batches. Calls `f` with the sampling of this
+// block's mini-batch, a Space; the blocks that are left over do nothing.
+template <typename Sampling, typename P, typename N, typename F>
+__device__ __forceinline__ void with_own_batch(const SampleArgs<P, N>& args, const F& f) {
+  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks;
+  if (slot < args.num_batches) f(Sampling(args, slot, blockIdx.x % blocks, blocks));
+}
+
 template <int Widest, typename P, typename N>
 __device__ void cooperative_block(const SampleArgs<P, N>& args, unsigned char* stage) {
-  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  if (slot >= args.num_batches) return;
-  const auto sync = [&] { group_barrier(&args.state[slot].barrier.value, block, blocks); };
-  if constexpr (Widest == kWide)
-    run_phases(HopwisePhases<P, N>(args, slot, block, blocks), sync, stage);
-  else
-    run_cooperative<Widest>(Cooperative<P, N>(args, slot, block, blocks), sync, stage);
+  using Sampling = std::conditional_t<Widest == kWide, HopwisePhases<P, N>, Cooperative<P, N>>;
+  with_own_batch<Sampling>(args, [&](const Sampling& sampling) {
+    const auto sync = [&] {
+      group_barrier(&sampling.state().barrier.value, sampling.block, sampling.blocks);
+    };
+    if constexpr (Widest == kWide)
+      run_phases(sampling, sync, stage);
+    else
+      run_cooperative<Widest>(sampling, sync, stage);
+  });
 }
 
 // With a hash set: all hops in one launch, barriers between the phases of each.
@@ -185,100 +196,122 @@ __device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, u
 
 template <int Widest, typename P, typename N>
 __device__ void hashed_block(const SampleArgs<P, N>& args, unsigned char* stage) {
-  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  if (slot >= args.num_batches) return;
-  const auto sync = [&] { group_barrier(&args.state[slot].barrier.value, block, blocks); };
-  run_hashed<Widest>(HashedPhases<P, N>(args, slot, block, blocks), sync, stage);
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const auto sync = [&] { group_barrier(&phases.state().barrier.value, phases.block, phases.blocks); };
+    run_hashed<Widest>(phases, sync, stage);
+  });
 }
 
 // The phases of each hop, a launch each. `Phases`: HopwisePhases or HashedPhases.
 template <typename Phases, typename P, typename N>
 __device__ void start_block(const SampleArgs<P, N>& args) {
-  const Phases phases(args);
-  phases.start();
-  __syncwarp();
-  phases.count(0, phases.num_seeds());
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    phases.start();
+    __syncwarp();
+    phases.count(0, phases.num_seeds());
+  });
+}
+
+// After `start`: tells the host of a bad seed. False where the mini-batch has failed.
+template <typename Phases>
+__device__ bool may_assign(const Phases& phases, int hop) {
+  if (phases.status() == SampleStatus::kOk) return true;
+  if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
+  return false;
 }
 
 template <typename P, typename N>
 __device__ void hop_assign_block(const SampleArgs<P, N>& args, int hop) {
-  const HopwisePhases<P, N> phases(args);
-  if (phases.status() != SampleStatus::kOk) {
-    if (hop == 0 && blockIdx.x == 0 && threadIdx.x == 0) phases.publish();  // a bad seed
-    return;
-  }
-  int64_t rows = hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop - 1], edges = 0;
-  phases.assign(hop, rows, edges);
+  using Phases = HopwisePhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (!may_assign(phases, hop)) return;
+    int64_t rows = hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop - 1], edges = 0;
+    phases.assign(hop, rows, edges);
+  });
 }
 
 template <int Widest, typename Phases, typename P, typename N>
 __device__ void hop_pick_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  const Phases phases(args);
-  if (phases.status() != SampleStatus::kOk) return;
-  pick_hop<Widest>(phases, hop, phases.header().frontiers[hop - 1], phases.header().edges[hop - 1], stage);
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (phases.status() != SampleStatus::kOk) return;
+    const SampleHeader& header = phases.header();
+    pick_hop<Widest>(phases, hop, header.frontiers[hop - 1], header.edges[hop - 1], stage);
+  });
 }
 
 template <typename P, typename N>
 __device__ void hop_count_block(const SampleArgs<P, N>& args, int hop) {
-  const HopwisePhases<P, N> phases(args);
-  if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop - 1]);
+  using Phases = HopwisePhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop - 1]);
+  });
 }
 
 template <typename P, typename N>
 __device__ void relabel_block(const SampleArgs<P, N>& args) {
-  const HopwisePhases<P, N> phases(args);
-  const bool ok = phases.status() == SampleStatus::kOk;
-  if (!ok) {
-    phases.clean();
-  } else {
-    for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
-  }
-  if (args.pad) phases.fill_rest(!ok);
+  using Phases = HopwisePhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const bool ok = phases.status() == SampleStatus::kOk;
+    if (!ok) {
+      phases.clean();
+    } else {
+      for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
+    }
+    if (args.pad) phases.fill_rest(!ok);
+  });
 }
 
 // The phases with a hash set that differ, a launch each.
 template <typename P, typename N>
 __device__ void hashed_group_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  const HashedPhases<P, N> phases(args);
-  if (phases.status() != SampleStatus::kOk) return;
-  int64_t rows = phases.header().frontiers[hop - 1];
-  phases.group(hop, rows, reinterpret_cast<uint32_t*>(stage));
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (phases.status() != SampleStatus::kOk) return;
+    int64_t rows = phases.header().frontiers[hop - 1];
+    phases.group(hop, rows, reinterpret_cast<uint32_t*>(stage));
+  });
 }
 
 template <typename P, typename N>
 __device__ void hashed_rank_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  const HashedPhases<P, N> phases(args);
-  const SampleHeader& header = phases.header();
-  if (phases.status() == SampleStatus::kOk)
-    phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const SampleHeader& header = phases.header();
+    if (phases.status() == SampleStatus::kOk)
+      phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
+  });
 }
 
 template <typename P, typename N>
 __device__ void hashed_count_block(const SampleArgs<P, N>& args, int hop) {
-  const HashedPhases<P, N> phases(args);
-  if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop]);
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop]);
+  });
 }
 
 template <typename P, typename N>
 __device__ void hashed_assign_block(const SampleArgs<P, N>& args, int hop) {
-  const HashedPhases<P, N> phases(args);
-  if (phases.status() != SampleStatus::kOk) {
-    if (hop == 0 && blockIdx.x == 0 && threadIdx.x == 0) phases.publish();  // a bad seed
-    return;
-  }
-  int64_t edges = 0;
-  phases.assign(hop, hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop], edges);
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (!may_assign(phases, hop)) return;
+    int64_t edges = 0;
+    phases.assign(hop, hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop], edges);
+  });
 }
 
 template <typename P, typename N>
 __device__ void hashed_finish_block(const SampleArgs<P, N>& args) {
-  const HashedPhases<P, N> phases(args);
-  const bool ok = phases.status() == SampleStatus::kOk;
-  if (ok)
-    phases.finish();
-  else
-    phases.clean();
-  if (args.pad) phases.fill_rest(!ok);
+  using Phases = HashedPhases<P, N>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const bool ok = phases.status() == SampleStatus::kOk;
+    if (ok)
+      phases.finish();
+    else
+      phases.clean();
+    if (args.pad) phases.fill_rest(!ok);
+  });
 }
 
 // All hops without a barrier, then the blocks of the mini-batch in three launches.

@@ -193,7 +193,7 @@ LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues 
 
 // Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as
 // are resident at once, which also is the most. `launches` receives the number of kernels launched. More than
-// one mini-batch a launch: kCooperative alone. A hash set: kCooperative and kHopwise alone.
+// one mini-batch a launch, and a hash set: kCooperative and kHopwise alone.
 template <typename P, typename N>
 cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream);

@@ -192,11 +192,12 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("fanouts", [[10, 10], [3, 40], [-1, 2], [15, 10, 5]])
     @pytest.mark.parametrize("batches", [2, 3, 8, 16])
+    @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
     @vertex_sets
-    def test_several_batches_a_launch(self, vertex_set: str, batches: int, fanouts: list[int]) -> None:
+    def test_several_batches_a_launch(self, vertex_set: str, schedule: str, batches: int, fanouts: list[int]) -> None:
         graph = skewed_graph(4)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts)
-        sampler = CudaSampler(fanouts, batches_per_launch=batches, vertex_set=vertex_set)
+        sampler = CudaSampler(fanouts, schedule=schedule, batches_per_launch=batches, vertex_set=vertex_set)
         for turn in range(3):
             # The last launch is not full, its mini-batches are of different sizes.
             count = batches if turn < 2 else batches - 1
@@ -278,11 +279,21 @@ class TestOnGPU:
             assert batch.digest() == oracle.sample(graph, seeds).digest()
             chosen.append(sampler.launched)
         assert chosen == ["cooperative", "hopwise", "hopwise", "cooperative"]
-        together = CudaSampler([10, 10], batches_per_launch=2)  # which one launch alone can do
-        begun = [together.start(on_gpu, torch.arange(50), batch=i) for i in range(2)]
+
+    def test_what_was_dropped_is_not_launched(self) -> None:
+        graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
+        on_gpu, sampler, oracle = (
+            graph.to("cuda"),
+            CudaSampler([10, 10], batches_per_launch=2),
+            HopwiseSampler([10, 10]),
+        )
+        sampler.start(on_gpu, torch.arange(50))
+        begun = [sampler.start(on_gpu, torch.arange(50), batch=1)]
+        assert sampler.launches == 0  # it was begun alone
+        begun.append(sampler.start(on_gpu, torch.arange(60), batch=2))
+        assert sampler.launches > 0
         for i, finish in enumerate(begun):
-            assert finish().digest() == oracle.sample(graph, torch.arange(50), batch=i).digest()
-        assert together.launched == "cooperative"
+            assert finish().digest() == oracle.sample(graph, torch.arange(50 + 10 * i), batch=1 + i).digest()
 
     def test_auto_says_which_vertex_set_it_chose(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)

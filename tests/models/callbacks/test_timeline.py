@@ -7,13 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import matplotlib
 import pytest
 import torch
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
+from loader.pipeline import Span
 from loader.samplers import FusedSampler
 from models.callbacks import TimelineRecord
+from models.callbacks.timeline import draw
 
 
 def make_trainer(random_graph: Any, **changes: Any) -> Any:
@@ -57,3 +60,15 @@ def test_another_loader_is_told(tmp_path: Path) -> None:
     trainer = SimpleNamespace(train_dataloader=[torch.zeros(1)])
     with pytest.raises(TypeError, match="timeline=true needs a NodeLoader, the train loader is a list"):
         TimelineRecord(tmp_path / "timeline").on_train_start(trainer, None)  # type: ignore[arg-type]
+
+
+def test_items_that_were_sampled_together_are_one_bar(tmp_path: Path) -> None:
+    spans = [Span("sample", i, 1e-6 * i, 4e-3, True) for i in range(4, 8)]  # CUDA events of one launch
+    spans += [Span("sample", 8, 5e-3, 6e-3, True), Span("sample", 9, 6e-3, 7e-3, True)]
+    spans += [Span("train", i, 1e-3 * i, 1e-3 * (i + 1), True) for i in range(4, 8)]
+    timeline: Any = SimpleNamespace(spans=lambda: spans)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        draw(timeline, tmp_path / "lanes.svg")
+    text = (tmp_path / "lanes.svg").read_text()
+    labels = [label for label in ("4-7", "4-5", ">8<", ">9<", ">7<") if label in text]
+    assert labels == ["4-7", ">8<", ">9<", ">7<"]

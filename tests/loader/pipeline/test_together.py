@@ -1,0 +1,135 @@
+"""A first stage that begins several items together: order, bounds, errors and times; on a virtual clock."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import weakref
+
+import pytest
+import torch
+from fake_cuda import FakeBatch, FakeCuda, StageOf, StageOfSeveral
+
+from loader.pipeline import Pipeline, Stage, StageStreams, Timeline
+from loader.pipeline.streams import TIMED
+
+MODES = ["threads", "consumer", "thread"]
+NAMES = ("a", "b")
+
+
+def make(
+    cuda: FakeCuda, mode: str, together: int, depth: int = 2, fail_at: int | None = None
+) -> tuple[Pipeline, StageOfSeveral]:
+    first = StageOfSeveral(cuda, together, fail_at)
+    stages = [Stage("a", first, first.start, together), Stage("b", StageOf(cuda))]
+    streams = StageStreams(torch.device("cuda", 0), NAMES, cuda=cuda)
+    return Pipeline(stages, depth, streams=streams, lookahead=None if mode == "threads" else mode), first
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("together", [2, 4, 7])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_items_are_begun_together_and_come_in_order(mode: str, together: int, depth: int) -> None:
+    cuda = FakeCuda(together)
+    pipeline, first = make(cuda, mode, together, depth)
+    rng = random.Random(depth)
+    for _ in range(2):  # two epochs; neither ends with a whole group
+        seen = []
+        for batch in pipeline.run(range(30)):
+            batch.read(rng.random() * 2)
+            seen.append(batch.value)
+        assert seen == list(range(30))
+        assert first.launches == [list(range(i, min(i + together, 30))) for i in range(0, 30, together)]
+        first.launches.clear()
+    assert first.streams == {pipeline.streams.streams[0]}
+
+
+@pytest.mark.parametrize("together", [2, 5])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_what_is_begun_is_bounded(together: int, depth: int) -> None:
+    pipeline, first = make(FakeCuda(), "consumer", together, depth)
+    items = pipeline.run(itertools.count())
+    most = 0
+    for taken in range(1, 30):
+        next(items)
+        assert first.calls - taken >= 2 * depth  # what it holds without groups
+        most = max(most, first.calls - taken)
+    assert most == pipeline.max_items == 2 * depth + together - 1
+    items.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fail_at", [0, 4, 5, 7])
+def test_an_error_surfaces_after_the_items_before_it(mode: str, fail_at: int) -> None:
+    pipeline, first = make(FakeCuda(), mode, 4, fail_at=fail_at)
+    items = pipeline.run(range(20))
+    assert [next(items).value for _ in range(fail_at)] == list(range(fail_at))
+    with pytest.raises(LookupError, match=f"item {fail_at}"):
+        next(items)
+    assert items.closed
+    first.fail_at = None
+    assert [batch.value for batch in pipeline.run(range(5, 14))] == list(range(5, 14))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_ended_run_had_begun_is_let_go_of(mode: str) -> None:
+    pipeline, first = make(FakeCuda(), mode, 4)
+    alive: list[weakref.ref[FakeBatch]] = []
+    made = first.launch
+
+    def remember() -> None:
+        waiting = [ref() for ref in first._waiting]
+        made()
+        alive.extend(weakref.ref(begun.batch) for begun in waiting)
+        waiting.clear()
+
+    first.launch = remember  # type: ignore[method-assign]
+    gc.disable()  # nothing is in a cycle
+    try:
+        for _ in range(20):
+            items = pipeline.run(range(6))  # a whole group, and two that nobody finishes
+            next(items)
+            items.close()
+            del items
+        assert alive
+        assert all(ref() is None for ref in alive)
+    finally:
+        gc.enable()
+    assert [batch.value for batch in pipeline.run(range(4))] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("together", [2, 4, 8])
+def test_an_item_counts_with_its_share_of_the_time(mode: str, together: int) -> None:
+    cuda = FakeCuda()
+    pipeline, first = make(cuda, mode, together)
+    cuda.rng = random.Random()
+    cuda.rng.random = lambda: 1.0  # type: ignore[method-assign]
+    for batch in pipeline.run(range(160)):
+        batch.read(3.0)
+    assert sum(map(len, first.launches)) == 160
+    stats = pipeline.stats
+    assert 140 / TIMED < stats.gpu_items <= 160 / TIMED
+    assert stats.gpu_busy["a"] == pytest.approx(stats.gpu_items / together, rel=0.01)
+    assert stats.gpu_busy["b"] == pytest.approx(stats.gpu_items, rel=0.01)
+
+
+def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, "consumer", 4)
+    pipeline.timeline = Timeline(first=4, count=8)
+    for batch in pipeline.run(range(16)):
+        batch.read(5.0)
+    spans = {s.item: s for s in pipeline.timeline.spans() if s.gpu and s.lane == "a"}
+    assert set(spans) == set(range(4, 12))
+    for first in (4, 8):
+        group = [spans[first + i] for i in range(4)]
+        assert all(s.end - s.begin > 0 for s in group)
+        assert max(s.end for s in group) - min(s.end for s in group) < 1e-4
+        assert max(s.begin for s in group) - min(s.begin for s in group) < 1e-4
+
+
+def test_beginning_together_needs_a_start() -> None:
+    with pytest.raises(ValueError, match="stage 'a' begins 4 items together; it needs a `start`"):
+        Pipeline([Stage("a", abs, together=4)], 2)

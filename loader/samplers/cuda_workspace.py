@@ -19,9 +19,9 @@ QUEUES = ("fused-static", "persistent")  # schedules
 _MANY_EDGES = 1_000_000
 
 # A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a sixteenth of them; bitmaps
-# elsewhere. A first rule, from the growth of bitmaps in benchmarks/results/sampler_gpu_paper.json: (10, 10) x 1,024
-# takes 0.05 ms at 2.5 million vertices, 0.1 at 25, 0.23 at 111 and 0.6 at 400 million; and from an estimate of 0.1 ms
-# for a hash set whatever the graph. benchmarks/sampler_gpu_sets.py measures both.
+# elsewhere. Measured (benchmarks/results/sampler_gpu_sets.json, an H200, on the GPU alone): at 10 million vertices
+# bitmaps are 1.3 to 2.8 times as fast; at 30 million a hash set is, by 1.07 to 1.17, unless the mini-batch is large
+# beside the graph; at 400 million it is 1.7 to 3.7 times as fast.
 _HASH_FROM_VERTICES = 30_000_000
 _HASH_SPARSITY = 16
 

@@ -84,6 +84,17 @@ class ThreadPool {
     });
   }
 
+  // f(begin, end) over [0, n) in parts of `part`, each taken by a worker that is free: one that other threads
+  // keep from its processor does not hold up the rest.
+  void share(int64_t n, int64_t part, const std::function<void(int64_t, int64_t)>& f) {
+    if (num_threads_ == 1 || n <= part) return f(0, n);
+    std::atomic<int64_t> next{0};
+    run([&](int) {
+      for (int64_t begin; (begin = next.fetch_add(part, std::memory_order_relaxed)) < n;)
+        f(begin, std::min(begin + part, n));
+    });
+  }
+
  private:
   void join() {
     {

@@ -14,6 +14,9 @@ constexpr int64_t kAheadBytes = 4096;        // rows to come that are asked for 
 constexpr int64_t kMaxAheadRows = 32;        // short rows: more outstanding lines than a core can wait for
 constexpr int64_t kMaxRowLines = 16;         // of a long row; the hardware follows the rest by itself
 constexpr int64_t kMinShareBytes = 1 << 16;  // less is copied before a second worker has woken up
+constexpr int64_t kMinPartBytes = 1 << 14;   // that a worker copies before it looks for more
+constexpr int64_t kMaxPartBytes = 1 << 17;
+constexpr int64_t kPartsPerWorker = 4;
 
 template <typename Id>
 void check_ids(const RowTable& table, const Id* nodes, int64_t n) {
@@ -54,7 +57,10 @@ void gather_rows(ThreadPool& pool, const RowTable& table, const Id* nodes, int64
   check_ids(table, nodes, n);
   if (n == 0 || table.row_bytes == 0) return;
   if (n * table.row_bytes < 2 * kMinShareBytes) return copy_rows(table, nodes, 0, n, out);
-  pool.split(n, [&](int64_t begin, int64_t end) { copy_rows(table, nodes, begin, end, out); });
+  const int64_t part =
+      std::clamp(n * table.row_bytes / (kPartsPerWorker * pool.size()), kMinPartBytes, kMaxPartBytes);
+  pool.share(n, std::max<int64_t>(part / table.row_bytes, 1),
+             [&](int64_t begin, int64_t end) { copy_rows(table, nodes, begin, end, out); });
 }
 
 template void gather_rows<int32_t>(ThreadPool&, const RowTable&, const int32_t*, int64_t, uint8_t*);

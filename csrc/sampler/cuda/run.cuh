@@ -51,6 +51,13 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   }
 }
 
+// Whether the mini-batch is sound. For all threads of a block the same, also where another block is about to
+// find that the outputs are too small: what follows has barriers.
+template <typename Phases>
+__device__ __forceinline__ bool all_see_ok(const Phases& phases) {
+  return !__syncthreads_or(phases.status() != SampleStatus::kOk);
+}
+
 // All hops in one launch, grid barriers between the phases of each. For wide fanouts.
 template <typename P, typename N, typename Sync>
 __device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
@@ -59,7 +66,7 @@ __device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, 
   int64_t rows = phases.num_seeds(), edges = 0;
   phases.count(0, rows);
   sync();
-  bool ok = phases.status() == SampleStatus::kOk;
+  bool ok = all_see_ok(phases);
   if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
   ok = ok && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
@@ -168,7 +175,7 @@ __device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, u
   int64_t rows = phases.num_seeds(), edges = 0;
   phases.count(0, rows);
   sync();
-  bool ok = phases.status() == SampleStatus::kOk;
+  bool ok = all_see_ok(phases);
   if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
   ok = ok && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= hops; ++hop) {
@@ -216,7 +223,7 @@ __device__ void start_block(const SampleArgs<P, N>& args) {
 // After `start`: tells the host of a bad seed. False where the mini-batch has failed.
 template <typename Phases>
 __device__ bool may_assign(const Phases& phases, int hop) {
-  if (phases.status() == SampleStatus::kOk) return true;
+  if (all_see_ok(phases)) return true;
   if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
   return false;
 }

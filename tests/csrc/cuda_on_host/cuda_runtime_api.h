@@ -48,6 +48,7 @@ struct Warp {
 
 struct Block {
   Meeting meeting;
+  bool vote = false;
   std::vector<Warp> warps;
   ucontext_t scheduler;
 };
@@ -152,6 +153,16 @@ void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
 #define gridDim (on_host::running->grid)
 
 inline void __syncthreads() { on_host::meet(on_host::running->home->meeting); }
+inline int __syncthreads_or(int predicate) {
+  bool& vote = on_host::running->home->vote;
+  vote |= predicate != 0;
+  __syncthreads();
+  const bool any = vote;
+  __syncthreads();  // all have read it
+  vote = false;
+  __syncthreads();
+  return any;
+}
 inline void __syncwarp() { on_host::meet(on_host::running->warp->meeting); }
 // The block with number 1 is late now and then: others are past a barrier long before it.
 inline void __threadfence() {

@@ -320,7 +320,9 @@ def _backward(
     if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
         if edges.live:
             raise RuntimeError("deterministic algorithms sort a block's edges, which a live block has none of")
-        sources, order = torch.sort(indices, stable=True)
+        # Edges beyond the last row's, which a padded mini-batch has, go behind those of all sources.
+        edge = torch.arange(indices.shape[0], device=indices.device)
+        sources, order = torch.sort(torch.where(edge < indptr[-1], indices, num_src), stable=True)
     x = None if x is None else _rows(x)
     num_edges, sizes = indices.shape[0], (indptr.element_size(), indices.element_size())
     needed = _core.cuda_mean_backward_workspace(num_src, num_edges, *sizes)

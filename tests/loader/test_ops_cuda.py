@@ -99,6 +99,25 @@ class TestOnGPU:
             error = (a.double() - b).norm() / b.norm().clamp(min=1e-9)
             assert error < 2 * TOLERANCE[dtype], error
 
+    @pytest.mark.parametrize("sort", [False, True])
+    @pytest.mark.parametrize("last", [0, 3])
+    def test_edges_of_no_row_count_nowhere(self, last: int, sort: bool, request: pytest.FixtureRequest) -> None:
+        """A padded mini-batch has edges to source 0 behind those of its last row, which may be empty."""
+        if sort:
+            request.getfixturevalue("deterministic")
+        degrees = torch.tensor([2, 0, 700, 1, last], device="cuda")
+        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0)).int()
+        torch.manual_seed(0)
+        indices = torch.randint(90, (int(indptr[-1]),), device="cuda").int()
+        padded = torch.cat((indices, indices.new_zeros(3000)))
+        x = torch.randn(90, 20, device="cuda", requires_grad=True)
+        grads = []
+        for edges in (indices, padded):
+            own, mean = self_and_mean(x, Block(indptr, edges, 90, 5))
+            weights = torch.randn(2, 5, 20, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
+            grads += torch.autograd.grad((torch.stack((own, mean)) * weights).sum(), x)
+        torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
+
     @pytest.mark.parametrize("needed", range(4))
     def test_linear_computes_the_gradients_that_are_asked_for(self, needed: int) -> None:
         block = mixed_block()

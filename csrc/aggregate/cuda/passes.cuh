@@ -83,7 +83,9 @@ struct MeanPass {
     store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
-    activate(f, identity, f.threshold == 0 ? row : row_of_source(row), column, ahead.own, value);
+    // A row beyond the block's own, of zeros, has no source.
+    const int64_t drawn = f.threshold == 0 || row >= block.num_dst ? row : row_of_source(row);
+    activate(f, identity, drawn, column, ahead.own, value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 

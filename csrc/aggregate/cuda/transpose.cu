@@ -19,13 +19,19 @@ __device__ __forceinline__ P fetch_add(P* p, P x) {
   return static_cast<P>(atomicAdd(reinterpret_cast<Unsigned<P>*>(p), static_cast<Unsigned<P>>(x)));
 }
 
+// Edges beyond the last row's belong to none: a padded mini-batch has some.
+template <typename P, typename I>
+__device__ __forceinline__ int64_t edges_of_rows(const DeviceBlock<P, I>& block) {
+  return min(block.num_edges, static_cast<int64_t>(block.indptr[block.num_dst]));
+}
+
 // Counts each source's edges, and gives each edge its place among those of its source.
 template <typename P, typename I>
-__global__ void __launch_bounds__(kThreads)
-    count_edges(DeviceBlock<P, I> found, P* length, P* rank) {
+__global__ void __launch_bounds__(kThreads) count_edges(DeviceBlock<P, I> found, P* length, P* rank) {
   const DeviceBlock<P, I> block = settled(found);
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (e < block.num_edges) rank[e] = fetch_add(length + block.indices[e], P(1));
+  const I source = e < block.num_edges ? block.indices[e] : I(0);  // on its way beside the number of edges
+  if (e < edges_of_rows(block)) rank[e] = fetch_add(length + source, P(1));
 }
 
 __device__ __forceinline__ void list_if_long(int64_t source, int64_t length, unsigned long long* counters,
@@ -95,13 +101,14 @@ __global__ void __launch_bounds__(kThreads) fill(DeviceBlock<P, I> found, Transp
   __shared__ int64_t bound[2];
   const DeviceBlock<P, I> block = settled(found);
   const int64_t first = int64_t{blockIdx.x} * kThreads, e = first + threadIdx.x;
-  if (first >= block.num_edges) return;  // there may be fewer edges than room for them
+  const int64_t num_edges = edges_of_rows(block);
+  if (first >= num_edges) return;  // there may be fewer edges than room for them
   if (threadIdx.x < 2) {
-    const int64_t edge = threadIdx.x == 0 ? first : min(first + kThreads, block.num_edges) - 1;
+    const int64_t edge = threadIdx.x == 0 ? first : min(first + kThreads, num_edges) - 1;
     bound[threadIdx.x] = row_of_edge(block.indptr, edge, 0, block.num_dst);
   }
   __syncthreads();
-  if (e >= block.num_edges) return;
+  if (e >= num_edges) return;
   const int64_t row = row_of_edge(block.indptr, e, bound[0], bound[1] + 1);
   t.destinations[t.begin[block.indices[e]] + t.rank[e]] = static_cast<I>(row);
 }

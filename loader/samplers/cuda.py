@@ -41,7 +41,7 @@ class PaddedMiniBatch(MiniBatch):
         return super().tensors() + ([] if self.sizes is None else [self.sizes])
 
     def trim(self) -> MiniBatch:
-        """The mini-batch without what was added. Waits for its sizes."""
+        """The sampled mini-batch without what was added, and without features and labels. Waits for its sizes."""
         assert self.sizes is not None
         hops = len(self.blocks)
         sizes = self.sizes.tolist()
@@ -78,8 +78,8 @@ class CudaSampler(Sampler):
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
             of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to a million edges and `hopwise`
-            beyond, which were the fastest there (benchmarks/results/sampler_gpu.json), and `hopwise` for what is begun
-            ahead, see `start`.
+            beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json; up to two
+            million they are within a fifth of each other), and `hopwise` for what is begun ahead, see `start`.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
             hops 1.75 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
@@ -92,7 +92,8 @@ class CudaSampler(Sampler):
             that is finished before that many were begun is launched with those that wait. Schedules `cooperative` and
             `hopwise`.
         pad_to_capacity: return `PaddedMiniBatch`es, whose sizes are upper bounds, without any wait of the host. Bad
-            seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1.
+            seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
+            different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
@@ -103,6 +104,8 @@ class CudaSampler(Sampler):
         RuntimeError: the build or the machine has no CUDA.
         ValueError: an option out of its range, or options that exclude each other.
     """
+
+    picks = "pick.h"  # of csrc/sampler/, as the CPU's
 
     def __init__(
         self,
@@ -216,7 +219,13 @@ class CudaSampler(Sampler):
         if seeds.device != self._device or seeds.dtype != graph.indices.dtype or not seeds.is_contiguous():
             seeds = as_seeds(graph, seeds).to(self._device, non_blocking=True)
         begun = _Begun(self, space, seeds, key, epoch, batch, ahead)
-        waiting = [*self._alive(), begun]
+        if self.batches_per_launch > 1:
+            begun.stream = torch.cuda.current_stream(self._device.index)  # which holds the seeds
+        waiting = self._alive()
+        if self.pad_to_capacity and waiting and waiting[0].seeds.numel() != seeds.numel():
+            self._launch_waiting()  # a launch has one capacity, which is that of its number of seeds
+            waiting = []
+        waiting.append(begun)
         if len(waiting) == self.batches_per_launch:
             self._launch(waiting)
         self._waiting = [weakref.ref(b) for b in waiting if b.plan is None]
@@ -240,7 +249,10 @@ class CudaSampler(Sampler):
         rooms = [self._make_room(plan) for _ in together]  # where memory runs out, nothing was launched
         engine = space.engine
         for b, (buffers, sizes) in zip(together, rooms, strict=True):
-            b.plan, b.stream, b.buffers, b.sizes = plan, stream, buffers, sizes
+            if b.stream is not None and b.stream != stream:
+                stream.wait_stream(b.stream)
+                b.seeds.record_stream(stream)
+            b.stream, b.buffers, b.sizes = stream, buffers, sizes
             b.sequence = engine.add(
                 b.seeds.data_ptr(),
                 b.seeds.numel(),
@@ -256,6 +268,8 @@ class CudaSampler(Sampler):
             late.record(stream)
             for b in together:
                 b.late = late
+        for b in together:
+            b.plan = plan  # last: another thread may be about to finish it
         if self.pad_to_capacity:
             self._unchecked += together
 
@@ -325,11 +339,11 @@ class _Begun:
     ) -> None:
         self.sampler, self.space, self.seeds, self.key = sampler, space, seeds, key
         self.epoch, self.index, self.ahead = epoch, index, ahead
-        self.plan: Plan | None = None  # from the launch on
+        self.plan: Plan | None = None  # once it is launched
         self.buffers: list[Tensor] = []
         self.sizes: Tensor | None = None
         self.sequence = 0
-        self.stream: torch.cuda.Stream | None = None
+        self.stream: torch.cuda.Stream | None = None  # where it was launched; before, where it was begun
         self.late: torch.cuda.Event | None = None  # after a launch that came later than `start`
 
     def finish(self) -> MiniBatch:
@@ -376,7 +390,11 @@ class _Begun:
         sampler, plan, graph = self.sampler, self.plan, self.space.graph
         assert plan is not None
         if self.late is not None:
-            torch.cuda.current_stream(sampler._device).wait_event(self.late)
+            stream = torch.cuda.current_stream(sampler._device)
+            stream.wait_event(self.late)
+            if stream != self.stream:
+                for buffer in self.buffers:
+                    buffer.record_stream(stream)
         sizes = [frontiers[-1], *edges, *[n + 1 for n in frontiers[:-1]]]
         arrays = plan.cut(self.buffers, sizes + edges if sampler.edge_ids else sizes)
         hops = len(edges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ HEADERS = 64  # mini-batches that may be begun and not finished
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
-# Above so many edges a mini-batch, writing blocks in order at once is faster than ordering them afterwards
-# (benchmarks/results/sampler_gpu.json).
+# Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
+# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json, 1 % more than the better one.
 _MANY_EDGES = 1_000_000
 
 # A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a sixteenth of them; bitmaps
@@ -153,8 +154,11 @@ class Workspace:
             *(t.data_ptr() for t in self._tensors),
             HEADERS,
         )
-        self._bitmaps: tuple[Tensor, Tensor] | None = None  # sets and local ids, from the first plan with them on
+        self._bitmaps: list[Tensor] = []  # sets and local ids, from the first plan with them on
         self._arrays: dict[str, Tensor] = {}
+        self._hashed = False  # there was a plan with a hash set
+        # Mini-batches that were begun and dropped may still be sampled, and the headers be written then.
+        weakref.finalize(self, _free, device, self._tensors, self._bitmaps, self._arrays).atexit = False
         self._sizes: tuple[int, ...] = ()
         self._stream = torch.cuda.current_stream(device)
         self._largest: tuple[list[int], list[int]] = ([], [])
@@ -181,6 +185,7 @@ class Workspace:
             hops = len(self._fanouts)
             vertex_at = [sum(plan.vertex_room[:i]) for i in range(len(plan.vertex_room))]
             edge_at = [sum(plan.edge_room[:i]) for i in range(len(plan.edge_room))]
+            self._planned = None  # the engine's settings change from here on, and making room may fail
             sizes = self.engine.plan(
                 self._fanouts,
                 self._replace,
@@ -208,13 +213,13 @@ class Workspace:
         if not self._sizes or any(new > old for new, old in zip(sizes, self._sizes, strict=True)):
             for used in self._arrays.values():
                 used.record_stream(self._stream)
-            self._sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
-            rows, tasks, picks_at, picks, table, found = (self._batches * n for n in self._sizes)
+            sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
+            rows, tasks, picks_at, picks, table, found = (self._batches * n for n in sizes)
 
             def array(length: int, dtype: torch.dtype, *, zero: bool = False) -> Tensor:
                 return (torch.zeros if zero else torch.empty)(length, dtype=dtype, device=self.device)
 
-            self._arrays = {
+            arrays = {
                 "row_begin": array(rows, self._edge_dtype),
                 "row_degree": array(rows, torch.int32),
                 "list": array(rows if self.schedule in ("auto", "cooperative") else 0, self._node_dtype),
@@ -233,6 +238,9 @@ class Workspace:
                 "counts": array(self._batches * _core.cuda_ranges if found else 0, torch.int32, zero=True),
                 "begins": array(self._batches * _core.cuda_range_begins if found else 0, torch.int32),
             }
+            self._arrays.clear()
+            self._arrays.update(arrays)
+            self._sizes = sizes
         rows, tasks, _, picks, _, _ = self._sizes
         a = {name: held.data_ptr() for name, held in self._arrays.items()}
         self.engine.use(
@@ -252,8 +260,8 @@ class Workspace:
         """A bit for each vertex and hop, and a local id for each vertex. A plan with a hash set does without."""
         n = self.graph.num_nodes
         words = (len(self._fanouts) + 1) * max((n + 31) // 32, 1)
-        if self._bitmaps is None:
-            self._bitmaps = (
+        if not self._bitmaps:
+            self._bitmaps += (
                 torch.zeros(self._batches * words, dtype=torch.int32, device=self.device),
                 torch.empty(self._batches * max(n, 1), dtype=self._node_dtype, device=self.device),
             )
@@ -261,6 +269,11 @@ class Workspace:
         self.engine.use_bitmaps(bitmaps.data_ptr(), words, local.data_ptr())
 
     def _use_hash(self) -> None:
+        if not self._hashed:  # the first guess of a mini-batch's size, which is too high, may have taken bitmaps
+            self._hashed = True
+            for used in self._bitmaps:
+                used.record_stream(self._stream)
+            self._bitmaps.clear()
         *_, table, found = self._sizes
         a = {name: held.data_ptr() for name, held in self._arrays.items()}
         self.engine.use_hash(
@@ -289,7 +302,7 @@ class Workspace:
         """The schedule of a mini-batch with room for so many edges at each hop.
 
         One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that
-        keeps others from using those that are free already (benchmarks/results/pipeline_gpu.json).
+        keeps others from using those that are free already (benchmarks/pipeline_gpu.py --schedule shows it).
         """
         if self.schedule != "auto":
             return self.schedule
@@ -348,3 +361,9 @@ class Workspace:
         if stream != self._stream:
             stream.wait_stream(self._stream)
             self._stream = stream
+
+
+def _free(device: torch.device, *memory: list[Tensor] | dict[str, Tensor]) -> None:
+    torch.cuda.synchronize(device)
+    for held in memory:
+        held.clear()

@@ -234,6 +234,23 @@ class TestOnGPU:
         assert len(shapes) == 1
 
     @vertex_sets
+    @pytest.mark.parametrize("sizes", [[50, 50, 50], [50, 50, 20], [20, 50, 50, 7]])
+    def test_padded_together(self, sizes: list[int], vertex_set: str) -> None:
+        graph = skewed_graph(5)
+        on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
+        together, alone = (
+            CudaSampler([5, 5], pad_to_capacity=True, vertex_set=vertex_set, batches_per_launch=n) for n in (3, 1)
+        )
+        seeds = [torch.randperm(graph.num_nodes)[:size] for size in sizes]
+        begun = [together.start(on_gpu, s, batch=i) for i, s in enumerate(seeds)]
+        for i, (finish, s) in enumerate(zip(begun, seeds, strict=True)):
+            padded = finish()
+            assert padded.batch_size == s.numel()
+            assert padded.digest() == alone.sample(on_gpu, s, batch=i).digest()
+            assert isinstance(padded, PaddedMiniBatch)
+            assert padded.trim().digest() == oracle.sample(graph, s, batch=i).digest()
+
+    @vertex_sets
     def test_padded_with_bad_seeds(self, vertex_set: str) -> None:
         graph = skewed_graph(5)
         on_gpu = graph.to("cuda")

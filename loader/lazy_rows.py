@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, eq=False)
 class LazyRows:
     """The rows `table[nodes]`, not gathered.
 
     `loader.ops.linear_self_mean` takes them in the place of `x` and reads each row from the table as it sums: that
     spares writing and reading the rows of a mini-batch once more, and the memory for them. Anything else calls
-    `gather`.
+    `gather`. No dataclass: a Trainer converts the tensors of those to its precision, and would convert the table.
 
     Attributes:
         table: `[num_nodes, F]` on a GPU, contiguous; it gets no gradient.
         nodes: `[n]` ids in `[0, num_nodes)`, of the type of the block's `indices`, on the same GPU.
     """
 
-    table: Tensor
-    nodes: Tensor
+    def __init__(self, table: Tensor, nodes: Tensor) -> None:
+        self.table = table
+        self.nodes = nodes
 
     @property
     def shape(self) -> tuple[int, int]:

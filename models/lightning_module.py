@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
+from loader.ops_cuda import autocast_dtype
 from models.graphed import GraphedLoss
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE, SAGEConv
@@ -134,7 +135,7 @@ class NodeClassifier(LightningModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
-        features = batch.features
+        features = self._in_precision(batch).features
         if features is None:
             raise ValueError("the mini-batch has no features; a loader fills x (MiniBatch.replace(x=...))")
         return self.net(batch.blocks, features)
@@ -155,7 +156,14 @@ class NodeClassifier(LightningModule):
         if isinstance(batch, MiniBatch):
             self._step(batch, "test")
             return
-        logits = layerwise_inference(self.net, batch.graph, batch.features, chunk_bytes=self.inference_chunk_bytes)
+        bar = self.trainer.progress_bar_callback
+        logits = layerwise_inference(
+            self.net,
+            batch.graph,
+            batch.features,
+            chunk_bytes=self.inference_chunk_bytes,
+            progress=bar is not None and getattr(bar, "is_enabled", True),
+        )
         for split in SPLITS:
             nodes = batch.splits[split]
             scores = RunningScores(self.multilabel)
@@ -240,12 +248,23 @@ class NodeClassifier(LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
 
     def _step(self, batch: MiniBatch, stage: str) -> Tensor:
-        if batch.y is None:
+        y = batch.y
+        if y is None:
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
+        batch = self._in_precision(batch)
         graphed = stage == "train" and self._may_be_graphed(batch)
         loss, logits = (self.graphed if graphed else self._loss)(batch)
-        self.scores[stage].add(logits, batch.y, loss)
+        self.scores[stage].add(logits, y, loss)
         return loss
+
+    def _in_precision(self, batch: MiniBatch) -> MiniBatch:
+        """What a trainer of another precision did not convert: rows that still lie in their table."""
+        if batch.rows is None or autocast_dtype() is not None:
+            return batch
+        first = self.net.convs[0]
+        assert isinstance(first, SAGEConv)
+        dtype = first.lin_self.weight.dtype
+        return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)
 
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         assert batch.y is not None

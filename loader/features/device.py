@@ -22,7 +22,7 @@ class DeviceFeatures(KernelStore):
         storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
         lazy: a loader leaves the features of its mini-batches here, as `MiniBatch.rows` in the place of `x`, for a
             first layer that reads them in place, as `models.sage.GraphSAGE` does. For `[num_nodes, F]` of floating
-            point, returned in the type they are kept in.
+            point, returned in the type they are kept in; None: where they are such.
 
     Raises:
         TypeError, ValueError: as `Rows`; or `device` is no GPU, or not the one that the tensor lies on; or rows that
@@ -37,10 +37,11 @@ class DeviceFeatures(KernelStore):
         dtype: torch.dtype | str | None = None,
         *,
         storage_dtype: torch.dtype | str | None = None,
-        lazy: bool = False,
+        lazy: bool | None = False,
     ) -> None:
         rows = Rows(tensor, storage_dtype, dtype, ("cpu", "cuda"))
-        if lazy and (len(rows.shape) != 1 or not rows.dtype.is_floating_point or rows.storage_dtype != rows.dtype):
+        possible = len(rows.shape) == 1 and rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype
+        if lazy and not possible:
             raise ValueError(
                 f"lazy rows are read as they are kept, [num_nodes, F] of floating point; these are {rows.describe()}: "
                 "give lazy=False"
@@ -54,7 +55,7 @@ class DeviceFeatures(KernelStore):
         with torch.cuda.device(self.device):
             table = rows.stored(tensor).to(self.device)
             self._start("device", table.data_ptr(), held=(table,))
-        self.lazy = lazy
+        self.lazy = possible if lazy is None else lazy
         self._table: Tensor | None = table
 
     def lazy_rows(self, nodes: Tensor) -> LazyRows:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.plugins.precision import DoublePrecision, HalfPrecision
 from marks import needs_gpu
 from torch.nn import functional as F
 
@@ -16,6 +17,7 @@ from loader.minibatch import Block, MiniBatch
 from loader.node_loader import NodeLoader
 from loader.ops import linear_self_mean
 from loader.samplers import HopwiseSampler, fused
+from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
 
 
@@ -60,6 +62,22 @@ def test_a_mini_batch_is_the_same_with_its_rows_gathered_late(random_graph: Any)
 def test_what_cannot_be_read_in_place_is_refused(tensor: torch.Tensor, options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="lazy rows are read as they are kept"):
         DeviceFeatures(tensor, lazy=True, **options)
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_a_trainer_of_another_precision_leaves_the_table_alone(random_graph: Any, precision: str) -> None:
+    lazy, eager = lazy_batch(random_graph())
+    y = torch.arange(lazy.batch_size) % 3
+    plugin = HalfPrecision("bf16-true") if precision == "bf16-true" else DoublePrecision()
+    model = plugin.convert_module(NodeClassifier(6, 3, dropout=0.0))
+    losses = []
+    for batch in (lazy.replace(y=y), eager.replace(y=y)):
+        converted = plugin.convert_input(batch)
+        assert converted.rows is batch.rows
+        if precision == "64-true":  # the CPU's aggregation knows no bfloat16
+            losses.append(model.training_step(converted, 0))
+    assert [loss.dtype for loss in losses] == [torch.float64] * len(losses)
+    assert losses[1:] == losses[:-1]
 
 
 class TestOnGPU:

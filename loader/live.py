@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from loader import _core
 from loader.lazy_rows import LazyRows
@@ -35,9 +36,14 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, batch: MiniBatch) -> Kind | None:
-        """That of a mini-batch; None if it cannot be live: no features or labels, not on a GPU, or more than 8 hops."""
+        """That of a mini-batch; None if it cannot be live.
+
+        That is: no features or labels, not on a GPU, more than 8 hops, or features that are to get a gradient.
+        """
         x, y = batch.features, batch.y
         if x is None or y is None or not (y.is_cuda and batch.nodes.is_cuda):
+            return None
+        if isinstance(x, Tensor) and x.requires_grad:
             return None
         held = x.table if isinstance(x, LazyRows) else x
         readable = held.is_cuda and held.dim() == 2 and held.is_contiguous() and held.data_ptr() % _ALIGNMENT == 0

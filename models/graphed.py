@@ -35,6 +35,9 @@ class GraphedLoss:
     accumulation, clipping and loss scaling work as ever. `torch.autograd.set_multithreading_enabled(False)` around
     `backward()` spares a change of threads, as `NodeClassifier` does.
 
+    The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
+    whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. One backward pass a loss.
+
     What the function reads besides mini-batch and parameters, a dropout rate say, is fixed when it is captured; call
     `reset` after changing it. Batch norm mixes the rows, those that are too many included, and must not be in it.
 
@@ -210,6 +213,8 @@ class _Replay(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         captured = ctx.captured
+        if ctx.batch is None:
+            raise RuntimeError("backward a second time through a replayed loss, whose mini-batch may be gone by now")
         if ctx.run != captured.runs:
             raise RuntimeError(
                 "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "

@@ -34,9 +34,9 @@ class NodeLoader:
     number: not of `prefetch`, of threads, of devices, or of what ran before.
 
     With `prefetch=n` the stages run ahead of the consumer and hold at most `n` mini-batches each (under way, or
-    waiting for the next stage). With `prefetch=0` all happens in the consumer's thread. One iterator is alive at a
-    time: a new one ends the one before it. Closed, abandoned or interrupted, an iterator frees its threads after the
-    call that they are in.
+    waiting for the next stage), and `sampler.batches_per_launch - 1` more between them. With `prefetch=0` all happens
+    in the consumer's thread. One iterator is alive at a time: a new one ends the one before it. Closed, abandoned or
+    interrupted, an iterator frees its threads after the call that they are in.
 
     On a GPU each stage has a stream of its own, made once, and a mini-batch is ready for whatever the consumer puts
     on the stream that was current at `next()`; work on another stream has to wait for that one, and to call
@@ -225,8 +225,9 @@ class NodeLoader:
         Any iterator that runs is closed.
 
         Raises:
-            ValueError: the state is not one of a `NodeLoader`, or of one with other arguments (`prefetch` and
-                `rank` may differ); the message names the first difference.
+            ValueError: the state is not one of a `NodeLoader`, or of one with other arguments (`prefetch`, `rank`,
+                devices and threads may differ, and the sampler may be another one that picks alike); the message names
+                the first difference.
         """
         if not isinstance(state, dict) or not {"version", "epoch", "batches_yielded", "config"} <= state.keys():
             raise ValueError("this is not the state of a NodeLoader; give what its state_dict() returned")
@@ -277,7 +278,7 @@ class NodeLoader:
             "sampler.fanouts": list(sampler.fanouts),
             "sampler.replace": sampler.replace,
             "sampler.seed": sampler.seed,
-            "sampler.type": type(sampler).__name__,
+            "sampler.picks": sampler.picks or type(sampler).__name__,
             "seed": batches.seed,
             "seeds": batches.fingerprint(),
             "shuffle": batches.shuffle,

@@ -53,7 +53,7 @@ class Pipeline:
 
     Raises:
         ValueError: no stages, two of one name, a negative depth, a look-ahead that is not possible, or items of the
-            first stage to be begun together without a `start`.
+            first stage to be begun together without a `start`, or without another stage.
     """
 
     def __init__(
@@ -78,8 +78,11 @@ class Pipeline:
             raise ValueError(f"lookahead is {lookahead!r}; it must be consumer, thread or None")
         if lookahead and (streams is None or len(stages) < 2 or stages[0].start is None):
             raise ValueError("looking ahead needs streams, two stages, and a first one that has a `start`")
-        if stages[0].together > 1 and stages[0].start is None:
-            raise ValueError(f"stage '{names[0]}' begins {stages[0].together} items together; it needs a `start`")
+        if stages[0].together > 1 and (stages[0].start is None or len(stages) < 2):
+            raise ValueError(
+                f"stage '{names[0]}' begins {stages[0].together} items together; it needs a `start`, and another stage "
+                "after it"
+            )
         self.stages = tuple(stages)
         self.depth = depth
         self.stats = PipelineStats(names) if stats is None else stats

@@ -156,6 +156,8 @@ class StageRunner:
         flight.item = self.call(flight.item, flight)
         if self._stream is not None:
             flight.finished.record(self._stream)
+            if flight.timed and flight.together < self.stage.together:  # the last ones, whose work came only now
+                flight.done[self.index].record(self._stream)
 
     def call(self, function: Callable[..., Any], flight: Flight, *arguments: Any) -> Any:
         """`function(*arguments)`, timed on the host."""

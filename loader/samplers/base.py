@@ -64,9 +64,12 @@ class Sampler(ABC):
     Attributes:
         batches_per_launch: so many mini-batches that were begun (`start`) are sampled together; a loader that works
             ahead begins so many at a time.
+        picks: names how it picks: samplers of one name give equal mini-batches, and a run begun with one may go on with
+            another. None: it stands for itself.
     """
 
     batches_per_launch = 1
+    picks: str | None = None
 
     def __init__(
         self,

@@ -28,6 +28,8 @@ class CoreSampler(Sampler):
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
     """
 
+    picks = "pick.h"  # of csrc/sampler/, as the GPU's
+
     def __init__(
         self,
         fanouts: int | Sequence[int],

@@ -22,7 +22,7 @@ from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
 from loader.pipeline import Timeline
-from loader.samplers import HopwiseSampler, Sampler
+from loader.samplers import FusedSampler, HopwiseSampler, Sampler
 
 NUM_NODES = 200
 SEEDS = torch.arange(10, 110)
@@ -217,6 +217,63 @@ def test_a_state_of_another_configuration_is_refused(
     state = make().state_dict()
     with pytest.raises(ValueError, match=rf"cannot resume: {key} was .* now; restore it"):
         make(**change).load_state_dict(state)
+
+
+def test_a_state_goes_on_with_another_sampler_that_picks_alike(make: Callable[..., NodeLoader]) -> None:
+    begun = make()
+    batches = iter(begun)
+    first = digests(next(batches) for _ in range(3))
+    state = json.loads(json.dumps(begun.state_dict()))
+    begun.close()
+    resumed = make(sampler=FusedSampler([3, 2], num_threads=2), prefetch=0)
+    resumed.load_state_dict(state)
+    assert first + digests(resumed) == digests(make())
+
+
+class Together(HopwiseSampler):
+    """Takes three mini-batches at a time; counts how many were begun before one was finished."""
+
+    batches_per_launch = 3
+
+    def __init__(self) -> None:
+        super().__init__([3, 2], num_threads=1)
+        self.begun: list[int] = []
+        self.pending = 0
+
+    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
+        self.pending += 1
+
+        def finish() -> MiniBatch:
+            self.begun.append(self.pending)
+            self.pending -= 1
+            return self.sample(graph, seeds, epoch=epoch, batch=batch)
+
+        return finish
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_as_many_are_begun_as_the_sampler_takes_at_a_time(make: Callable[..., NodeLoader], prefetch: int) -> None:
+    sampler = Together()
+    loader = make(sampler=sampler, prefetch=prefetch)
+    assert digests(loader) == digests(make())  # 7 mini-batches
+    assert sampler.begun == [3, 2, 1, 3, 2, 1, 1]
+    assert loader.max_items == make(prefetch=prefetch).max_items + 2
+    batches = iter(loader)
+    begun = digests(next(batches) for _ in range(2))  # in the middle of a group
+    state = loader.state_dict()
+    loader.close()
+    loader.load_state_dict(state)
+    assert begun + digests(loader) == digests(e for i, e in enumerate(_epochs(make(), 2)) if i >= 7)
+
+
+def _epochs(loader: NodeLoader, count: int) -> Any:
+    return itertools.chain.from_iterable(loader for _ in range(count))
+
+
+def test_nothing_is_begun_together_where_nothing_runs_ahead(make: Callable[..., NodeLoader]) -> None:
+    sampler = Together()
+    assert digests(make(sampler=sampler, prefetch=0)) == digests(make())
+    assert sampler.begun == []
 
 
 def test_a_state_of_another_graph_is_refused(

@@ -48,11 +48,14 @@ def make(graph: Graph, features: torch.Tensor) -> Callable[..., NodeLoader]:
         disturb_sample: Disturbed | None = None,
         disturb_gather: Disturbed | None = None,
         edge_ids: bool = False,
+        together: int = 1,
         **changes: Any,
     ) -> NodeLoader:
         on_gpu = sample != "cpu"
         sampler: Sampler = (
-            fused(FANOUTS, device="cuda", edge_ids=edge_ids) if on_gpu else FusedSampler(FANOUTS, edge_ids=edge_ids)
+            fused(FANOUTS, device="cuda", edge_ids=edge_ids, batches_per_launch=together)
+            if on_gpu
+            else FusedSampler(FANOUTS, edge_ids=edge_ids)
         )
         sampler = DisturbedSampler(sampler, disturb_sample or Disturbed(None), sample in ("one thread", "consumer"))
         stores = {
@@ -115,13 +118,42 @@ def test_the_bytes_of_the_cpu(
     assert quiet()
 
 
+@pytest.mark.parametrize("together", [2, 4, 16])
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("gather", ["host", "device"])
+@pytest.mark.parametrize("sample", SAMPLE[1:])
+def test_sampling_several_together_changes_nothing(
+    make: Callable[..., NodeLoader],
+    expected: list[list[str]],
+    sample: str,
+    gather: str,
+    prefetch: int,
+    together: int,
+) -> None:
+    loader = make(sample, gather, prefetch=prefetch, together=together)
+    for epoch in range(2):
+        assert [batch.digest() for batch in loader] == expected[epoch]
+    for _ in range(3):  # what an abandoned epoch had begun does not come in the way of the next
+        next(iter(loader))
+    loader.set_epoch(1)
+    assert [batch.digest() for batch in loader] == expected[1]
+    assert quiet()
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("gather", ["host", "device"])
 @pytest.mark.parametrize("sample", SAMPLE)
 def test_random_delays_change_nothing(
     make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, gather: str, seed: int
 ) -> None:
-    loader = make(sample, gather, disturb_sample=Disturbed(seed), disturb_gather=Disturbed(seed + 10), prefetch=2)
+    loader = make(
+        sample,
+        gather,
+        disturb_sample=Disturbed(seed),
+        disturb_gather=Disturbed(seed + 10),
+        prefetch=2,
+        together=(1, 3, 4)[seed],
+    )
     train = Disturbed(seed + 20)
     for epoch in range(2):
         copies = []

@@ -44,6 +44,7 @@ class DisturbedSampler(Sampler):
     def __init__(self, inner: Sampler, disturb: Disturbed, asynchronous: bool | None = None) -> None:
         super().__init__(inner.fanouts, replace=inner.replace, edge_ids=inner.edge_ids, seed=inner.seed)
         self.inner, self.disturb = inner, disturb
+        self.batches_per_launch = inner.batches_per_launch
         self._asynchronous = inner.asynchronous if asynchronous is None else asynchronous
 
     @property

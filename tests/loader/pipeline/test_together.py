@@ -131,5 +131,6 @@ def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
 
 
 def test_beginning_together_needs_a_start() -> None:
-    with pytest.raises(ValueError, match="stage 'a' begins 4 items together; it needs a `start`"):
-        Pipeline([Stage("a", abs, together=4)], 2)
+    for stages in ([Stage("a", abs, together=4), Stage("b", abs)], [Stage("a", abs, lambda x: lambda: x, 4)]):
+        with pytest.raises(ValueError, match="stage 'a' begins 4 items together; it needs a `start`, and another"):
+            Pipeline(stages, 2)

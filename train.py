@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
 from models.console import show_config
-from models.device import choose_device
+from models.device import check_features, choose_device
 from models.errors import one_line_errors
 from models.job_result import JobResult
 from models.lightning_module import METRICS, WholeGraph
@@ -52,6 +52,7 @@ def train(cfg: DictConfig) -> float:
         return job.metric
 
     # Whatever can refuse its settings does so before the data are read; the model through a trial of one feature.
+    check_features(cfg.features, cfg.device)
     instantiate(cfg.model, num_features=1, num_classes=2)
     datamodule = instantiate(cfg.datamodule)
     trainer: Trainer = instantiate(

@@ -7,15 +7,19 @@ import torch
 from loader import _core
 
 
+class NoGpuError(RuntimeError):
+    """A GPU was asked for, and build or machine have none."""
+
+
 def require_cuda(wanted_by: str) -> None:
-    """Raises RuntimeError, with the way out, unless build and machine both have CUDA."""
+    """Raises NoGpuError, with the way out, unless build and machine both have CUDA."""
     if not _core.with_cuda:
-        raise RuntimeError(
+        raise NoGpuError(
             f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
             "pip install -e . -C cmake.define.LOADER_CUDA=ON"
         )
     if not torch.cuda.is_available():
-        raise RuntimeError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
+        raise NoGpuError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
 
 
 def cuda_device(device: str | int | torch.device | None) -> torch.device:

@@ -91,6 +91,11 @@ class GraphDataModule(LightningDataModule):
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
             if not isinstance(value, Sampler) and (value is not None or name == "sampler"):
                 raise TypeError(f"{name} is a {type(value).__name__}; it must be a loader.samplers.Sampler")
+        samplers = [s for s in (sampler, eval_sampler) if s is not None]
+        if graph == "pinned" and all(s.device.type == "cpu" for s in samplers):
+            raise ValueError(
+                "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
+            )
         if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
             raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
         self.dataset = dataset

@@ -19,8 +19,9 @@ class Graph:
             is its position in `indices`.
         validate: check the arrays (one pass over them). Turn off only for arrays that were checked before.
 
-    `indptr` (and edge ids) become int32 where `num_edges` fits and int64 elsewhere, `indices` likewise by
-    `num_nodes`; indices never are wider than indptr. Arrays that already have that type are not copied.
+    `indptr` becomes int32 where `num_edges` fits and int64 elsewhere, `indices` likewise by `num_nodes`; indices never
+    are wider than indptr. Edge ids keep their type; without them, sampled ids have that of `indptr`. Arrays that
+    already have the right type are not copied.
 
     Raises:
         TypeError: an array is not an integer tensor.

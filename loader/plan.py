@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from loader.cuda import cuda_device
+from loader.cuda import NoGpuError, cuda_device
 from loader.features import FeatureStore
 from loader.samplers.base import Sampler
 
@@ -33,7 +33,7 @@ def choose_device(device: torch.device | str | None, sampler: Sampler, stores: S
 
     Raises:
         ValueError: sampler or stores work on a GPU that is not `device`, or `device` is no CPU or GPU.
-        RuntimeError: a GPU was asked for and torch finds none.
+        NoGpuError: a GPU was asked for and torch finds none.
     """
     places = [(f"sampler {type(sampler).__name__} samples", sampler.device)]
     places += [(f"store {type(store).__name__} returns rows", store.device) for store in stores]
@@ -45,7 +45,7 @@ def choose_device(device: torch.device | str | None, sampler: Sampler, stores: S
         raise ValueError(f"device is '{device}'; mini-batches arrive on cpu or cuda")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise RuntimeError(f"device is '{device}', but torch finds no NVIDIA GPU here; give device='cpu'")
+            raise NoGpuError(f"device is '{device}', but torch finds no NVIDIA GPU here; give device='cpu'")
         device = cuda_device(device)
     for what, place in on_gpu:
         if place != device:

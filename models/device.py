@@ -1,8 +1,12 @@
-"""Which device a run takes, and why."""
+"""Which device a run takes, and why; and what cannot be had there."""
 
 from __future__ import annotations
 
+import inspect
+
 import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig
 
 from loader import _core
 
@@ -29,6 +33,29 @@ def choose_device(wanted: str) -> tuple[str, str]:
     if wanted == "cuda":
         raise ValueError(f"device=cuda is not possible: {what}; {way_out}, or run with device=cpu")
     return "cpu", what
+
+
+def check_features(features: DictConfig, device: str) -> None:
+    """Raises for a feature store that this run cannot have: it is only made when the data were read.
+
+    Args:
+        features: an option of `conf/features/`: `_target_` and its keywords.
+        device: "cpu" or "cuda", where the run trains.
+
+    Raises:
+        TypeError: a keyword that the store does not know.
+        ValueError: the store puts its rows on a GPU, and the run has none.
+    """
+    store = get_object(features["_target_"])
+    options = {str(key): value for key, value in features.items() if not str(key).startswith("_")}
+    known = inspect.signature(store).parameters
+    for name in options.keys() - known.keys():
+        raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(list(known)[1:])}")
+    on_gpu = getattr(store, "needs_gpu", False) or str(options.get("device") or "cpu") != "cpu"
+    if on_gpu and device == "cpu":
+        raise ValueError(
+            f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=host or memmap"
+        )
 
 
 def _missing() -> tuple[str, str] | None:

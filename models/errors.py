@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.markup import escape
 
+from loader.cuda import NoGpuError
 from loader.datasets.errors import DatasetError
 
 USER_ERRORS = (
@@ -21,6 +22,7 @@ USER_ERRORS = (
     ImportError,
     OSError,
     DatasetError,
+    NoGpuError,
     OmegaConfBaseException,
     MisconfigurationException,
 )
@@ -30,8 +32,8 @@ USER_ERRORS = (
 def one_line_errors(debug: bool = False) -> Iterator[None]:
     """Ends the process with status 1 and one clear line for an error that its user can mend.
 
-    These are the types that the project's own checks raise (value, type, missing file or package). Everything else,
-    and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is.
+    These are the types that the project's own checks raise (value, type, missing file, package or GPU). Everything
+    else, and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is.
     """
     try:
         yield

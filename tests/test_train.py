@@ -17,10 +17,12 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
+from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import train as train_module
 from loader.samplers import DGLSampler, Sampler
+from models.device import check_features
 from models.lightning_module import METRICS, NodeClassifier
 
 ROOT = Path(train_module.__file__).parent
@@ -110,6 +112,7 @@ def check_instantiates(cfg: DictConfig) -> None:
     assert cfg.optimized_metric in METRICS
     model = instantiate(cfg.model, num_features=3, num_classes=2)
     assert isinstance(model, NodeClassifier)
+    check_features(cfg.features, "cuda")
     datamodule = instantiate(cfg.datamodule)
     assert isinstance(datamodule.sampler, Sampler)
     assert datamodule.sampler.num_hops == datamodule.eval_sampler.num_hops == cfg.model.num_layers
@@ -238,6 +241,20 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert last_loss("resumed") == last_loss("whole")
 
 
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    def test_most_steps_are_replayed(self, tmp_path: Path) -> None:
+        done = run(tmp_path, "device=cuda", "features=device", "trainer.max_epochs=12", "callbacks.early_stopping=null")
+        assert done.returncode == 0, done.stderr
+        words = done.stdout.replace("│", " ").split()
+        at = words.index("graphs")  # steps by CUDA graphs N of M
+        replayed, of, steps = words[at + 1 : at + 4]
+        assert of == "of"
+        assert int(steps) > 40
+        assert int(replayed) >= int(steps) - 16 - 12  # those before the capture, and the last one of each epoch
+
+
 # Bad input
 
 
@@ -254,6 +271,11 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         (["sampler.fanouts=0"], "fanout 0 is not possible"),
         (["sampler.schedule=hopwise"], "schedule is 'hopwise', but the sampler runs on the CPU"),
         (["sampler.vertex_set=hash"], "vertex_set is 'hash', but the sampler runs on the CPU"),
+        (["datamodule.graph=pinned"], "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU"),
+        (["sampler.device=cuda"], "a GPU sampler needs"),
+        (["features=device"], "DeviceFeatures puts its rows on a GPU, but this run has none (device=cpu)"),
+        (["features=memmap", "features.device=cuda"], "MemmapFeatures puts its rows on a GPU"),
+        (["features=cached", "+features.fractoin=0.3"], "features.fractoin is no option of CachedFeatures"),
         (["datamodule.graph=disk"], "graph is 'disk'; it must be one of device, pinned"),
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),

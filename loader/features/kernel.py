@@ -22,6 +22,8 @@ class KernelStore(StoreOfRows):
     pinned memory, where the next `gather` after that kernel, or `check()`, finds it and raises.
     """
 
+    needs_gpu = True
+
     def __init__(self, rows: Rows, device: torch.device) -> None:
         self._rows, self._device = rows, device
         self._gatherer: _core.CudaGatherer | None = None

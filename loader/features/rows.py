@@ -60,7 +60,13 @@ class Rows:
 
 
 class StoreOfRows:
-    """The properties by which a store says what it returns, and where; a subclass sets `_rows` and `_device`."""
+    """The properties by which a store says what it returns, and where; a subclass sets `_rows` and `_device`.
+
+    Attributes:
+        needs_gpu: whether it cannot be without one.
+    """
+
+    needs_gpu = False
 
     _rows: Rows
     _device: torch.device

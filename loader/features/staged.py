@@ -43,6 +43,8 @@ class StagedFeatures(StoreOfRows):
         RuntimeError: the build or the machine has no CUDA, or the buffers could not be locked.
     """
 
+    needs_gpu = True
+
     def __init__(
         self,
         tensor: Tensor,

@@ -27,15 +27,18 @@ class RunSummary(Callback):
             return
         accuracies = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
-        Console().print(summary_table(accuracies, times))
+        Console().print(summary_table(accuracies, times, _replayed(trainer, pl_module)))
 
 
-def summary_table(accuracies: dict[str, float], times: StageTimes | None) -> Table:
+def summary_table(
+    accuracies: dict[str, float], times: StageTimes | None, replayed: tuple[int, int] | None = None
+) -> Table:
     """The table of `RunSummary`.
 
     Args:
         accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "accuracy, val".
         times: of the training, if it was timed.
+        replayed: on a GPU, training steps by CUDA graphs, and all training steps.
     """
     table = Table(title="Run", title_justify="left", show_header=False, caption_justify="left")
     table.add_column("what")
@@ -52,6 +55,9 @@ def summary_table(accuracies: dict[str, float], times: StageTimes | None) -> Tab
     if times.median_epoch is not None:
         note = f"median of {len(times.epoch_seconds)}, validation excluded"
         table.add_row("seconds an epoch", f"{times.median_epoch:.3g}", note)
+    if replayed is not None:
+        note = "" if replayed[0] else "model.cuda_graph says when they are possible"
+        table.add_row("steps by CUDA graphs", f"{replayed[0]:,}", f"of {replayed[1]:,} {note}".rstrip())
     for stage, seconds in times.stage_seconds.items():
         share = f"{seconds / times.training_seconds:.0%} of training" if times.training_seconds else ""
         if stage in times.placement:
@@ -64,6 +70,13 @@ def summary_table(accuracies: dict[str, float], times: StageTimes | None) -> Tab
     if times.max_bytes:
         table.add_row("mini-batches ahead", f"<= {times.max_bytes / 2**20:.0f} MiB", times.placement.get("ahead", ""))
     return table
+
+
+def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] | None:
+    graphed = getattr(pl_module, "graphed", None)
+    if graphed is None or trainer.strategy.root_device.type != "cuda":
+        return None
+    return graphed.replayed, trainer.global_step
 
 
 _MOVED = {"gather": "rows of features read", "move": "copied from host memory to the GPU"}

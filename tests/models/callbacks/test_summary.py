@@ -40,6 +40,18 @@ def test_accuracies_times_and_shares() -> None:
     assert "time, waiting 0.50 s 6% of training" in shown
 
 
+@pytest.mark.parametrize(
+    ("replayed", "row"), [((150, 166), "150 of 166"), ((0, 166), "0 of 166 model.cuda_graph says")]
+)
+def test_on_a_gpu_one_sees_how_many_steps_were_replayed(replayed: tuple[int, int], row: str) -> None:
+    times = StageTimes()
+    times.stage_seconds = {"train": 6.0}
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(summary_table(ACCURACIES, times, replayed))
+    assert any(line.startswith(f"steps by CUDA graphs {row}") for line in lines(captured.get()))
+
+
 def test_without_times_there_are_accuracies_alone() -> None:
     assert summary_table(ACCURACIES, None).row_count == 3
     assert summary_table(ACCURACIES, StageTimes()).row_count == 3

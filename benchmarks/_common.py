@@ -102,7 +102,12 @@ def _command() -> str:
     return shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *words])
 
 
+def command_and_provenance() -> dict[str, Any]:
+    """How this process was called, and `loader.machine.provenance()`."""
+    return {"command": _command(), **provenance()}
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"command": _command(), **provenance(), **content}, indent=1) + "\n")
+    path.write_text(json.dumps({**command_and_provenance(), **content}, indent=1) + "\n")
     print(f"wrote {path}")

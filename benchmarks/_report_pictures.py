@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from _report_tables import PEERS_MS, Result
+from _report_tables import PEERS_MS, Result, auto_ms
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 def sampler_gpu(result: Result, path: Path) -> None:
     """Whole sampling on a GPU, ours beside the fastest other system, for each shape that both were measured on."""
     rows = [row for row in result["rows"] if (tuple(row["fanouts"]), row["batch"]) in PEERS_MS]
-    ours = [min(row[name]["ms"] for name in ("cooperative", "hopwise")) for row in rows]
+    ours = [auto_ms(row) for row in rows]
     peers = [PEERS_MS[tuple(row["fanouts"]), row["batch"]] for row in rows]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     FigureCanvasAgg(figure)

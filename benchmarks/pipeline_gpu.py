@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _common import RESULTS, ints, resident_bytes, write_json
+from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -288,7 +288,7 @@ def interrupted(node_loader: NodeLoader, training: Training) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stores", nargs="+", default=["lazy", "device", "cached", "pinned", "staged"], choices=STORES)
+    parser.add_argument("--stores", nargs="+", default=STORES, choices=STORES)
     parser.add_argument("--fanouts", type=ints, nargs="+", default=[(15, 10, 5), (10, 10, 10)])
     parser.add_argument("--sample-on", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--batch-size", type=int, default=1024)
@@ -299,6 +299,7 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5, help="of each kind")
     parser.add_argument("--alone", type=int, default=24, help="mini-batches for the stages alone")
+    parser.add_argument("--schedule", default="auto", help="of the GPU sampler, see CudaSampler")
     parser.add_argument("--blocks-per-sm", type=float, default=None)
     parser.add_argument("--no-priority", action="store_true", help="the stages' streams have no priority")
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
@@ -328,7 +329,11 @@ def main() -> None:
     kept_rows = json.loads(arguments.json.read_text())["rows"] if arguments.append and arguments.json.exists() else []
     skipped: dict[str, str] = {}
     for fanouts, name, together in itertools.product(arguments.fanouts, arguments.stores, arguments.batches_per_launch):
-        on_gpu_only = {"blocks_per_sm": arguments.blocks_per_sm, "batches_per_launch": together}
+        on_gpu_only = {
+            "schedule": arguments.schedule,
+            "blocks_per_sm": arguments.blocks_per_sm,
+            "batches_per_launch": together,
+        }
         sampler: Sampler = fused(
             fanouts, device=arguments.sample_on, **(on_gpu_only if arguments.sample_on == "cuda" else {})
         )
@@ -354,7 +359,9 @@ def main() -> None:
                 "fanouts": list(fanouts),
                 "graphed": graphed,
                 "batches_per_launch": together,
+                "schedule": arguments.schedule,
                 **measured,
+                **command_and_provenance(),  # with --append the rows of a file come from several runs
             }
             rows.append(row)
             console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
@@ -411,7 +418,10 @@ def main() -> None:
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["store"], tuple(row["fanouts"]), row["graphed"], row.get("batches_per_launch", 1)
+    return (
+        *(row["store"], tuple(row["fanouts"]), row["graphed"]),
+        *(row.get("batches_per_launch", 1), row.get("schedule", "auto")),
+    )
 
 
 _STAGES = ("sample", "gather", "move")

@@ -1,5 +1,6 @@
 """Whole sampling on the GPU: seeds on the GPU -> canonical blocks and input nodes on the GPU.
 
+    python benchmarks/sampler_gpu.py --out results.json     # a graph of the size and skew of ogbn-products
     python benchmarks/sampler_gpu.py --csc indptr.npy indices.npy --seeds perm.npy --out results.json
 
 Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from _common import write_json
+from _gpu_batches import products_shaped
 
 from loader.graph import Graph
 from loader.samplers.cuda import SCHEDULES, CudaSampler
@@ -94,14 +96,21 @@ def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rou
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--csc", nargs=2, type=Path, required=True, metavar=("INDPTR", "INDICES"))
-    parser.add_argument("--seeds", type=Path, required=True)
+    parser.add_argument("--csc", nargs=2, type=Path, metavar=("INDPTR", "INDICES"), help="another graph")
+    parser.add_argument("--seeds", type=Path, help="its vertices in the order in which they are taken")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--blocks-per-sm", type=int, default=0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    graph = Graph(*(torch.from_numpy(np.load(p)).cuda() for p in args.csc), validate=False)
-    perm = torch.from_numpy(np.load(args.seeds)).to("cuda", graph.indices.dtype)
+    if args.csc is None:
+        graph = products_shaped()
+    else:
+        graph = Graph(*(torch.from_numpy(np.load(p)).cuda() for p in args.csc), validate=False)
+    if args.seeds is None:
+        generator = torch.Generator("cuda").manual_seed(0)
+        perm = torch.randperm(graph.num_nodes, generator=generator, device="cuda").to(graph.indices.dtype)
+    else:
+        perm = torch.from_numpy(np.load(args.seeds)).to("cuda", graph.indices.dtype)
     print(graph, torch.cuda.get_device_name())
     rows = []
     for fanouts, size in CASES:

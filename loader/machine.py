@@ -13,7 +13,7 @@ import torch
 
 from loader.threads import available_cpus
 
-_PACKAGES = ("gnn-loader", "lightning", "dgl", "numpy")
+_PACKAGES = ("gnn-loader", "lightning", "dgl", "torch-geometric", "numpy")
 
 
 def provenance() -> dict[str, Any]:

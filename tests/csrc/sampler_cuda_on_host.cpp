@@ -253,6 +253,7 @@ class OnHost {
   template <int Widest>
   void launch_width(const SampleArgs<P, N>& args, Schedule schedule, int blocks) {
     constexpr int kQueue = queue_width(Widest);
+    using Phases = HopwisePhases<P, N>;
     const auto grid = [&](const auto& block_of) {
       on_host::launch(static_cast<unsigned>(blocks), kBlock, [&] {
         alignas(16) static thread_local unsigned char
@@ -265,14 +266,14 @@ class OnHost {
       case Schedule::kCooperative:
         return grid([&](unsigned char* stage) { cooperative_block<Widest>(args, stage); });
       case Schedule::kHopwise:
-        grid([&](unsigned char*) { start_block<HopwisePhases<P, N>>(args); });
-        grid([&](unsigned char*) { hop_assign_block(args, 0); });
+        grid([&](unsigned char*) { start_block<Phases>(args); });
+        grid([&](unsigned char*) { assign_block<Phases>(args, 0); });
         for (int hop = 1; hop <= args.hops; ++hop) {
-          grid([&](unsigned char* stage) { hop_pick_block<Widest, HopwisePhases<P, N>>(args, hop, stage); });
-          grid([&](unsigned char*) { hop_count_block(args, hop); });
-          grid([&](unsigned char*) { hop_assign_block(args, hop); });
+          grid([&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
+          grid([&](unsigned char*) { count_block<Phases>(args, hop); });
+          grid([&](unsigned char*) { assign_block<Phases>(args, hop); });
         }
-        return grid([&](unsigned char*) { relabel_block(args); });
+        return grid([&](unsigned char*) { finish_block<Phases>(args); });
       case Schedule::kStatic:
         grid([&](unsigned char* stage) { queue_block<kQueue, false>(args, stage); });
         break;
@@ -291,16 +292,16 @@ class OnHost {
     if (schedule == Schedule::kCooperative)
       return grid([&](unsigned char* stage) { hashed_block<Widest>(args, stage); });
     grid([&](unsigned char*) { start_block<Phases>(args); });
-    grid([&](unsigned char*) { hashed_assign_block(args, 0); });
+    grid([&](unsigned char*) { assign_block<Phases>(args, 0); });
     for (int hop = 1; hop <= args.hops; ++hop) {
-      grid([&](unsigned char* stage) { hop_pick_block<Widest, Phases>(args, hop, stage); });
-      grid([&](unsigned char* stage) { hashed_group_block(args, hop, stage); });
-      grid([&](unsigned char* stage) { hashed_rank_block(args, hop, stage); });
+      grid([&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
+      grid([&](unsigned char* stage) { group_block(args, hop, stage); });
+      grid([&](unsigned char* stage) { rank_block(args, hop, stage); });
       if (hop == args.hops) break;
-      grid([&](unsigned char*) { hashed_count_block(args, hop); });
-      grid([&](unsigned char*) { hashed_assign_block(args, hop); });
+      grid([&](unsigned char*) { count_block<Phases>(args, hop); });
+      grid([&](unsigned char*) { assign_block<Phases>(args, hop); });
     }
-    grid([&](unsigned char*) { hashed_finish_block(args); });
+    grid([&](unsigned char*) { finish_block<Phases>(args); });
   }
 
   const OwnedCsc<P, N>& graph_;

@@ -42,7 +42,7 @@ struct HashedPhases : Picking<HashSet<P, N>> {
 
   // Puts the seeds into the set and makes them the first frontier. Warps take the same rows as in `count`.
   __device__ void start() const {
-    const Share groups = share((this->num_seeds() + 31) / 32, this->warps(), this->warp());
+    const Share groups = this->own_groups(this->num_seeds());
     for (int64_t i = groups.begin * 32 + lane; i < min(groups.end * 32, this->num_seeds()); i += 32) {
       const N v[1] = {this->seeds()[i]};
       uint32_t at[1] = {0};
@@ -220,14 +220,15 @@ struct HashedPhases : Picking<HashSet<P, N>> {
     return total;
   }
 
+  // Rows of the frontier when `hop` is counted and assigned, the vertices found at it among them.
+  __device__ int64_t known_rows(int hop) const {
+    return hop == 0 ? this->num_seeds() : this->header().frontiers[hop];
+  }
+
   // Counts for `assign(hop, ...)`: the edges of hop + 1. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
-    Counts mine{0, 0, 0};
-    const Share groups = share((rows + 31) / 32, this->warps(), this->warp());
-    for (int64_t row = groups.begin * 32 + lane; row < min(groups.end * 32, rows); row += 32)
-      mine.old_edges += this->count_of(this->row_degree()[row], hop + 1);
-    this->write_totals(mine, partial);
+    this->write_totals({this->edges_of_rows(hop, rows), 0, 0}, partial);
   }
 
   // Writes the indptr of hop + 1; `edges` becomes its size. False where the outputs are too small: nothing
@@ -247,24 +248,14 @@ struct HashedPhases : Picking<HashSet<P, N>> {
       }
     }
     if (!fits) return false;
-    P* const indptr = this->indptr(hop + 1);
-    const Share groups = share((rows + 31) / 32, this->warps(), this->warp());
-    int64_t at = before.old_edges;
-    for (int64_t group = groups.begin; group < groups.end; ++group) {
-      const int64_t row = group * 32 + lane;
-      uint32_t sum;
-      const uint32_t offset =
-          warp_exclusive(row < rows ? this->count_of(this->row_degree()[row], hop + 1) : 0, sum);
-      if (row < rows) indptr[row] = static_cast<P>(at + offset);
-      at += sum;
-    }
-    if (this->warp() == this->warps() - 1 && lane == 0) indptr[rows] = static_cast<P>(edges);
+    this->write_indptr(hop, rows, before.old_edges);
+    if (this->warp() == this->warps() - 1 && lane == 0) this->indptr(hop + 1)[rows] = static_cast<P>(edges);
     return true;
   }
 
   // The end of a mini-batch: places in the table to local ids, and an empty table.
   __device__ void finish() const {
-    for (int hop = 1; hop <= args.hops; ++hop) this->relabel(hop, this->header().edges[hop - 1]);
+    this->relabel();
     this->empty(this->header().frontiers[args.hops]);
   }
 };

@@ -55,7 +55,7 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
 
   // Marks the seeds and makes them the first frontier. Warps take the same rows as in `count`.
   __device__ void start() const {
-    const Share groups = share((this->num_seeds() + 31) / 32, this->warps(), this->warp());
+    const Share groups = this->own_groups(this->num_seeds());
     for (int64_t i = groups.begin * 32 + lane; i < min(groups.end * 32, this->num_seeds()); i += 32) {
       const N v = this->seeds()[i];
       if (!this->check_seed(v)) {
@@ -76,16 +76,16 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     this->row_degree()[row] = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
   }
 
+  // Rows of the frontier when `hop` is counted and assigned: the vertices found at it are no rows yet.
+  __device__ int64_t known_rows(int hop) const {
+    return hop == 0 ? this->num_seeds() : this->header().frontiers[hop - 1];
+  }
+
   // Counts for `assign(hop, ...)`: hop 0 counts the seeds' rows alone. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
     const bool next = hop < args.hops;
-    Counts mine{0, 0, 0};
-    if (next) {
-      const Share groups = share((rows + 31) / 32, this->warps(), this->warp());
-      for (int64_t row = groups.begin * 32 + lane; row < min(groups.end * 32, rows); row += 32)
-        mine.old_edges += this->count_of(this->row_degree()[row], hop + 1);
-    }
+    Counts mine{next ? this->edges_of_rows(hop, rows) : 0, 0, 0};
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
@@ -127,18 +127,7 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     }
     if (!fits) return false;
     P* const indptr = next ? this->indptr(hop + 1) : nullptr;
-    if (next) {
-      const Share groups = share((old_rows + 31) / 32, this->warps(), this->warp());
-      int64_t at = before.old_edges;
-      for (int64_t group = groups.begin; group < groups.end; ++group) {
-        const int64_t row = group * 32 + lane;
-        uint32_t sum;
-        const uint32_t offset =
-            warp_exclusive(row < old_rows ? this->count_of(this->row_degree()[row], hop + 1) : 0, sum);
-        if (row < old_rows) indptr[row] = static_cast<P>(at + offset);
-        at += sum;
-      }
-    }
+    if (next) this->write_indptr(hop, old_rows, before.old_edges);
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       int64_t rank = old_rows + before.fresh, at = total.old_edges + before.fresh_edges;
@@ -189,6 +178,9 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     if (next && this->warp() == this->warps() - 1 && lane == 0) indptr[rows] = static_cast<P>(edges);
     return true;
   }
+
+  // The end of a mini-batch, whose bitmaps the last `assign` left empty.
+  __device__ void finish() const { this->relabel(); }
 };
 
 }  // namespace loader

@@ -22,35 +22,6 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
   cooperative_block<Widest>(args, stage);
 }
 
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  start_block<HopwisePhases<P, N>>(args);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    hop_assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  hop_assign_block(args, hop);
-}
-
-template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    hop_pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  hop_pick_block<Widest, HopwisePhases<P, N>>(args, hop, stage);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    hop_count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  hop_count_block(args, hop);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock) relabel_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  relabel_block(args);
-}
-
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ SampleArgs<P, N> args) {
@@ -58,48 +29,47 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
   hashed_block<Widest>(args, stage);
 }
 
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock) hashed_start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  start_block<HashedPhases<P, N>>(args);
+template <typename Phases, typename P, typename N>
+__global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  start_block<Phases>(args);
 }
 
-template <int Widest, typename P, typename N>
+template <int Widest, typename Phases, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    hashed_pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+    pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
-  hop_pick_block<Widest, HashedPhases<P, N>>(args, hop, stage);
+  pick_block<Widest, Phases>(args, hop, stage);
+}
+
+template <typename Phases, typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  count_block<Phases>(args, hop);
+}
+
+template <typename Phases, typename P, typename N>
+__global__ void __launch_bounds__(kBlock)
+    assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+  assign_block<Phases>(args, hop);
+}
+
+template <typename Phases, typename P, typename N>
+__global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+  finish_block<Phases>(args);
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
-    hashed_group_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+    group_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
-  hashed_group_block(args, hop, stage);
+  group_block(args, hop, stage);
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
-    hashed_rank_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+    rank_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
   extern __shared__ __align__(16) unsigned char stage[];
-  hashed_rank_block(args, hop, stage);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    hashed_count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  hashed_count_block(args, hop);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    hashed_assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  hashed_assign_block(args, hop);
-}
-
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    hashed_finish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  hashed_finish_block(args);
+  rank_block(args, hop, stage);
 }
 
 template <int Widest, bool Shared, typename P, typename N>
@@ -187,47 +157,31 @@ cudaError_t launch_hashed(const SampleArgs<P, N>& args, int wanted, int* launche
                     stream);
 }
 
-template <int Widest, typename P, typename N>
+// `Phases`: HopwisePhases or HashedPhases, which orders the vertices of a hop in two launches more and knows
+// the last sizes by then.
+template <int Widest, typename Phases, typename P, typename N>
 cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+  constexpr bool hashed = std::is_same_v<Phases, HashedPhases<P, N>>;
   static int known[kMaxDevices];
-  auto* const pick = hop_pick_kernel<Widest, P, N>;
+  auto* const pick = pick_kernel<Widest, Phases, P, N>;
   constexpr size_t shared = stage_bytes<Widest, N>();
   int blocks = 0;
   const cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
-  start_kernel<<<blocks, kBlock, 0, stream>>>(args);
-  hop_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, 0);
+  start_kernel<Phases><<<blocks, kBlock, 0, stream>>>(args);
+  assign_kernel<Phases><<<blocks, kBlock, 0, stream>>>(args, 0);
   for (int hop = 1; hop <= args.hops; ++hop) {
     pick<<<blocks, kBlock, shared, stream>>>(args, hop);
-    hop_count_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
-    hop_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
+    if constexpr (hashed) {
+      group_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
+      rank_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
+      if (hop == args.hops) break;
+    }
+    count_kernel<Phases><<<blocks, kBlock, 0, stream>>>(args, hop);
+    assign_kernel<Phases><<<blocks, kBlock, 0, stream>>>(args, hop);
   }
-  relabel_kernel<<<blocks, kBlock, 0, stream>>>(args);
-  *launches = 3 + 3 * args.hops;
-  return cudaGetLastError();
-}
-
-template <int Widest, typename P, typename N>
-cudaError_t launch_hashed_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches,
-                                  cudaStream_t stream) {
-  static int known[kMaxDevices];
-  auto* const pick = hashed_pick_kernel<Widest, P, N>;
-  constexpr size_t shared = stage_bytes<Widest, N>();
-  int blocks = 0;
-  const cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
-  if (error != cudaSuccess) return error;
-  hashed_start_kernel<<<blocks, kBlock, 0, stream>>>(args);
-  hashed_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, 0);
-  for (int hop = 1; hop <= args.hops; ++hop) {
-    pick<<<blocks, kBlock, shared, stream>>>(args, hop);
-    hashed_group_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
-    hashed_rank_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
-    if (hop == args.hops) break;
-    hashed_count_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
-    hashed_assign_kernel<<<blocks, kBlock, 0, stream>>>(args, hop);
-  }
-  hashed_finish_kernel<<<blocks, kBlock, 0, stream>>>(args);
-  *launches = 1 + 5 * args.hops;
+  finish_kernel<Phases><<<blocks, kBlock, 0, stream>>>(args);
+  *launches = hashed ? 1 + 5 * args.hops : 3 + 3 * args.hops;
   return cudaGetLastError();
 }
 
@@ -251,7 +205,8 @@ template <int Widest, typename P, typename N>
 cudaError_t launch_with_hash(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
                              cudaStream_t stream) {
   if (schedule == Schedule::kCooperative) return launch_hashed<Widest>(args, blocks, launches, stream);
-  if (schedule == Schedule::kHopwise) return launch_hashed_hopwise<Widest>(args, blocks, launches, stream);
+  if (schedule == Schedule::kHopwise)
+    return launch_hopwise<Widest, HashedPhases<P, N>>(args, blocks, launches, stream);
   return cudaErrorNotSupported;
 }
 
@@ -264,7 +219,7 @@ cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int block
     case Schedule::kCooperative:
       return launch_cooperative<Widest>(args, blocks, launches, stream);
     case Schedule::kHopwise:
-      return launch_hopwise<Widest>(args, blocks, launches, stream);
+      return launch_hopwise<Widest, HopwisePhases<P, N>>(args, blocks, launches, stream);
     case Schedule::kStatic:
       return launch_queue<queue_width(Widest), false>(args, blocks, launches, stream);
     case Schedule::kPersistent:

@@ -25,7 +25,7 @@ __device__ __forceinline__ Counts warp_sum(const Counts& c) {
 // `Sets` marks the vertices that are picked:
 //
 //   note(u, count)      the first `count` picks of each lane; `u` becomes what `indices` holds until
-//   `relabel`:
+//   `relabel`,
 //                       where the vertex' local id will lie in `local`
 //   note_one(u, valid)  the same for one pick of each lane that has one; returns that place
 //
@@ -182,6 +182,39 @@ struct Picking : Sets {
     before = warp_sum(before);
     total = warp_sum(total);
     __syncthreads();
+  }
+
+  // A warp's share of `rows` rows, of which it takes 32 at a time.
+  __device__ Share own_groups(int64_t rows) const {
+    return share((rows + 31) / 32, this->warps(), this->warp());
+  }
+
+  // Edges of hop + 1 of the warp's share of the first `rows` rows: the lane's part of them.
+  __device__ int64_t edges_of_rows(int hop, int64_t rows) const {
+    const Share groups = own_groups(rows);
+    int64_t edges = 0;
+    for (int64_t row = groups.begin * 32 + lane; row < min(groups.end * 32, rows); row += 32)
+      edges += this->count_of(this->row_degree()[row], hop + 1);
+    return edges;
+  }
+
+  // Writes the indptr of hop + 1 for that share. `at`: edges of all rows before it.
+  __device__ void write_indptr(int hop, int64_t rows, int64_t at) const {
+    P* const indptr = this->indptr(hop + 1);
+    const Share groups = own_groups(rows);
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      const int64_t row = group * 32 + lane;
+      uint32_t sum;
+      const uint32_t offset =
+          warp_exclusive(row < rows ? this->count_of(this->row_degree()[row], hop + 1) : 0, sum);
+      if (row < rows) indptr[row] = static_cast<P>(at + offset);
+      at += sum;
+    }
+  }
+
+  // Global to local ids, for all edges.
+  __device__ void relabel() const {
+    for (int hop = 1; hop <= args.hops; ++hop) relabel(hop, this->header().edges[hop - 1]);
   }
 
   // Global to local ids, for the `edges` edges of `hop`. Sixteen bytes a load; `indices` is aligned to them.

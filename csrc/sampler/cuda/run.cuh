@@ -51,24 +51,41 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   }
 }
 
-// Whether the mini-batch is sound. For all threads of a block the same, also where another block is about to
-// find that the outputs are too small: what follows has barriers.
+// The phases that sampling hop by hop has with either kind of vertex set, in one launch or in several.
+// `Phases`: HopwisePhases or HashedPhases.
+
 template <typename Phases>
-__device__ __forceinline__ bool all_see_ok(const Phases& phases) {
-  return !__syncthreads_or(phases.status() != SampleStatus::kOk);
+__device__ __forceinline__ void start_phases(const Phases& phases) {
+  phases.start();
+  __syncwarp();
+  phases.count(0, phases.num_seeds());
+}
+
+// Whether `assign(hop, ...)` may follow; tells the host of a bad seed. All threads of a block get the same
+// answer, also where another block is about to find that the outputs are too small: `assign` has barriers.
+template <typename Phases>
+__device__ __forceinline__ bool may_assign(const Phases& phases, int hop) {
+  if (!__syncthreads_or(phases.status() != SampleStatus::kOk)) return true;
+  if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
+  return false;
+}
+
+template <typename Phases>
+__device__ __forceinline__ void finish_phases(const Phases& phases, bool ok) {
+  if (ok)
+    phases.finish();
+  else
+    phases.clean();
+  if (phases.args.pad) phases.fill_rest(!ok);
 }
 
 // All hops in one launch, grid barriers between the phases of each. For wide fanouts.
 template <typename P, typename N, typename Sync>
 __device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
-  phases.start();
-  __syncwarp();
-  int64_t rows = phases.num_seeds(), edges = 0;
-  phases.count(0, rows);
+  start_phases(phases);
   sync();
-  bool ok = all_see_ok(phases);
-  if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
-  ok = ok && phases.assign(0, rows, edges);
+  int64_t rows = phases.num_seeds(), edges = 0;
+  bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
     sync();
     pick_hop<kWide>(phases, hop, rows, edges, stage);
@@ -78,12 +95,7 @@ __device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, 
     ok = phases.assign(hop, rows, edges);
   }
   sync();
-  if (!ok) {
-    phases.clean();
-  } else {
-    for (int hop = 1; hop <= phases.args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
-  }
-  if (phases.args.pad) phases.fill_rest(!ok);
+  finish_phases(phases, ok);
 }
 
 // All hops in one launch, a barrier between hops, the blocks put in order at the end.
@@ -170,14 +182,10 @@ template <int Widest, typename P, typename N, typename Sync>
 __device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
   auto* const words = reinterpret_cast<uint32_t*>(stage);
   const int hops = phases.args.hops;
-  phases.start();
-  __syncwarp();
-  int64_t rows = phases.num_seeds(), edges = 0;
-  phases.count(0, rows);
+  start_phases(phases);
   sync();
-  bool ok = all_see_ok(phases);
-  if (!ok && phases.block == 0 && threadIdx.x == 0) phases.publish();
-  ok = ok && phases.assign(0, rows, edges);
+  int64_t rows = phases.num_seeds(), edges = 0;
+  bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= hops; ++hop) {
     const int64_t old_rows = rows;
     sync();
@@ -194,11 +202,7 @@ __device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, u
     ok = phases.assign(hop, rows, edges);
   }
   sync();
-  if (ok)
-    phases.finish();
-  else
-    phases.clean();
-  if (phases.args.pad) phases.fill_rest(!ok);
+  finish_phases(phases, ok);
 }
 
 template <int Widest, typename P, typename N>
@@ -210,36 +214,14 @@ __device__ void hashed_block(const SampleArgs<P, N>& args, unsigned char* stage)
   });
 }
 
-// The phases of each hop, a launch each. `Phases`: HopwisePhases or HashedPhases.
+// The phases of each hop, a launch each.
 template <typename Phases, typename P, typename N>
 __device__ void start_block(const SampleArgs<P, N>& args) {
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    phases.start();
-    __syncwarp();
-    phases.count(0, phases.num_seeds());
-  });
-}
-
-// After `start`: tells the host of a bad seed. False where the mini-batch has failed.
-template <typename Phases>
-__device__ bool may_assign(const Phases& phases, int hop) {
-  if (all_see_ok(phases)) return true;
-  if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
-  return false;
-}
-
-template <typename P, typename N>
-__device__ void hop_assign_block(const SampleArgs<P, N>& args, int hop) {
-  using Phases = HopwisePhases<P, N>;
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    if (!may_assign(phases, hop)) return;
-    int64_t rows = hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop - 1], edges = 0;
-    phases.assign(hop, rows, edges);
-  });
+  with_own_batch<Phases>(args, [&](const Phases& phases) { start_phases(phases); });
 }
 
 template <int Widest, typename Phases, typename P, typename N>
-__device__ void hop_pick_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+__device__ void pick_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() != SampleStatus::kOk) return;
     const SampleHeader& header = phases.header();
@@ -247,31 +229,31 @@ __device__ void hop_pick_block(const SampleArgs<P, N>& args, int hop, unsigned c
   });
 }
 
-template <typename P, typename N>
-__device__ void hop_count_block(const SampleArgs<P, N>& args, int hop) {
-  using Phases = HopwisePhases<P, N>;
+template <typename Phases, typename P, typename N>
+__device__ void count_block(const SampleArgs<P, N>& args, int hop) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
-    if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop - 1]);
+    if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.known_rows(hop));
   });
 }
 
-template <typename P, typename N>
-__device__ void relabel_block(const SampleArgs<P, N>& args) {
-  using Phases = HopwisePhases<P, N>;
+template <typename Phases, typename P, typename N>
+__device__ void assign_block(const SampleArgs<P, N>& args, int hop) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
-    const bool ok = phases.status() == SampleStatus::kOk;
-    if (!ok) {
-      phases.clean();
-    } else {
-      for (int hop = 1; hop <= args.hops; ++hop) phases.relabel(hop, phases.header().edges[hop - 1]);
-    }
-    if (args.pad) phases.fill_rest(!ok);
+    if (!may_assign(phases, hop)) return;
+    int64_t rows = phases.known_rows(hop), edges = 0;
+    phases.assign(hop, rows, edges);
   });
 }
 
-// The phases with a hash set that differ, a launch each.
+template <typename Phases, typename P, typename N>
+__device__ void finish_block(const SampleArgs<P, N>& args) {
+  with_own_batch<Phases>(
+      args, [&](const Phases& phases) { finish_phases(phases, phases.status() == SampleStatus::kOk); });
+}
+
+// Those that only a hash set has.
 template <typename P, typename N>
-__device__ void hashed_group_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+__device__ void group_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
   using Phases = HashedPhases<P, N>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() != SampleStatus::kOk) return;
@@ -281,43 +263,12 @@ __device__ void hashed_group_block(const SampleArgs<P, N>& args, int hop, unsign
 }
 
 template <typename P, typename N>
-__device__ void hashed_rank_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+__device__ void rank_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
   using Phases = HashedPhases<P, N>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     const SampleHeader& header = phases.header();
     if (phases.status() == SampleStatus::kOk)
       phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
-  });
-}
-
-template <typename P, typename N>
-__device__ void hashed_count_block(const SampleArgs<P, N>& args, int hop) {
-  using Phases = HashedPhases<P, N>;
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.header().frontiers[hop]);
-  });
-}
-
-template <typename P, typename N>
-__device__ void hashed_assign_block(const SampleArgs<P, N>& args, int hop) {
-  using Phases = HashedPhases<P, N>;
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    if (!may_assign(phases, hop)) return;
-    int64_t edges = 0;
-    phases.assign(hop, hop == 0 ? phases.num_seeds() : phases.header().frontiers[hop], edges);
-  });
-}
-
-template <typename P, typename N>
-__device__ void hashed_finish_block(const SampleArgs<P, N>& args) {
-  using Phases = HashedPhases<P, N>;
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    const bool ok = phases.status() == SampleStatus::kOk;
-    if (ok)
-      phases.finish();
-    else
-      phases.clean();
-    if (args.pad) phases.fill_rest(!ok);
   });
 }
 

@@ -20,8 +20,7 @@ namespace loader {
 enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3 };
 
 // How the vertices of a mini-batch are kept apart:
-//   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id is
-//   a
+//   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id a
 //            rank, and no order needs to be made. Its passes and its memory grow with the graph.
 //   kHash    a hash set of the mini-batch's size (hash_set.cuh). kCooperative and kHopwise alone.
 enum class VertexSet : int { kBitmap = 0, kHash = 1 };
@@ -38,8 +37,8 @@ struct SampleHeader {
   int64_t edges[kMaxHops];
   SampleStatus status;
   int64_t detail;  // the offending seed
-  int64_t
-      hops_done;  // frontiers[0..hops_done] are known, and so are edges[0..hops_done] that are not negative
+  // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
+  int64_t hops_done;
   int64_t tasks;  // slots that a queue needed
   uint64_t sequence;
 };

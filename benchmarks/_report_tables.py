@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from loader.samplers.cuda_workspace import choose_schedule
+
 Result = dict[str, Any]
 
 # Milliseconds of the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph 26.10 for whole sampling (seeds on the GPU
@@ -119,7 +121,7 @@ def sampler_cpu(result: Result) -> list[str]:
 
 def auto_ms(row: Result) -> float:
     """Of a row of sampler_gpu.json: milliseconds of the schedule that `schedule="auto"` takes."""
-    ms: float = row["hopwise" if row["edges"] > 1_000_000 else "cooperative"]["ms"]
+    ms: float = row[choose_schedule(row["edges"], ahead=False)]["ms"]
     return ms
 
 

@@ -7,8 +7,7 @@
 Batch 2048, 4096, 8192 and 10240, fanout 10, 15 and 20, two and three hops. For each schedule:
 
 - whole: seeds on the GPU -> canonical blocks on the GPU, the host synchronised at both ends
-- device: what of that the GPU takes, by events around work that was queued behind a delay, so that the host's part is
-  hidden: kernels and the gaps between them
+- device: what of that the GPU takes, without the host's part: kernels and the gaps between them
 - launch: the host's time until the first kernel is on its way (Python, plan, allocation, launch)
 
 The hop-by-hop schedule, a launch for each phase of each hop, is the baseline: it shares all code of the picks with the
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from _common import RESULTS, ROOT, write_json
+from _gpu_batches import sampling_on_the_gpu
 
 from loader.graph import Graph
 from loader.samplers.cuda import SCHEDULES, CudaSampler
@@ -94,7 +94,6 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
     stepped_times = []
     batches = order.numel() // size
     edges = []
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     warm_up = 4
     for i in range(rounds + warm_up):
         seeds = order[(i % batches) * size : (i % batches + 1) * size]
@@ -114,16 +113,11 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
             batch = finish()
             torch.cuda.synchronize()
             whole = time.perf_counter() - start
-            torch.cuda._sleep(400_000)  # some 0.2 ms in which the host puts everything on its way
-            begin.record()
-            finish = sampler.start(graph, seeds, batch=i)
-            end.record()
-            finish()
-            end.synchronize()
+            on_the_gpu = sampling_on_the_gpu(sampler, graph, seeds, i)
             if i >= warm_up:
                 figures[name]["whole"].append(1e3 * whole)
                 figures[name]["launch"].append(1e3 * (launched - start))
-                figures[name]["device"].append(begin.elapsed_time(end))
+                figures[name]["device"].append(on_the_gpu)
                 edges.append(batch.num_edges)
     return {
         "fanouts": fanouts,

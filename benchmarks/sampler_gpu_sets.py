@@ -6,7 +6,7 @@
 Graphs of 12 random in-neighbours a vertex. For bitmaps and hash sets, each with the schedules that `auto` takes, in
 turns at every mini-batch, medians of:
 
-- device_ms: what the GPU takes, by events around work that was queued behind a delay, which hides the host's part
+- device_ms: what the GPU takes, without the host's part
 - whole_ms: seeds on the GPU -> canonical blocks on the GPU, the host synchronised at both ends
 
 and the memory that the sampler keeps, in MiB. All give the same mini-batches, which is checked at every case.
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from _common import RESULTS, write_json
+from _gpu_batches import sampling_on_the_gpu
 from sampler_gpu_paper import regular_graph
 
 from loader.graph import Graph
@@ -53,7 +54,6 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
     if len(digests) != 1:
         raise RuntimeError(f"the mini-batches differ between {', '.join(samplers)}")
     times: dict[str, dict[str, list[float]]] = {name: {"whole_ms": [], "device_ms": []} for name in samplers}
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     batches = order.numel() // size
     for i in range(rounds + WARM_UP):
         seeds = order[(i % batches) * size : (i % batches + 1) * size]
@@ -63,15 +63,10 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
             sampler.sample(graph, seeds, batch=i)
             torch.cuda.synchronize()
             whole = time.perf_counter() - start
-            torch.cuda._sleep(400_000)  # some 0.2 ms in which the host puts everything on its way
-            begin.record()
-            finish = sampler.start(graph, seeds, batch=i)
-            end.record()
-            finish()
-            end.synchronize()
+            on_the_gpu = sampling_on_the_gpu(sampler, graph, seeds, i)
             if i >= WARM_UP:
                 times[name]["whole_ms"].append(1e3 * whole)
-                times[name]["device_ms"].append(begin.elapsed_time(end))
+                times[name]["device_ms"].append(on_the_gpu)
     for name, of in times.items():
         row[name] = {what: statistics.median(values) for what, values in of.items()} | {"mib": memory[name]}
     best = {kind: min(row[name]["device_ms"] for name in samplers if name.startswith(kind)) for kind in VERTEX_SETS}

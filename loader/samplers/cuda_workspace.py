@@ -35,6 +35,15 @@ def choose_vertex_set(num_nodes: int, room: int) -> str:
     return "hash" if num_nodes >= max(_HASH_FROM_VERTICES, _HASH_SPARSITY * room) else "bitmap"
 
 
+def choose_schedule(edges: float, *, ahead: bool) -> str:
+    """The schedule of `auto` for a mini-batch of so many edges.
+
+    One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that keeps
+    others from using those that are free already (benchmarks/pipeline_gpu.py --schedule shows it).
+    """
+    return "hopwise" if ahead or edges > _MANY_EDGES else "cooperative"
+
+
 class Plan:
     """Where the outputs of a mini-batch lie: vertices, then edges, in one buffer if they have one type, else in two.
 
@@ -299,15 +308,10 @@ class Workspace:
         return choose_vertex_set(self.graph.num_nodes, room)
 
     def _choose(self, edges: list[int], ahead: bool) -> str:
-        """The schedule of a mini-batch with room for so many edges at each hop.
-
-        One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that
-        keeps others from using those that are free already (benchmarks/pipeline_gpu.py --schedule shows it).
-        """
+        """The schedule of a mini-batch with room for so many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
-        expected = sum(self._largest[1]) if self._largest[1] else sum(edges)
-        return "hopwise" if ahead or expected > _MANY_EDGES else "cooperative"
+        return choose_schedule(sum(self._largest[1] or edges), ahead=ahead)
 
     def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""

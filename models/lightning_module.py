@@ -16,7 +16,7 @@ from loader.minibatch import MiniBatch
 from loader.ops_cuda import autocast_dtype
 from models.graphed import GraphedLoss
 from models.inference import layerwise_inference
-from models.sage import GraphSAGE, SAGEConv
+from models.sage import GraphSAGE
 from models.scores import RunningScores
 
 SPLITS = ("train", "val", "test")
@@ -261,9 +261,7 @@ class NodeClassifier(LightningModule):
         """What a trainer of another precision did not convert: rows that still lie in their table."""
         if batch.rows is None or autocast_dtype() is not None:
             return batch
-        first = self.net.convs[0]
-        assert isinstance(first, SAGEConv)
-        dtype = first.lin_self.weight.dtype
+        dtype = self.net.first.lin_self.weight.dtype
         return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)
 
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
@@ -276,9 +274,9 @@ class NodeClassifier(LightningModule):
     def _may_be_graphed(self, batch: MiniBatch) -> bool:
         if self.cuda_graph is False:
             return False
-        first, block = self.net.convs[0], batch.blocks[0]
-        assert isinstance(first, SAGEConv)
-        if self.cuda_graph is None and first.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu=True):
+        block = batch.blocks[0]
+        sizes = block.num_src, block.num_dst, block.num_edges
+        if self.cuda_graph is None and self.net.first.projects_first(*sizes, on_gpu=True):
             return False  # a graph cannot; narrowing wide features first spares more than it would
         possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
         if self.cuda_graph and not possible:

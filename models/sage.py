@@ -116,6 +116,13 @@ class GraphSAGE(nn.Module):
         return len(self.convs)
 
     @property
+    def first(self) -> SAGEConv:
+        """The layer that reads the features."""
+        first = self.convs[0]
+        assert isinstance(first, SAGEConv)
+        return first
+
+    @property
     def out_dim(self) -> int:
         last = self.convs[-1]
         assert isinstance(last, SAGEConv)

@@ -233,7 +233,7 @@ class CudaSampler(Sampler):
 
     def _alive(self) -> list[_Begun]:
         """What waits to be launched."""
-        return [begun for ref in self._waiting if (begun := ref()) is not None and begun.plan is None]
+        return [begun for ref in self._waiting if (begun := ref()) is not None]
 
     def _launch_waiting(self) -> None:
         if waiting := self._alive():

@@ -159,6 +159,7 @@ class StageOfSeveral(StageOf):
         super().__init__(cuda, fail_at)
         self.together = together
         self.launches: list[list[int]] = []
+        self.made: list[weakref.ref[FakeBatch]] = []
         self._waiting: list[weakref.ref[_Begun]] = []
 
     def __call__(self, item: FakeBatch | int) -> FakeBatch:
@@ -182,6 +183,7 @@ class StageOfSeveral(StageOf):
         self.launches.append([begun.value for begun in alive])
         for begun in alive:
             begun.batch = FakeBatch(self.cuda, begun.value, end)
+            self.made.append(weakref.ref(begun.batch))
 
 
 class _Begun:

@@ -143,6 +143,9 @@ class CudaSampler_i32_i32(_CudaSampler): ...
 class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
+def cuda_bitmap_entries(num_nodes: int, hops: int, /) -> int:
+    """Entries of 32 bits of the bitmaps of a mini-batch and their ranks."""
+
 cuda_ranges: int  # entries of 32 bits of a hash set's counts, a mini-batch of a launch
 cuda_range_begins: int  # the same of its begins
 cuda_workspace_totals: int  # entries of 32 bits, a mini-batch of a launch

@@ -75,6 +75,9 @@ class Engine {
         throw py::value_error("frontier_capacity must not decrease: one array holds all frontiers");
       if (indices_at[h] * sizeof(N) % 16 != 0) throw py::value_error("indices must be aligned to 16 bytes");
     }
+    if (static_cast<VertexSet>(vertex_set) == VertexSet::kBitmap && frontier_capacity[hops] > UINT32_MAX)
+      throw py::value_error("a mini-batch of up to " + std::to_string(frontier_capacity[hops]) +
+                            " vertices; with bitmaps there can be 2^32 - 1");
     args_.vertex_set = static_cast<VertexSet>(vertex_set);
     args_.hops = static_cast<int>(hops);
     args_.replace = replace;
@@ -251,6 +254,7 @@ void bind_sampler_cuda(py::module_& m) {
   bind_engine<int32_t, int32_t>(m, "CudaSampler_i32_i32");
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");
+  m.def("cuda_bitmap_entries", &bitmap_entries);
   m.attr("cuda_ranges") = kRanges;
   m.attr("cuda_range_begins") = range_begins();
   m.attr("cuda_workspace_totals") = workspace_totals();

@@ -82,7 +82,7 @@ class CudaSampler(Sampler):
             million they are within a fifth of each other), and `hopwise` for what is begun ahead, see `start`.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
-            hops 1.75 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
+            hops 1.95 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
             `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is large beside the mini-batch (see
             `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
@@ -225,15 +225,19 @@ class CudaSampler(Sampler):
         if self.pad_to_capacity and waiting and waiting[0].seeds.numel() != seeds.numel():
             self._launch_waiting()  # a launch has one capacity, which is that of its number of seeds
             waiting = []
-        waiting.append(begun)
-        if len(waiting) == self.batches_per_launch:
-            self._launch(waiting)
-        self._waiting = [weakref.ref(b) for b in waiting if b.plan is None]
+        if len(waiting) + 1 == self.batches_per_launch:
+            self._launch([*waiting, begun])
+            self._waiting = []
+        else:
+            self._waiting.append(weakref.ref(begun))
         return begun.finish
 
     def _alive(self) -> list[_Begun]:
         """What waits to be launched."""
-        return [begun for ref in self._waiting if (begun := ref()) is not None]
+        alive = [begun for ref in self._waiting if (begun := ref()) is not None]
+        if len(alive) < len(self._waiting):
+            self._waiting = [weakref.ref(begun) for begun in alive]
+        return alive
 
     def _launch_waiting(self) -> None:
         if waiting := self._alive():
@@ -390,9 +394,9 @@ class _Begun:
         sampler, plan, graph = self.sampler, self.plan, self.space.graph
         assert plan is not None
         if self.late is not None:
-            stream = torch.cuda.current_stream(sampler._device)
-            stream.wait_event(self.late)
+            stream = torch.cuda.current_stream(sampler._device.index)
             if stream != self.stream:
+                stream.wait_event(self.late)
                 for buffer in self.buffers:
                     buffer.record_stream(stream)
         sizes = [frontiers[-1], *edges, *[n + 1 for n in frontiers[:-1]]]

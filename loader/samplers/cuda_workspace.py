@@ -266,12 +266,12 @@ class Workspace:
         )
 
     def _use_bitmaps(self) -> None:
-        """A bit for each vertex and hop, and a local id for each vertex. A plan with a hash set does without."""
+        """A bit for each vertex and hop, their ranks, and a local id a vertex. A plan with a hash set does without."""
         n = self.graph.num_nodes
-        words = (len(self._fanouts) + 1) * max((n + 31) // 32, 1)
+        words = _core.cuda_bitmap_entries(n, len(self._fanouts))
         if not self._bitmaps:
             self._bitmaps += (
-                torch.zeros(self._batches * words, dtype=torch.int32, device=self.device),
+                torch.zeros(max(self._batches * words, 1), dtype=torch.int32, device=self.device),
                 torch.empty(self._batches * max(n, 1), dtype=self._node_dtype, device=self.device),
             )
         bitmaps, local = self._bitmaps

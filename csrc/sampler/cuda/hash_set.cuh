@@ -100,7 +100,7 @@ struct HashSet : Space<P, N> {
   }
 
   template <int K>
-  __device__ void note(N (&u)[K], uint32_t count) const {
+  __device__ void note(int /*hop*/, N (&u)[K], uint32_t count) const {
     uint32_t at[K];
     const uint32_t fresh = insert(u, count, at);
     append(u, at, fresh);
@@ -108,9 +108,9 @@ struct HashSet : Space<P, N> {
     for (int i = 0; i < K; ++i) u[i] = static_cast<N>(at[i]);
   }
 
-  __device__ N note_one(N u, bool valid) const {
+  __device__ N note_one(int hop, N u, bool valid) const {
     N one[1] = {u};
-    note(one, valid);
+    note(hop, one, valid);
     return one[0];
   }
 

@@ -255,9 +255,20 @@ struct HashedPhases : Picking<HashSet<P, N>> {
 
   // The end of a mini-batch: places in the table to local ids, and an empty table.
   __device__ void finish() const {
-    this->relabel();
+    this->relabel(PlaceLookup{*this});
     this->empty(this->header().frontiers[args.hops]);
   }
+
+ private:
+  // From a place in the table to the local id of the vertex there.
+  struct PlaceLookup {
+    static constexpr int kLoads = 2;
+    using Found = N;
+    const HashedPhases& phases;
+
+    __device__ N find(N place) const { return phases.local()[place]; }
+    __device__ N id(N found, N /*place*/) const { return found; }
+  };
 };
 
 }  // namespace loader

@@ -4,8 +4,10 @@
 //   count   new vertices, and edges of the next hop, of each warp's share of the bitmap and of the old rows
 //   assign  prefix sums over those counts: local ids in ascending order of vertex, the next hop's indptr
 //
-// and `relabel` at the end. The rows of old vertices come first, so everything is a prefix sum in warp order.
-// A barrier is the end of a kernel, or one of the grid in a cooperative launch.
+// and `relabel` at the end. Local ids are not written by vertex, but counted in the bitmaps: those and the
+// ranks of their words (sampler.h) take a fraction of the memory, so that they stay in the L2 cache, those of
+// several mini-batches, too. The rows of old vertices come first, so everything is a prefix sum in warp
+// order. A barrier is the end of a kernel, or one of the grid in a cooperative launch.
 #pragma once
 
 #include "sampler/cuda/picking.cuh"
@@ -17,11 +19,12 @@ template <typename P, typename N>
 struct HopBitmaps : Space<P, N> {
   using Space<P, N>::Space;
 
-  __device__ uint32_t* seen() const { return this->reached(0); }   // vertices of the frontier so far
-  __device__ uint32_t* fresh() const { return this->reached(1); }  // vertices found at this hop
+  __device__ uint32_t* seen() const { return this->reached(0); }            // vertices of the frontier so far
+  __device__ uint32_t* fresh(int hop) const { return this->reached(hop); }  // vertices found at it
 
   template <int K>
-  __device__ void note(const N (&u)[K], uint32_t count) const {
+  __device__ void note(int hop, const N (&u)[K], uint32_t count) const {
+    uint32_t* const set = fresh(hop);
     uint32_t known[K];
 #pragma unroll
     for (int i = 0; i < K; ++i)
@@ -30,14 +33,14 @@ struct HopBitmaps : Space<P, N> {
     for (int i = 0; i < K; ++i) {
       if (i < static_cast<int>(count)) {
         const uint32_t bit = 1u << u[i] % 32;
-        if (!(known[i] & bit)) atomicOr(&fresh()[u[i] / 32], bit);
+        if (!(known[i] & bit)) atomicOr(&set[u[i] / 32], bit);
       }
     }
   }
 
-  __device__ N note_one(N u, bool valid) const {
+  __device__ N note_one(int hop, N u, bool valid) const {
     const uint32_t bit = 1u << u % 32;
-    if (valid && !(seen()[u / 32] & bit)) atomicOr(&fresh()[u / 32], bit);
+    if (valid && !(seen()[u / 32] & bit)) atomicOr(&fresh(hop)[u / 32], bit);
     return u;
   }
 };
@@ -89,7 +92,7 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
-        const uint32_t word = this->load_words(fresh(), first, tiles.end);
+        const uint32_t word = this->load_words(fresh(hop), first, tiles.end);
         mine.fresh += __popc(word);
         if (!next) continue;
         const uint32_t filled = __ballot_sync(kFullMask, word);
@@ -131,19 +134,12 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       int64_t rank = old_rows + before.fresh, at = total.old_edges + before.fresh_edges;
-      uint32_t following = this->load_words(fresh(), tiles.begin, tiles.end);
+      if (lane == 0) first_rank(hop) = static_cast<uint32_t>(rank);
+      uint32_t following = this->load_words(fresh(hop), tiles.begin, tiles.end);
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
         const uint32_t word = following;
-        following = this->load_words(fresh(), first + kTilesPerLoad, tiles.end);
-        const int64_t index = first * kTileWords + lane;
-        if (next && word) {
-          seen()[index] |= word;
-          fresh()[index] = 0;
-        } else if (!next &&
-                   index < min(tiles.end * kTileWords, this->num_words())) {  // leave the bitmaps clean
-          if (seen()[index]) seen()[index] = 0;
-          if (word) fresh()[index] = 0;
-        }
+        following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
+        if (next && word) seen()[first * kTileWords + lane] |= word;
         const uint32_t filled = __ballot_sync(kFullMask, word);
         for (int t = 0; t < kTilesPerLoad; ++t) {
           if (!(filled >> t * kTileWords & kTileMask)) continue;
@@ -162,7 +158,6 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
               const int64_t v = ((first + t) * kTileWords + j) * 32 + lane;
               const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
               this->nodes()[row] = static_cast<N>(v);
-              this->local()[v] = static_cast<N>(row);
               if (next) {
                 this->row_begin()[row] = begin[j];
                 this->row_degree()[row] = degree[j];
@@ -175,12 +170,106 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
         }
       }
     }
+    if (!next) with_ranks([&](auto width) { this->template write_ranks<decltype(width)::value>(); });
     if (next && this->warp() == this->warps() - 1 && lane == 0) indptr[rows] = static_cast<P>(edges);
     return true;
   }
 
   // The end of a mini-batch, whose bitmaps the last `assign` left empty.
-  __device__ void finish() const { this->relabel(); }
+  __device__ void finish() const {
+    with_ranks([&](auto width) {
+      using Lookup = RankLookup<decltype(width)::value>;
+      this->relabel(Lookup{*this, reinterpret_cast<const typename Lookup::Ranks*>(ranks())});
+    });
+  }
+
+ private:
+  // Calls `f` with the number of ranks of a word (as a type).
+  template <typename F>
+  __device__ __forceinline__ void with_ranks(const F& f) const {
+    switch (rank_width(args.hops)) {
+      case 2:
+        return f(std::integral_constant<int, 2>());
+      case 4:
+        return f(std::integral_constant<int, 4>());
+      default:
+        return f(std::integral_constant<int, 8>());
+    }
+  }
+
+  __device__ uint32_t* ranks() const { return this->reached(0) + ranks_at(this->num_words(), args.hops); }
+
+  // The local id of the first vertex that `hop` added in this warp's share, which is the same at every hop.
+  __device__ uint32_t& first_rank(int hop) const {
+    auto* const behind = reinterpret_cast<uint32_t*>(this->warp_totals() + int64_t{kMaxBlocks} * kWarps);
+    return behind[this->warp() * kMaxHops + hop - 1];
+  }
+  static_assert(sizeof(Counts) * (1 + kWarps) + sizeof(uint32_t) * kWarps * kMaxHops <=
+                    sizeof(uint32_t) * workspace_totals() / kMaxBlocks,
+                "the totals have room for both");
+
+  template <int Width>
+  struct alignas(16) RanksOfWord {
+    Rank of_hop[Width];
+  };
+
+  // After all hops: the ranks of this warp's share, all of them, and empty bitmaps.
+  template <int Width>
+  __device__ void write_ranks() const {
+    auto* const out = reinterpret_cast<RanksOfWord<Width>*>(ranks());
+    const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
+    uint32_t first_of[Width];
+    __syncwarp();
+#pragma unroll
+    for (int h = 0; h < Width; ++h) first_of[h] = h < args.hops ? first_rank(h + 1) : 0;
+    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+      const int64_t index = first * kTileWords + lane;
+      const bool inside = index < min(tiles.end * kTileWords, this->num_words());
+      RanksOfWord<Width> word;
+      uint32_t before[Width], sum[Width];
+#pragma unroll
+      for (int h = 0; h < Width; ++h) {
+        word.of_hop[h].bits = h < args.hops ? this->load_words(fresh(h + 1), first, tiles.end) : 0;
+        before[h] = __popc(word.of_hop[h].bits);
+      }
+      warp_exclusive(before, sum);
+#pragma unroll
+      for (int h = 0; h < Width; ++h) {
+        word.of_hop[h].first = first_of[h] + before[h];
+        first_of[h] += sum[h];
+        if (word.of_hop[h].bits) fresh(h + 1)[index] = 0;
+      }
+      if (!inside) continue;
+      out[index] = word;
+      if (seen()[index]) seen()[index] = 0;
+    }
+  }
+
+  // From a vertex to its local id, once the ranks are written.
+  template <int Width>
+  struct RankLookup {
+    using Ranks = RanksOfWord<Width>;
+    static constexpr int kLoads = Width <= 4 ? 2 : 1;  // as many as registers hold
+    using Found = Ranks;
+    const HopwisePhases& phases;
+    const Ranks* ranks;
+
+    __device__ Found find(N u) const { return ranks[u / 32]; }
+    __device__ N id(const Found& found, N u) const {
+      const uint32_t bit = 1u << u % 32;
+      bool hit = false;
+      uint32_t id = 0;
+#pragma unroll
+      for (int h = 0; h < Width; ++h) {
+        const Rank rank = found.of_hop[h];
+        if (rank.bits & bit) {
+          hit = true;
+          id = rank.first + __popc(rank.bits & (bit - 1));
+        }
+      }
+      return hit ? static_cast<N>(id) : phases.local()[u];  // no hop added the seeds, in their own order
+    }
+  };
 };
 
 }  // namespace loader

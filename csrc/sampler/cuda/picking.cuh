@@ -24,10 +24,9 @@ __device__ __forceinline__ Counts warp_sum(const Counts& c) {
 
 // `Sets` marks the vertices that are picked:
 //
-//   note(u, count)      the first `count` picks of each lane; `u` becomes what `indices` holds until
-//   `relabel`,
-//                       where the vertex' local id will lie in `local`
-//   note_one(u, valid)  the same for one pick of each lane that has one; returns that place
+//   note(hop, u, count)      the first `count` picks of each lane; `u` becomes what `indices` holds until
+//                            `relabel` looks up local ids by it
+//   note_one(hop, u, valid)  the same for one pick of each lane that has one; returns what becomes of it
 //
 // Both are called by all lanes of a warp.
 template <typename Sets>
@@ -77,7 +76,7 @@ struct Picking : Sets {
 #pragma unroll
       for (int i = 0; i < K; ++i)
         if (i < static_cast<int>(count)) u[i] = __ldg(args.graph_indices + begin + t[i]);
-      this->note(u, count);
+      this->note(hop, u, count);
       N* const mine = stage + (out - out_begin);
 #pragma unroll
       for (int i = 0; i < K; ++i)
@@ -137,7 +136,7 @@ struct Picking : Sets {
   // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are
   // `valid`.
   __device__ void take(int hop, P position, P out, bool valid) const {
-    const N place = this->note_one(valid ? args.graph_indices[position] : 0, valid);
+    const N place = this->note_one(hop, valid ? args.graph_indices[position] : 0, valid);
     if (!valid) return;
     this->indices(hop)[out] = place;
     if (args.edge_ids) this->edge_ids(hop)[out] = position;
@@ -212,15 +211,18 @@ struct Picking : Sets {
     }
   }
 
-  // Global to local ids, for all edges.
-  __device__ void relabel() const {
-    for (int hop = 1; hop <= args.hops; ++hop) relabel(hop, this->header().edges[hop - 1]);
+  // What `indices` holds to local ids, for all edges. `lookup.id(lookup.find(u), u)` is that of `u`; a thread
+  // finds several before it looks at the first, from `Lookup::kLoads` loads.
+  template <typename Lookup>
+  __device__ void relabel(const Lookup& lookup) const {
+    for (int hop = 1; hop <= args.hops; ++hop) relabel(hop, this->header().edges[hop - 1], lookup);
   }
 
-  // Global to local ids, for the `edges` edges of `hop`. Sixteen bytes a load; `indices` is aligned to them.
-  __device__ void relabel(int hop, int64_t edges) const {
+  // The same for the `edges` edges of `hop`. Sixteen bytes a load; `indices` is aligned to them.
+  template <typename Lookup>
+  __device__ void relabel(int hop, int64_t edges, const Lookup& lookup) const {
     constexpr int kEach = 16 / sizeof(N);
-    constexpr int kLoads = 2;
+    constexpr int kLoads = Lookup::kLoads;
     struct alignas(16) Pack {
       N u[kEach];
     };
@@ -234,17 +236,23 @@ struct Picking : Sets {
 #pragma unroll
       for (int l = 0; l < kLoads; ++l)
         if (i + l * threads < num_packs) pack[l] = packs[i + l * threads];
+      typename Lookup::Found found[kLoads * kEach];
 #pragma unroll
       for (int l = 0; l < kLoads; ++l)
         if (i + l * threads < num_packs)
 #pragma unroll
-          for (int k = 0; k < kEach; ++k) pack[l].u[k] = this->local()[pack[l].u[k]];
+          for (int k = 0; k < kEach; ++k) found[l * kEach + k] = lookup.find(pack[l].u[k]);
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l)
+        if (i + l * threads < num_packs)
+#pragma unroll
+          for (int k = 0; k < kEach; ++k) pack[l].u[k] = lookup.id(found[l * kEach + k], pack[l].u[k]);
 #pragma unroll
       for (int l = 0; l < kLoads; ++l)
         if (i + l * threads < num_packs) packs[i + l * threads] = pack[l];
     }
     const int64_t rest = num_packs * kEach + thread;
-    if (rest < edges) indices[rest] = this->local()[indices[rest]];
+    if (rest < edges) indices[rest] = lookup.id(lookup.find(indices[rest]), indices[rest]);
   }
 };
 

@@ -101,6 +101,26 @@ inline int64_t table_size(int64_t capacity) {
   return size;
 }
 
+// By what a vertex of a bitmap finds its local id, hop by hop: for each word of the bitmaps and each hop the
+// bits that the hop added, and the local id of the first of them; the local ids of a hop ascend with the
+// vertices.
+struct Rank {
+  uint32_t bits, first;
+};
+
+// Ranks of a word: one memory sector for up to four hops, in whole loads of 16 bytes.
+LOADER_HD constexpr int rank_width(int hops) { return hops <= 2 ? 2 : hops <= 4 ? 4 : 8; }
+static_assert(kMaxHops <= 8, "a word has at most 8 ranks");
+
+// Entries of SampleArgs::bitmaps, a mini-batch: the bitmaps themselves, then the ranks.
+LOADER_HD constexpr int64_t ranks_at(int64_t num_words, int hops) {
+  return ((hops + 1) * num_words + 31) / 32 * 32;
+}
+LOADER_HD constexpr int64_t bitmap_entries(int64_t num_nodes, int hops) {
+  const int64_t words = (num_nodes + 31) / 32;
+  return ranks_at(words, hops) + (2 * rank_width(hops) * words + 31) / 32 * 32;
+}
+
 // What differs between the mini-batches of one launch.
 struct BatchArgs {
   const void* seeds;  // [num_seeds]
@@ -133,7 +153,9 @@ struct SampleArgs {
   int64_t edge_capacity[kMaxHops];
 
   // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
-  uint32_t* bitmaps;  // [hops + 1][num_words]: vertices of each frontier; zero between launches
+  // [bitmap_entries()]: [hops + 1][num_words] vertices of each frontier or hop, zero between launches; then
+  // the ranks [num_words][rank_width()] of kHopwise.
+  uint32_t* bitmaps;
   int64_t bitmaps_stride;
   N* local;  // [num_nodes] local ids by vertex; of a hash set [size], by place in the table
   int64_t local_stride;

@@ -14,7 +14,7 @@ from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
 from loader.minibatch import MiniBatch
 from loader.orders import Orders
-from loader.pipeline import Pipeline, PipelineIterator, PipelineStats, StageStreams, Timeline
+from loader.pipeline import PRIORITIES, Pipeline, PipelineIterator, PipelineStats, StageStreams, Timeline
 from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
 from loader.seeds import SeedBatches
@@ -65,8 +65,9 @@ class NodeLoader:
         device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
         edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
             sampler must return edge ids.
-        prioritize_loading: kernels of the stages go before others that wait for the GPU's multiprocessors. They are
-            short or, where they read over the bus, few, while one that begins late keeps the bus idle.
+        prioritize_loading: kernels of the stages go before those of an ordinary stream that wait for the GPU's
+            multiprocessors. They are short or, where they read over the bus, few, while one that begins late keeps the
+            bus idle. Training by CUDA graphs (`models.graphed`) goes before sampling, not before gathering.
         lookahead: who launches the stages where all of them are asynchronous: "consumer", the thread that asks for
             mini-batches, as it asks; or "thread", one of its own.
 
@@ -302,8 +303,7 @@ class NodeLoader:
     def _make_pipeline(self, plan: Plan, prioritize_loading: bool, lookahead: str) -> Pipeline:
         streams = None
         if self.device.type == "cuda":
-            high = plan.stages if prioritize_loading else ()
-            streams = StageStreams(self.device, plan.stages, high_priority=high)
+            streams = StageStreams(self.device, plan.stages, priorities=PRIORITIES if prioritize_loading else None)
             # What the stages hold still reads the graph and the stores, which may go with the loader.
             weakref.finalize(self, streams.synchronize).atexit = False
         ahead = lookahead if plan.lookahead and self.prefetch else None

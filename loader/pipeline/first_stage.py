@@ -18,14 +18,15 @@ _END = object()
 class FirstStage:
     """Takes items of the source through the first stage, in two halves where the pipeline splits it.
 
-    Then it begins them `Stage.together` at a time. Leaves the stage's stream the current one.
+    Then it begins them `Stage.together` at a time, but the very first one alone: the consumer has nothing to do before
+    it, and would wait for those begun with it. Leaves the stage's stream the current one.
     """
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._new_flight = pipeline.new_flight
         self._runner = StageRunner(pipeline, 0)
         self._split = pipeline.splits_first
-        self._together = self._runner.stage.together
+        self._together = 1  # the first time
         self._begun: deque[Flight] = deque()
         self._items = iter(source)
         self._ended = False  # the source, or by an error, which then is the last flight
@@ -79,6 +80,7 @@ class FirstStage:
             if flight.error is not None:
                 break
             flights.append(flight)
+        self._together = self._runner.stage.together
         self._runner.started(flights)
 
     def _draw(self, step: Any) -> Flight | None:

@@ -41,7 +41,8 @@ class LookaheadIterator(PipelineIterator):
     """The consumer's thread itself works ahead, each time it asks for an item.
 
     When it returns, `depth` more items are on the streams of the last stages and `depth` more begun by the first, or
-    some more where the first begins several together.
+    some more where the first begins several together. The very first item is given out as soon as it is there: with it,
+    `depth` more are begun, but none are finished.
     """
 
     def __init__(self, pipeline: Pipeline, source: Iterable[object]) -> None:
@@ -49,7 +50,7 @@ class LookaheadIterator(PipelineIterator):
         self._depth = pipeline.depth
         self._ahead = Lookahead(pipeline, source)
         self._ready: deque[Flight] = deque()
-        self._ended = False
+        self._given_out = self._ended = False
 
     def _take(self) -> Flight:
         streams = self._streams
@@ -61,9 +62,12 @@ class LookaheadIterator(PipelineIterator):
                 raise StopIteration
             flight = self._ready.popleft()
             if flight.error is None:
-                # What is finished first does not wait, on the stream of the first stage, for what is begun next.
-                self._fill(self._depth)
+                # What is finished first does not wait, on the stream of the first stage, for what is begun next. The
+                # very first item waits for no other to be finished: the consumer has nothing to do before it.
+                if self._given_out:
+                    self._fill(self._depth)
                 self._ahead.first.begin(self._depth)
+                self._given_out = True
         finally:
             streams.leave(stream, device)
         if flight.error is not None:

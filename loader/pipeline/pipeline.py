@@ -17,7 +17,8 @@ class Pipeline:
     """Pulls the items of a source through stages that run ahead of the consumer.
 
     Items reach the consumer in the order of the source. A stage begins with an item only when fewer than `depth`
-    of its results are under way or waiting to be taken; the first one begins `Stage.together` of them then. So at most
+    of its results are under way or waiting to be taken; the first one begins `Stage.together` of them then, though the
+    very first item of a run alone, which the consumer is waiting for. So at most
     `max_items = depth * len(stages) + together - 1` items exist beside those of the consumer: that is the bound on
     memory. Without streams the consumer has one, which it was given last. With them it launches work faster than the
     GPU does it, and may be `depth` items ahead of its stream; a `next()` waits until it is no more.
@@ -28,7 +29,7 @@ class Pipeline:
       the source ends, when a stage fails, and, after the calls they are in, when the iterator is closed,
       garbage-collected or interrupted.
     - no thread, with `lookahead="consumer"`: each `next()` puts the work of items to come on the streams, begins the
-      first stage by `Stage.start`, and returns.
+      first stage by `Stage.start`, and returns. The first `next()` only begins what comes after its item.
     - one thread that does the same for all stages, with `lookahead="thread"`.
 
     With `streams`, each stage works under a stream of its own. A stage's stream waits for the event of the stage

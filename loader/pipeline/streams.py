@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,12 @@ import torch
 if TYPE_CHECKING:
     from loader.pipeline.stages import PipelineStats
 
+
+# Of kernels that wait for the multiprocessors the lowest number goes first. One that reads over the bus needs few of
+# them, and keeps the bus idle until it begins; sampling is several mini-batches ahead and takes what training leaves,
+# where that has a priority: its CUDA graphs do (`models.graphed`).
+PRIORITIES = {"sample": -1, "gather": -3, "move": -3}
+TRAINING_PRIORITY = -2
 
 TIMED = 4  # the streams' times of one item of so many are taken: each costs the consumer's host thread ten calls
 
@@ -84,7 +90,7 @@ class StageStreams:
     Args:
         device: the GPU, with its index.
         names: of the stages.
-        high_priority: those whose kernels go before others that wait for the multiprocessors.
+        priorities: of the stages' kernels, 0 where there is none; negative ones go first.
         cuda: the module that makes streams and events, `torch.cuda`; tests give another, which also has a function
             `current_handle(device_index)`.
     """
@@ -94,13 +100,14 @@ class StageStreams:
         device: torch.device,
         names: Sequence[str],
         *,
-        high_priority: Collection[str] = (),
+        priorities: Mapping[str, int] | None = None,
         cuda: Any = torch.cuda,
     ) -> None:
         self.device = device
         self.names = tuple(names)
         self.cuda = cuda
-        self.streams = tuple(cuda.Stream(device=device, priority=-1 if name in high_priority else 0) for name in names)
+        given = priorities or {}
+        self.streams = tuple(cuda.Stream(device=device, priority=given.get(name, 0)) for name in names)
         self._spare: deque[Flight] = deque()
         # `current_stream` makes an object each time it is asked; the handle of the same stream is a plain number.
         self._handle = torch._C._cuda_getCurrentRawStream if cuda is torch.cuda else cuda.current_handle

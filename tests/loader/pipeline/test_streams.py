@@ -36,7 +36,7 @@ def make(
 ) -> tuple[Pipeline, list[StageOf]]:
     functions = [StageOf(cuda, (fail or {}).get(name)) for name in NAMES]
     stages = [Stage(n, f, f.start if n == "a" else None) for n, f in zip(NAMES, functions, strict=True)]
-    streams = StageStreams(DEVICE, NAMES, high_priority=("a",), cuda=cuda)
+    streams = StageStreams(DEVICE, NAMES, priorities={"a": -1}, cuda=cuda)
     return Pipeline(stages, depth, streams=streams, lookahead=None if mode == "threads" else mode), functions
 
 
@@ -96,8 +96,25 @@ def test_look_ahead_is_bounded(depth: int) -> None:
     items = pipeline.run(itertools.count())
     for taken in range(1, 8):
         next(items)
-        assert functions[0].calls == taken + 2 * depth <= taken + pipeline.max_items
-        assert functions[1].calls == functions[2].calls == taken + depth
+        finished = taken + depth if taken > 1 else taken  # the first item is given out before others are finished
+        assert functions[0].calls == finished + depth <= taken + pipeline.max_items
+        assert functions[1].calls == functions[2].calls == finished
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_the_first_item_waits_for_no_other(depth: int) -> None:
+    """Each stage takes a second an item; the host waits for the first stage, as for the sizes of a sample."""
+    cuda = FakeCuda()
+    cuda.rng = SimpleNamespace(random=lambda: 1.0)
+    pipeline, _ = make(cuda, "consumer", depth)
+    items = pipeline.run(range(20))
+    first = next(items)
+    assert cuda.host == pytest.approx(1.0, abs=1e-3)
+    assert first.read(1.0) == pytest.approx(4.0, abs=1e-3)
+    assert pipeline.streams.streams[0].now == pytest.approx(1.0 + depth, abs=1e-3)  # the next ones are begun
+    second = next(items)
+    assert cuda.host == pytest.approx(2.0 + depth, abs=1e-3)  # and those after it finished
+    assert [first.value, second.value, *(batch.value for batch in items)] == list(range(20))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -127,36 +144,41 @@ def test_what_the_consumers_stream_holds_is_waited_for(mode: str) -> None:
     assert cuda.default.now >= max(s.now for s in pipeline.streams.streams)  # and the other way round
 
 
+@pytest.mark.parametrize("fail_at", [0, 1, 4])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_error_surfaces_after_the_items_before_it(mode: str, name: str) -> None:
+def test_an_error_surfaces_after_the_items_before_it(mode: str, name: str, fail_at: int) -> None:
     cuda = FakeCuda()
-    pipeline, _ = make(cuda, mode, 3, {name: 4})
+    pipeline, functions = make(cuda, mode, 3, {name: fail_at})
     items = pipeline.run(range(20))
-    assert [next(items).value for _ in range(4)] == [0, 1, 2, 3]
-    with pytest.raises(LookupError, match="item 4"):
+    assert [next(items).value for _ in range(fail_at)] == list(range(fail_at))
+    with pytest.raises(LookupError, match=f"item {fail_at}"):
         next(items)
     assert items.closed
     assert cuda.current_stream() is cuda.default
     assert next(items, None) is None
-    assert [b.value for b in pipeline.run(range(5, 8))] == [5, 6, 7]  # the pipeline itself goes on
+    for function in functions:
+        function.fail_at = None
+    assert [b.value for b in pipeline.run(range(3))] == [0, 1, 2]  # the pipeline itself goes on
 
 
 class Quit(BaseException):
     """As SystemExit, which is no `Exception`."""
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("error", [LookupError, Quit])
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_of_the_source_surfaces(mode: str, error: type[BaseException]) -> None:
+def test_an_error_of_the_source_surfaces(mode: str, error: type[BaseException], count: int) -> None:
     def source() -> Iterator[int]:
-        yield from range(3)
+        yield from range(count)
         raise error("source")
 
-    items = make(FakeCuda(), mode)[0].run(source())
-    # In the consumer's own thread what is no error, as an interrupt, is not held back until its turn comes.
-    if not (mode == "consumer" and error is Quit):
-        assert [next(items).value for _ in range(3)] == [0, 1, 2]
+    items = make(FakeCuda(), mode, depth=2)[0].run(source())
+    # In the consumer's own thread what is no error, as an interrupt, is not held back until its turn comes: the first
+    # item is given out when two more are begun.
+    before = max(0, count - 2) if mode == "consumer" and error is Quit else count
+    assert [next(items).value for _ in range(before)] == list(range(before))
     with pytest.raises(error, match="source"):
         next(items)
     assert items.closed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import random
 from types import SimpleNamespace
 
@@ -40,9 +41,28 @@ def test_items_are_begun_together_and_come_in_order(mode: str, together: int, de
             batch.read(rng.random() * 2)
             seen.append(batch.value)
         assert seen == list(range(30))
-        assert first.launches == [list(range(i, min(i + together, 30))) for i in range(0, 30, together)]
+        assert first.launches == [[0], *(list(range(i, min(i + together, 30))) for i in range(1, 30, together))]
         first.launches.clear()
     assert first.streams == {pipeline.streams.streams[0]}
+
+
+@pytest.mark.parametrize("together", [1, 2, 4, 7])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_the_first_item_waits_for_no_other(together: int, depth: int) -> None:
+    """Each launch takes a second, and the other stage one for each item."""
+    cuda = FakeCuda()
+    cuda.rng = SimpleNamespace(random=lambda: 1.0)
+    pipeline, first = make(cuda, "consumer", together, depth)
+    items = pipeline.run(itertools.count())
+    batch = next(items)
+    assert cuda.host == pytest.approx(1.0, abs=1e-3)
+    assert batch.ready == pytest.approx(2.0, abs=1e-3)
+    groups = math.ceil(depth / together)
+    assert first.launches == [[0], *([1 + g * together + i for i in range(together)] for g in range(groups))]
+    assert pipeline.stages[1].function.calls == 1
+    next(items)
+    assert pipeline.stages[1].function.calls == 2 + depth  # from now on so many are ready
+    items.close()
 
 
 @pytest.mark.parametrize("together", [2, 5])
@@ -53,14 +73,14 @@ def test_what_is_begun_is_bounded(together: int, depth: int) -> None:
     most = 0
     for taken in range(1, 30):
         next(items)
-        assert first.calls - taken >= 2 * depth  # what it holds without groups
+        assert first.calls - taken >= (2 * depth if taken > 1 else depth)  # what it holds without groups
         most = max(most, first.calls - taken)
     assert most == pipeline.max_items == 2 * depth + together - 1
     items.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fail_at", [0, 4, 5, 7])
+@pytest.mark.parametrize("fail_at", [0, 1, 2, 4, 5, 7])
 def test_an_error_surfaces_after_the_items_before_it(mode: str, fail_at: int) -> None:
     pipeline, first = make(FakeCuda(), mode, 4, fail_at=fail_at)
     items = pipeline.run(range(20))
@@ -69,7 +89,7 @@ def test_an_error_surfaces_after_the_items_before_it(mode: str, fail_at: int) ->
         next(items)
     assert items.closed
     first.fail_at = None
-    assert [batch.value for batch in pipeline.run(range(5, 14))] == list(range(5, 14))
+    assert [batch.value for batch in pipeline.run(range(14))] == list(range(14))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,24 +115,24 @@ def test_an_item_counts_with_its_share_of_the_time(mode: str, together: int) -> 
     cuda = FakeCuda()
     pipeline, first = make(cuda, mode, together)
     cuda.rng = SimpleNamespace(random=lambda: 1.0)
-    for batch in pipeline.run(range(160)):
+    for batch in pipeline.run(range(161)):
         batch.read(3.0)
-    assert sum(map(len, first.launches)) == 160
+    assert sum(map(len, first.launches)) == 161
     stats = pipeline.stats
-    assert 140 / TIMED < stats.gpu_items <= 160 / TIMED
-    assert stats.gpu_busy["a"] == pytest.approx(stats.gpu_items / together, rel=0.01)
+    assert 140 / TIMED < stats.gpu_items <= 1 + 160 / TIMED
+    assert stats.gpu_busy["a"] == pytest.approx(1.0 + (stats.gpu_items - 1) / together, rel=0.01)  # the first is alone
     assert stats.gpu_busy["b"] == pytest.approx(stats.gpu_items, rel=0.01)
 
 
 def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
     cuda = FakeCuda()
     pipeline, _ = make(cuda, "consumer", 4)
-    pipeline.timeline = Timeline(first=4, count=8)
-    for batch in pipeline.run(range(16)):
+    pipeline.timeline = Timeline(first=5, count=8)
+    for batch in pipeline.run(range(17)):
         batch.read(5.0)
     spans = {s.item: s for s in pipeline.timeline.spans() if s.gpu and s.lane == "a"}
-    assert set(spans) == set(range(4, 12))
-    for first in (4, 8):
+    assert set(spans) == set(range(5, 13))
+    for first in (5, 9):
         group = [spans[first + i] for i in range(4)]
         assert all(s.end - s.begin > 0 for s in group)
         assert max(s.end for s in group) - min(s.end for s in group) < 1e-4

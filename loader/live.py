@@ -20,9 +20,10 @@ from loader.minibatch import Block, MiniBatch
 _ALIGNMENT = 16  # bytes: of the vectors by which rows are read
 
 
-def draw_key() -> int:
-    """Of an activation, 32 bits from torch's CPU generator."""
-    return int(torch.randint(2**32, (), dtype=torch.int64))
+def draw_keys(count: int) -> list[int]:
+    """Of so many activations, 32 bits each from torch's CPU generator; the same as when drawn one by one."""
+    keys: list[int] = torch.randint(2**32, (count,), dtype=torch.int64).tolist()
+    return keys
 
 
 class Kind(NamedTuple):
@@ -172,8 +173,9 @@ class LiveBatch:
         else:
             rows = (features.data_ptr(), features.stride(0), 0)
         values = []
+        keys = iter(draw_keys(sum(live.draws for live in self.blocks)))
         for block, live in zip(batch.blocks, self.blocks, strict=True):
-            key = draw_key() if live.draws else 0
+            key = next(keys) if live.draws else 0
             values.append(
                 (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, *rows, key)
             )

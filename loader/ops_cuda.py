@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.cuda import require_cuda
-from loader.live import LiveBlock, draw_key
+from loader.live import LiveBlock, draw_keys
 from loader.minibatch import Block
 
 _DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
@@ -51,7 +51,7 @@ def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
     if isinstance(block, LiveBlock):
         block.draws += 1
         return Activation(relu, threshold)
-    return Activation(relu, threshold, draw_key())
+    return Activation(relu, threshold, draw_keys(1)[0])
 
 
 def working_dtype(x: Tensor) -> torch.dtype:

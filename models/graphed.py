@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from loader.live import Kind, LiveBatch, Room
 from loader.minibatch import MiniBatch
 from loader.ops_cuda import autocast_dtype
+from loader.pipeline import TRAINING_PRIORITY
 
 # Loss, a scalar with gradients, and logits [batch_size, ...] of a mini-batch.
 LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
@@ -32,8 +33,7 @@ class GraphedLoss:
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed;
     others (the last, smaller one of an epoch; one that is larger than any before) run as they are. If larger ones come
     often, it is captured again. Gradients reach the parameters through autograd, so that hooks, DDP, gradient
-    accumulation, clipping and loss scaling work as ever. `torch.autograd.set_multithreading_enabled(False)` around
-    `backward()` spares a change of threads, as `NodeClassifier` does.
+    accumulation, clipping and loss scaling work as ever. `backward(loss)` does what `loss.backward()` does, sooner.
 
     The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
     whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. One backward pass a loss.
@@ -71,8 +71,7 @@ class GraphedLoss:
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
         if kind is None or not self._takes(kind):
             return self._function(batch)
-        parameters = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
-        if self._captured is not None and not self._captured.valid_for(parameters):
+        if self._captured is not None and not self._captured.is_valid():
             self._captured = None
         room = Room.of(batch)
         if self._captured is None or not self._captured.live.room.holds(room):
@@ -82,11 +81,20 @@ class GraphedLoss:
                 return self._function(batch)
             self._captured = None  # its memory first
             live = LiveBatch(batch, self._room.widened(_HEADROOM, _STEP))
-            self._captured = _Captured(_Call(self._module, self._function), live, batch, parameters)
+            self._captured = _Captured(_Call(self._module, self._function), live, batch)
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1
         return self._captured.run(batch)
+
+    def backward(self, loss: Tensor) -> None:
+        """`loss.backward()`, of any loss, with fewer launches for a replayed one and without a change of threads."""
+        captured = self._captured
+        one = captured.one if captured is not None and captured.one.dtype == loss.dtype and not loss.dim() else None
+        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
+        # that for each step took longer than what it is to launch.
+        with torch.autograd.set_multithreading_enabled(False):
+            loss.backward(one if one is not None and one.device == loss.device else None)
 
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
@@ -113,13 +121,32 @@ class _Call(nn.Module):
         return self.function(batch)
 
 
-def _context(parameters: dict[str, nn.Parameter]) -> tuple[Any, ...]:
-    """What graphs depend on, besides kind and room of the mini-batches."""
-    return (
-        [p.data_ptr() for p in parameters.values()],
-        autocast_dtype(),
-        torch.get_float32_matmul_precision(),
-    )
+class _Parameters:
+    """The parameters of a module, which are looked for again only when something in it was exchanged.
+
+    Attributes:
+        named: those that get gradients, by name.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        every = dict(module.named_parameters())
+        self.named = {name: p for name, p in every.items() if p.requires_grad}
+        # All are held: what is exchanged must not get the address of what was there before.
+        self._every, self._modules = list(every.values()), list(module.modules())
+        self._holders = [held for m in self._modules for held in (m._parameters, m._modules)]
+        self._state = self._look()
+
+    def unchanged(self) -> bool:
+        return self._look() == self._state
+
+    def _look(self) -> tuple[Any, ...]:
+        held = [list(map(id, holder.values())) for holder in self._holders]
+        return held, [(p.data_ptr(), p.requires_grad) for p in self._every]
+
+
+def _context() -> tuple[Any, ...]:
+    """What graphs depend on, besides parameters, and kind and room of the mini-batches."""
+    return autocast_dtype(), torch.get_float32_matmul_precision()
 
 
 def _forget_workspaces() -> None:
@@ -135,10 +162,12 @@ def _forget_workspaces() -> None:
 class _Captured:
     """The two graphs, and the memory that they work in."""
 
-    def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch, parameters: dict[str, nn.Parameter]) -> None:
+    def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch) -> None:
         self.live = live
+        self._of_module = _Parameters(call.module)
+        parameters = self._of_module.named
         self.parameters = list(parameters.values())
-        self.context = _context(parameters)
+        self._context = _context()
         self.runs = 0
         # Tensors of our own for the parameters' memory: those that accumulate the parameters' gradients may be alive in
         # some other graph, and belong to a stream that cannot be captured.
@@ -158,7 +187,8 @@ class _Captured:
 
         live.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
-        here, stream = torch.cuda.current_stream(live.kind.device), torch.cuda.Stream(live.kind.device)
+        here = torch.cuda.current_stream(live.kind.device)
+        stream = torch.cuda.Stream(live.kind.device, priority=TRAINING_PRIORITY)
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
@@ -174,24 +204,33 @@ class _Captured:
         mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self.forward, **mode):
             loss, logits = loss_and_logits()
-        self.grad_loss = torch.ones_like(loss)
+        # What `backward` begins with as a rule, and what the graph reads: it is written to only for another value.
+        self.one, self._grad_loss = torch.ones_like(loss), torch.ones_like(loss)
+        self._is_one = True
         one_thread = torch.autograd.set_multithreading_enabled(False)
         with torch.cuda.graph(self.backward, pool=self.forward.pool(), **mode), one_thread:
-            found = gradients_of(loss, self.grad_loss)
+            found = gradients_of(loss, self._grad_loss)
             torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
         _forget_workspaces()
         torch.clear_autocast_cache()
         live.check_draws()
         self.loss, self.logits = loss.detach(), logits.detach()
 
-    def valid_for(self, parameters: dict[str, nn.Parameter]) -> bool:
-        return self.context == _context(parameters)
+    def is_valid(self) -> bool:
+        return self._context == _context() and self._of_module.unchanged()
 
     def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         self.live.load(batch)
         self.runs += 1
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
         return loss, self.logits
+
+    def begin_with(self, grad_loss: Tensor) -> None:
+        """The gradient of the loss for the next replay of the backward pass."""
+        is_one = grad_loss.data_ptr() == self.one.data_ptr()
+        if not (is_one and self._is_one):
+            self._grad_loss.copy_(grad_loss)
+        self._is_one = is_one
 
     def keep_accumulated(self) -> None:
         """Gradients that were handed out and are still to be added to must not be written over."""
@@ -221,7 +260,7 @@ class _Replay(torch.autograd.Function):
                 "call backward first, or train without graphs"
             )
         captured.keep_accumulated()
-        captured.grad_loss.copy_(grad_loss)
+        captured.begin_with(grad_loss)
         captured.backward.replay()
         ctx.batch = None
         # Views: autograd makes them the parameters' `grad` without a copy.

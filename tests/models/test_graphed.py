@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from loader.lazy_rows import LazyRows
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models.graphed import GraphedLoss
+from models.graphed import GraphedLoss, _Parameters
 from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
 
@@ -108,6 +108,40 @@ def test_on_the_cpu_the_function_runs_as_it_is(random_graph: Any) -> None:
     assert (graphed.replayed, graphed.captures) == (0, 0)
 
 
+def test_parameters_are_looked_for_again_only_when_something_was_exchanged() -> None:
+    net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2)
+    of_net = _Parameters(net)
+    assert list(of_net.named) == [name for name, _ in net.named_parameters()]
+    net.train().eval()
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    torch.optim.Adam(net.parameters()).step()
+    net.load_state_dict(net.state_dict())
+    assert of_net.unchanged()
+
+    def exchange_layer() -> None:
+        net.convs[1] = copy.deepcopy(net.convs[1])
+
+    def exchange_parameter() -> None:
+        net.first.lin_self.bias = torch.nn.Parameter(torch.zeros(CLASSES))
+
+    def add() -> None:
+        net.register_parameter("scale", torch.nn.Parameter(torch.ones(())))
+
+    def freeze() -> None:
+        net.first.lin_self.weight.requires_grad_(False)
+
+    def move() -> None:
+        net.first.lin_neigh.weight.data = net.first.lin_neigh.weight.data.clone()
+
+    for change in (exchange_layer, exchange_parameter, add, freeze, move):
+        of_net = _Parameters(net)
+        change()
+        assert not of_net.unchanged(), change.__name__
+        assert _Parameters(net).unchanged()
+    assert "convs.0.lin_self.weight" not in _Parameters(net).named
+
+
 def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
     with pytest.raises(ValueError, match="cuda_graph cannot be had with norm='batch'"):
         NodeClassifier(FEATURES, CLASSES, norm="batch", cuda_graph=True)
@@ -179,6 +213,43 @@ class TestOnGPU:
         assert net.graphed.replayed == 1 + 4
         for a, b in zip(gradients(net), gradients(plain), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+    def test_backward_of_its_own_is_that_of_the_loss(self, batches: list[MiniBatch]) -> None:
+        """Whatever the gradient that the backward pass begins with was before."""
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        found = []
+        for factor, own in ((1, False), (1, True), (-3, True), (1, True), (1, True), (2, False), (1, True)):
+            net.optimizer.zero_grad()
+            loss, _ = net.loss(first)
+            loss = loss if factor == 1 else factor * loss
+            (net.graphed.backward if own else Tensor.backward)(loss)
+            found.append([g / factor for g in gradients(net)])
+        assert net.graphed.replayed == 1 + 7
+        for others in found[1:]:
+            for a, b in zip(others, found[0], strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+        net.optimizer.zero_grad()
+        net.graphed.backward(net.loss_and_logits(first)[0])  # a loss that was not replayed
+        for a, b in zip(gradients(net), found[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+        with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+            net.graphed.backward(net.loss(first)[0].repeat(2))
+
+    def test_an_exchanged_layer_is_captured_again(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        old = net.net.convs[1]
+        net.net.convs[1] = copy.deepcopy(old)
+        for p in net.net.convs[1].parameters():
+            torch.nn.init.zeros_(p)
+        for _ in range(40):
+            loss, logits = net.loss(first)
+            assert not logits.any()
+        assert net.graphed.captures == 2
+        loss.backward()
+        assert all(p.grad is None for p in old.parameters())
+        assert all(p.grad is not None for p in net.net.convs[1].parameters())
 
     @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
     def test_autocast_is_part_of_what_is_captured(self, batches: list[MiniBatch], low: torch.dtype) -> None:

@@ -1,0 +1,143 @@
+"""Adam whose step is one CUDA graph, while parameters, gradients and state stay where they are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_ALIKE = 16  # steps in a row that found everything in the same place, before one is captured
+_SETTINGS = ("lr", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
+
+
+class GraphedAdam(torch.optim.Adam):
+    """`torch.optim.Adam(fused=True)`, replayed by a CUDA graph where a step finds all as the step before did.
+
+    The fused step is a kernel or two, before which the host looks through parameters, gradients and state: that takes
+    it about as long as all other launches of a replayed training step together. The results are the same. It is an
+    ordinary step wherever something changed: gradients in other tensors (as without `models.graphed.GraphedLoss`), a
+    learning rate that a scheduler changes with every step, a state that was loaded. It always is under gradient
+    scaling, on a CPU or several GPUs, with a setting that is a tensor, and after the state of an Adam that is not fused
+    was loaded, which makes this one so, too.
+
+    Args:
+        params, options: of `torch.optim.Adam`, besides `fused`, `foreach`, `capturable` and `differentiable`.
+
+    Attributes:
+        replayed: steps that came from a graph.
+    """
+
+    replayed = 0
+    # One for all captures: torch has 32 streams and hands them out in turn, in the end one on which others work.
+    _stream: torch.cuda.Stream | None = None
+
+    def __init__(self, params: Any, **options: Any) -> None:
+        super().__init__(params, fused=True, **options)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._alike = 0
+        self._last: _Places | None = None
+        self._captured: _Places | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step, after the closure where there is one; its result."""
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        places = self._places()
+        if self._graph is None or self._captured != places:
+            self._alike = self._alike + 1 if places is not None and places == self._last else 0
+            self._last = places
+            if self._alike < _ALIKE or not self._can_be_captured():
+                _ordinary_step()(self)
+                return result
+            self._graph, self._captured = self._capture(), places
+        self._graph.replay()
+        self.replayed += 1
+        return result
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._forget()
+
+    def _places(self) -> _Places | None:
+        """What a captured step depends on; None where there can be none."""
+        if getattr(self, "grad_scale", None) is not None or getattr(self, "found_inf", None) is not None:
+            return None
+        settings: list[Any] = []
+        pointers: list[int | None] = []
+        states: list[Any] = []
+        for group in self.param_groups:
+            if not group["fused"]:
+                return None
+            settings += map(group.get, _SETTINGS)
+            settings += group["betas"]
+            for p in group["params"]:
+                if not p.is_cuda:
+                    return None
+                grad = p.grad
+                pointers += (p.data_ptr(), None if grad is None else grad.data_ptr())
+                states += self.state.get(p, {}).values()
+        if any(isinstance(setting, Tensor) for setting in settings):
+            return None  # its value may change in place, and is fixed in a graph if it is on the host
+        return _Places(settings, pointers, states)
+
+    def _can_be_captured(self) -> bool:
+        """Whether all is on the one GPU whose stream is captured, and the graph would not be empty."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        return len({p.device for p in parameters}) == 1 and any(p.grad is not None for p in parameters)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """A step as a CUDA graph. It is not done thereby."""
+        graph = torch.cuda.CUDAGraph()
+        groups = self.param_groups
+        before = [group["capturable"] for group in groups]
+        for group in groups:
+            group["capturable"] = True  # a fused step is; torch wants it said, and outside of a capture would warn
+        device = next(p.device for group in groups for p in group["params"])
+        if self._stream is None or self._stream.device != device:
+            self._stream = torch.cuda.Stream(device)
+        here, stream = torch.cuda.current_stream(device), self._stream
+        stream.wait_stream(here)
+        try:
+            # `torch.cuda.graph` would collect garbage and give up the allocator's spare memory first: the step takes
+            # none. Other threads, the loader's, may do on their streams what they like meanwhile.
+            with torch.cuda.stream(stream):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    _ordinary_step()(self)
+                finally:
+                    graph.capture_end()
+        finally:
+            for group, capturable in zip(groups, before, strict=True):
+                group["capturable"] = capturable
+        here.wait_stream(stream)
+        return graph
+
+
+class _Places:
+    """Settings, addresses of parameters and gradients, and the tensors of the state."""
+
+    def __init__(self, settings: list[Any], pointers: list[int | None], states: list[Any]) -> None:
+        self.settings, self.pointers, self.states = settings, pointers, states
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Places)
+            and self.pointers == other.pointers
+            and self.settings == other.settings
+            and len(self.states) == len(other.states)
+            and all(map(operator.is_, self.states, other.states))  # tensors have no equality that is one value
+        )
+
+
+def _ordinary_step() -> Callable[[torch.optim.Adam], Any]:
+    """Adam's own step, without the hooks that torch puts around it: they are around that of `GraphedAdam` already."""
+    step: Any = torch.optim.Adam.step
+    return step.__wrapped__ if getattr(step, "hooked", False) else step

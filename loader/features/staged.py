@@ -35,8 +35,9 @@ class StagedFeatures(StoreOfRows):
         device: the GPU, by default the current one.
         dtype: type of the rows that `gather` returns, by default the one they are kept in.
         storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
-        num_threads: threads of one gather, by default as many as there are processors.
-        buffer_mib: size of each of the four pinned buffers, in MiB, at least one row.
+        num_threads: threads of one gather, by default as many as there are processors but for every eighth: one that
+            has to share its processor with the threads that launch keeps all others waiting.
+        buffer_mib: size of each of the four pinned buffers, in MiB, at least one row; less for a table that is smaller.
 
     Raises:
         TypeError, ValueError: as `Rows`; `device` is no GPU; `num_threads` or `buffer_mib` < 1.
@@ -53,18 +54,20 @@ class StagedFeatures(StoreOfRows):
         *,
         storage_dtype: torch.dtype | str | None = None,
         num_threads: int | None = None,
-        buffer_mib: int = 8,
+        buffer_mib: int = 32,
     ) -> None:
         self._rows = Rows(tensor, storage_dtype, dtype)
         if buffer_mib < 1:
             raise ValueError(f"buffer_mib is {buffer_mib}; it must be at least 1")
-        self.num_threads = available_cpus() if num_threads is None else int(num_threads)
+        cpus = available_cpus()
+        self.num_threads = cpus - cpus // 8 if num_threads is None else int(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
         self.tensor = self._rows.stored(tensor)
         use_huge_pages(self.tensor)
-        self._part = max(1, buffer_mib * _MEBI // max(self._rows.nbytes, 1))  # rows of a buffer
+        rows = buffer_mib * _MEBI // max(self._rows.nbytes, 1)
+        self._part = max(1, min(rows, self._rows.num_nodes))  # rows of a buffer
         with torch.cuda.device(self._device):
             self._ring = [_Buffer(self._part * self._rows.nbytes) for _ in range(_BUFFERS)]
         self._next = 0

@@ -11,6 +11,10 @@ from loader import _core
 from loader.samplers.base import Sampler
 from loader.samplers.core import FusedSampler
 
+# A pipeline's mini-batches that a GPU samples together: it takes it 0.6 times as long as one by one, and more bring
+# little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
+_TOGETHER = 4
+
 
 def fused(
     fanouts: int | Sequence[int],
@@ -33,8 +37,9 @@ def fused(
         device: "cpu", a GPU, or "auto" for a GPU where build and machine have one.
         num_threads: where it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
             serves both.
-        schedule, vertex_set, blocks_per_sm, batches_per_launch, pad_to_capacity: on a GPU only, see `CudaSampler`; None
-            takes its defaults.
+        schedule, vertex_set, blocks_per_sm, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its defaults.
+        batches_per_launch: the same; None takes 4, with the schedules that can: mini-batches that a loader begins ahead
+            are sampled by fours.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Raises:
@@ -56,8 +61,10 @@ def fused(
         for name, value in given.items():
             raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, num_threads=num_threads)
-    from loader.samplers.cuda import CudaSampler
+    from loader.samplers.cuda import QUEUES, CudaSampler
 
+    if schedule not in QUEUES:
+        given.setdefault("batches_per_launch", _TOGETHER)
     return CudaSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, device=device, **given)
 
 

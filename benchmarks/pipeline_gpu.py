@@ -39,6 +39,7 @@ from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
 from loader.transfer import to_gpu
 from models.graphed import GraphedLoss
+from models.graphed_adam import GraphedAdam
 from models.sage import GraphSAGE
 
 NUM_CLASSES, HIDDEN = 47, 256
@@ -73,19 +74,17 @@ def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStor
     return kind(x, "cuda")
 
 
-def backward(loss: torch.Tensor) -> None:
-    """As `NodeClassifier.backward`: without a thread of autograd's."""
-    with torch.autograd.set_multithreading_enabled(False):
-        loss.backward()
-
-
 class Training:
     """Forward, backward, Adam: the loop of a hand, and the parts of Lightning's."""
 
     def __init__(self, num_features: int, num_layers: int, *, graphed: bool) -> None:
         torch.manual_seed(0)
         self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
+        # As `models.lightning_module.NodeClassifier`: by CUDA graphs, or not at all.
+        parameters: Any = self.model.parameters()
+        self.optimizer: torch.optim.Optimizer = (
+            GraphedAdam(parameters, lr=3e-3) if graphed else torch.optim.Adam(parameters, lr=3e-3, fused=True)
+        )
         self.graphed = graphed
         self.replays = GraphedLoss(self.loss_and_logits, self.model)
 
@@ -99,7 +98,7 @@ class Training:
 
     def step(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()
-        backward(self.loss(batch))
+        self.replays.backward(self.loss(batch))
         self.optimizer.step()
 
     def epoch(self, batches: Any) -> float:
@@ -156,7 +155,7 @@ def lightning_epochs(node_loader: NodeLoader, training: Training, epochs: int) -
             return training.loss(batch)
 
         def backward(self, loss: torch.Tensor, *_: Any, **__: Any) -> None:
-            backward(loss)
+            training.replays.backward(loss)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return training.optimizer
@@ -305,7 +304,7 @@ def main() -> None:
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument(
-        "--batches-per-launch", type=int, nargs="+", default=[1], help="mini-batches that are sampled together"
+        "--batches-per-launch", type=int, nargs="+", default=[4], help="mini-batches that are sampled together"
     )
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
     parser.add_argument("--append", action="store_true", help="keep the rows of the file that this run does not repeat")

@@ -255,6 +255,7 @@ def pipeline_gpu(result: Result) -> list[str]:
                 f"{row['exposed']:.1%}",
                 f"{row['lightning_over_hand_written']:.3f}x" if "lightning_over_hand_written" in row else "",
                 f"{row['max_mib']:,.0f}",
+                row.get("date", "")[:16].replace("T", " "),
             )
         )
     head = (
@@ -270,6 +271,7 @@ def pipeline_gpu(result: Result) -> list[str]:
             "train, ms",
         ),
         *("epoch, s", "prefetch=0, s", "over slowest stage", "over training alone", "Lightning", "bound, MiB"),
+        "measured",
     )
     lines = [
         f"{result['num_nodes']:,} vertices, {result['num_edges']:,} edges, GraphSAGE with 3 layers of "
@@ -279,7 +281,7 @@ def pipeline_gpu(result: Result) -> list[str]:
         "device: gathered there; cached: a quarter of the rows there; pinned: read over the bus; staged: gathered by "
         "the host into pinned buffers and copied; host: gathered by the host and copied at once. Together: "
         "mini-batches that are sampled by one launch. prefetch=0: one stage after the other. Lightning: its loop over "
-        "a hand-written one. Bound: of the memory for mini-batches.",
+        "a hand-written one. Bound: of the memory for mini-batches. Measured: when, UTC.",
         "",
         *markdown(head, rows),
     ]

@@ -13,7 +13,7 @@ from loader.minibatch import MiniBatch
 from loader.ops_cuda import autocast_dtype
 from loader.pipeline import TRAINING_PRIORITY
 
-# Loss, a scalar with gradients, and logits [batch_size, ...] of a mini-batch.
+# Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
 LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
 
 _SEEN = 16  # so many mini-batches of a kind are run as usual before it is captured, with room for the largest
@@ -42,7 +42,7 @@ class GraphedLoss:
     `reset` after changing it. Batch norm mixes the rows, those that are too many included, and must not be in it.
 
     Args:
-        function: mini-batch -> (loss, logits), by way of `module`. It reads the blocks and `x` through
+        function: mini-batch -> (loss, output), by way of `module`. It reads the blocks and `x` through
             `loader.ops.linear_self_mean` (blocks after the first one also through the other functions of `loader.ops`),
             as `models.sage.GraphSAGE` does; anything else that it does with them is an error when it is captured.
         module: has the parameters that get a gradient. When one of them moves in memory, it is captured again.
@@ -67,7 +67,7 @@ class GraphedLoss:
         self._others = 0  # mini-batches of other kinds, since the last one of this kind
 
     def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        """Loss and logits. Replayed logits have no gradient and are valid until the next call."""
+        """Loss and output. A replayed output has no gradient and is valid until the next call."""
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
         if kind is None or not self._takes(kind):
             return self._function(batch)
@@ -90,11 +90,12 @@ class GraphedLoss:
     def backward(self, loss: Tensor) -> None:
         """`loss.backward()`, of any loss, with fewer launches for a replayed one and without a change of threads."""
         captured = self._captured
-        one = captured.one if captured is not None and captured.one.dtype == loss.dtype and not loss.dim() else None
+        # Of a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
+        replayed = captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls)
         # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
         # that for each step took longer than what it is to launch.
         with torch.autograd.set_multithreading_enabled(False):
-            loss.backward(one if one is not None and one.device == loss.device else None)
+            loss.backward(captured.one if captured is not None and replayed else None)
 
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
@@ -173,14 +174,14 @@ class _Captured:
         # some other graph, and belong to a stream that cannot be captured.
         weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
 
-        def loss_and_logits() -> tuple[Tensor, Tensor]:
-            loss, logits = torch.func.functional_call(call, weights, (live.batch,))
-            if loss.device != live.kind.device or logits.device != live.kind.device:
+        def loss_and_output() -> tuple[Tensor, Tensor]:
+            loss, output = torch.func.functional_call(call, weights, (live.batch,))
+            if loss.device != live.kind.device or output.device != live.kind.device:
                 raise RuntimeError(
                     f"the loss came out on {loss.device}: the function read x or a block otherwise than through the "
                     "functions of loader.ops, which a CUDA graph cannot"
                 )
-            return loss, logits
+            return loss, output
 
         def gradients_of(loss: Tensor, grad_loss: Tensor | None = None) -> tuple[Tensor | None, ...]:
             return torch.autograd.grad(loss, list(weights.values()), grad_loss, allow_unused=True)
@@ -192,7 +193,7 @@ class _Captured:
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
-                gradients = gradients_of(loss_and_logits()[0])
+                gradients = gradients_of(loss_and_output()[0])
             # Not in the graphs' memory, where the next forward pass would write over them.
             self.gradients = [None if g is None else torch.empty_like(g) for g in gradients]
             del gradients
@@ -203,7 +204,7 @@ class _Captured:
         # Other threads, the loader's, may do on their streams what they like meanwhile.
         mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self.forward, **mode):
-            loss, logits = loss_and_logits()
+            loss, output = loss_and_output()
         # What `backward` begins with as a rule, and what the graph reads: it is written to only for another value.
         self.one, self._grad_loss = torch.ones_like(loss), torch.ones_like(loss)
         self._is_one = True
@@ -214,7 +215,7 @@ class _Captured:
         _forget_workspaces()
         torch.clear_autocast_cache()
         live.check_draws()
-        self.loss, self.logits = loss.detach(), logits.detach()
+        self.loss, self.output = loss.detach(), output.detach()
 
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()
@@ -223,7 +224,7 @@ class _Captured:
         self.live.load(batch)
         self.runs += 1
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
-        return loss, self.logits
+        return loss, self.output
 
     def begin_with(self, grad_loss: Tensor) -> None:
         """The gradient of the loss for the next replay of the backward pass."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import operator
+import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from loader.pipeline import TRAINING_PRIORITY
+
 _ALIKE = 16  # steps in a row that found everything in the same place, before one is captured
+_Places = tuple[list[Any], list[int | None]]  # settings; addresses of parameters, gradients and states
 _SETTINGS = ("lr", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
 
 
@@ -31,6 +35,7 @@ class GraphedAdam(torch.optim.Adam):
     """
 
     replayed = 0
+    _failed = False
     # One for all captures: torch has 32 streams and hands them out in turn, in the end one on which others work.
     _stream: torch.cuda.Stream | None = None
 
@@ -54,12 +59,14 @@ class GraphedAdam(torch.optim.Adam):
         if self._graph is None or self._captured != places:
             self._alike = self._alike + 1 if places is not None and places == self._last else 0
             self._last = places
-            if self._alike < _ALIKE or not self._can_be_captured():
-                _ordinary_step()(self)
-                return result
-            self._graph, self._captured = self._capture(), places
-        self._graph.replay()
-        self.replayed += 1
+            if self._alike >= _ALIKE and self._can_be_captured():
+                self._graph, self._captured = None, None  # its memory first
+                self._graph, self._captured = self._capture(), places
+        if self._graph is not None and self._captured == places:
+            self._graph.replay()
+            self.replayed += 1
+        else:
+            _ordinary_step()(self)
         return result
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -72,29 +79,43 @@ class GraphedAdam(torch.optim.Adam):
             return None
         settings: list[Any] = []
         pointers: list[int | None] = []
-        states: list[Any] = []
         for group in self.param_groups:
             if not group["fused"]:
                 return None
             settings += map(group.get, _SETTINGS)
-            settings += group["betas"]
+            settings += (*group["betas"], len(group["params"]))
             for p in group["params"]:
                 if not p.is_cuda:
                     return None
                 grad = p.grad
                 pointers += (p.data_ptr(), None if grad is None else grad.data_ptr())
-                states += self.state.get(p, {}).values()
+                pointers += [t.data_ptr() for t in self.state.get(p, {}).values()]
         if any(isinstance(setting, Tensor) for setting in settings):
             return None  # its value may change in place, and is fixed in a graph if it is on the host
-        return _Places(settings, pointers, states)
+        return settings, pointers
 
     def _can_be_captured(self) -> bool:
-        """Whether all is on the one GPU whose stream is captured, and the graph would not be empty."""
+        """Whether all is on the one GPU whose stream is captured, the graph would not be empty, and none has failed."""
+        if self._failed:
+            return False
         parameters = [p for group in self.param_groups for p in group["params"]]
         return len({p.device for p in parameters}) == 1 and any(p.grad is not None for p in parameters)
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """A step as a CUDA graph. It is not done thereby."""
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
+        """A step, which is not done thereby, as a CUDA graph; None, and a warning, where that cannot be had."""
+        collects = gc.isenabled()
+        gc.disable()  # a finalizer may wait for the GPU, which ends a capture
+        try:
+            return self._captured_step()
+        except RuntimeError as error:
+            self._failed = True
+            warnings.warn(f"Adam's steps stay ordinary ones, no CUDA graph could be captured: {error}", stacklevel=3)
+            return None
+        finally:
+            if collects:
+                gc.enable()
+
+    def _captured_step(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         groups = self.param_groups
         before = [group["capturable"] for group in groups]
@@ -102,7 +123,7 @@ class GraphedAdam(torch.optim.Adam):
             group["capturable"] = True  # a fused step is; torch wants it said, and outside of a capture would warn
         device = next(p.device for group in groups for p in group["params"])
         if self._stream is None or self._stream.device != device:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device, priority=TRAINING_PRIORITY)
         here, stream = torch.cuda.current_stream(device), self._stream
         stream.wait_stream(here)
         try:
@@ -119,22 +140,6 @@ class GraphedAdam(torch.optim.Adam):
                 group["capturable"] = capturable
         here.wait_stream(stream)
         return graph
-
-
-class _Places:
-    """Settings, addresses of parameters and gradients, and the tensors of the state."""
-
-    def __init__(self, settings: list[Any], pointers: list[int | None], states: list[Any]) -> None:
-        self.settings, self.pointers, self.states = settings, pointers, states
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Places)
-            and self.pointers == other.pointers
-            and self.settings == other.settings
-            and len(self.states) == len(other.states)
-            and all(map(operator.is_, self.states, other.states))  # tensors have no equality that is one value
-        )
 
 
 def _ordinary_step() -> Callable[[torch.optim.Adam], Any]:

@@ -142,7 +142,7 @@ class NodeClassifier(LightningModule):
         return self.net(batch.blocks, features)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        if args or kwargs:
+        if args or kwargs or self._fabric is not None:
             super().backward(loss, *args, **kwargs)
         else:
             self.graphed.backward(loss)
@@ -257,8 +257,8 @@ class NodeClassifier(LightningModule):
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
         batch = self._in_precision(batch)
         graphed = stage == "train" and self._may_be_graphed(batch)
-        loss, logits = (self.graphed if graphed else self._loss)(batch)
-        self.scores[stage].add(logits, y, loss)
+        loss, found = (self.graphed if graphed else self._loss)(batch)
+        self.scores[stage].add_found(found, y.shape[0], loss)
         return loss
 
     def _in_precision(self, batch: MiniBatch) -> MiniBatch:
@@ -269,11 +269,11 @@ class NodeClassifier(LightningModule):
         return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)
 
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """The mean loss, and what the scores add up; all of it is part of a CUDA graph."""
         assert batch.y is not None
         logits = self(batch)
-        if self.multilabel:
-            return F.binary_cross_entropy_with_logits(logits, batch.y), logits
-        return F.cross_entropy(logits, batch.y), logits
+        loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+        return loss(logits, batch.y), self.scores["train"].find(logits, batch.y)
 
     def _may_be_graphed(self, batch: MiniBatch) -> bool:
         if self.cuda_graph is False:

@@ -23,39 +23,45 @@ class RunningScores:
         self.multilabel = multilabel
         self.count = 0  # vertices
         self._loss: Tensor | None = None
-        self._hits: Tensor | None = None
-        self._positives: Tensor | None = None  # said to be plus true, multilabel alone
+        self._found: Tensor | None = None
 
     def reset(self) -> None:
         """Forgets everything."""
         self.count = 0
-        self._loss = self._hits = self._positives = None
+        self._loss = self._found = None
+
+    def find(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What `add_found` takes, of `logits [batch, num_classes]`: hits, and if multilabel what is said plus true."""
+        logits = logits.detach()
+        if not self.multilabel:
+            return (logits.argmax(-1) == labels).sum().reshape(1)
+        said, true = logits > 0, labels > 0
+        return torch.stack(((said & true).sum(), said.sum() + true.sum()))
 
     def add(self, logits: Tensor, labels: Tensor, loss: Tensor | None = None) -> None:
         """One mini-batch: `logits [batch, num_classes]`, and its mean loss unless that is of no interest."""
-        if self._hits is None:
-            self._hits = torch.zeros((), dtype=torch.int64, device=logits.device)
-            self._loss = torch.zeros((), dtype=torch.float64, device=logits.device)
-            self._positives = torch.zeros((), dtype=torch.int64, device=logits.device)
+        self.add_found(self.find(logits, labels), labels.shape[0], loss)
+
+    def add_found(self, found: Tensor, count: int, loss: Tensor | None = None) -> None:
+        """One mini-batch of `count` vertices, in which `find` found so much, and its mean loss."""
+        if self._found is None:
+            self._found = torch.zeros_like(found)
+            self._loss = torch.zeros((), dtype=torch.float64, device=found.device)
         assert self._loss is not None
-        assert self._positives is not None
-        self.count += labels.shape[0]
-        logits = logits.detach()
+        self.count += count
+        self._found.add_(found)
         if loss is not None:
-            self._loss.add_(loss.detach(), alpha=labels.shape[0])
-        if self.multilabel:
-            said, true = logits > 0, labels > 0
-            self._hits.add_((said & true).sum())
-            self._positives.add_(said.sum()).add_(true.sum())
-        else:
-            self._hits.add_((logits.argmax(-1) == labels).sum())
+            self._loss.add_(loss.detach(), alpha=count)
 
     def sums(self) -> Tensor:
         """`[4]` float64: summed loss, hits, positives, count; addable over processes. Zeros before the first batch."""
-        if self._hits is None:
+        if self._found is None or self._loss is None:
             return torch.zeros(4, dtype=torch.float64)
-        count = torch.full((), self.count, device=self._hits.device)
-        return torch.stack([t.double() for t in (self._loss, self._hits, self._positives, count)])  # type: ignore[union-attr]
+        sums = torch.zeros(4, dtype=torch.float64, device=self._found.device)
+        sums[0] = self._loss
+        sums[1 : 1 + self._found.numel()] = self._found
+        sums[3] = self.count
+        return sums
 
     def result(self, sums: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy, float32, from `sums`."""
@@ -72,5 +78,5 @@ class RunningScores:
         self.count = int(state["count"])
         loss, hits, positives, _ = state["sums"]
         self._loss = torch.tensor(loss, dtype=torch.float64, device=device)
-        self._hits = torch.tensor(int(hits), device=device)
-        self._positives = torch.tensor(int(positives), device=device)
+        found = [int(hits), int(positives)] if self.multilabel else [int(hits)]
+        self._found = torch.tensor(found, device=device)

@@ -156,7 +156,7 @@ class StageRunner:
         flight.item = self.call(flight.item, flight)
         if self._stream is not None:
             flight.finished.record(self._stream)
-            if flight.timed and flight.together < self.stage.together:  # the last ones, whose work came only now
+            if flight.timed and flight.together < self.stage.together:  # those finished alone, whose work came only now
                 flight.done[self.index].record(self._stream)
 
     def call(self, function: Callable[..., Any], flight: Flight, *arguments: Any) -> Any:

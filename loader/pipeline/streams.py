@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # Of kernels that wait for the multiprocessors the lowest number goes first. One that reads over the bus needs few of
 # them, and keeps the bus idle until it begins; sampling is several mini-batches ahead and takes what training leaves,
-# where that has a priority: its CUDA graphs do (`models.graphed`).
+# where that has a priority: its CUDA graphs do (`models.graphed`), with a torch that heeds that of their kernels (as
+# 2.11).
 PRIORITIES = {"sample": -1, "gather": -3, "move": -3}
 TRAINING_PRIORITY = -2
 

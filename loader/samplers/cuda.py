@@ -249,7 +249,7 @@ class CudaSampler(Sampler):
         space = together[0].space
         stream = torch.cuda.current_stream(self._device.index)
         space.wait_for_last_use(stream)
-        plan = space.plan(max([b.seeds.numel() for b in together]), ahead=together[0].ahead)
+        plan = space.plan(max([b.seeds.numel() for b in together]), len(together), ahead=together[0].ahead)
         rooms = [self._make_room(plan) for _ in together]  # where memory runs out, nothing was launched
         engine = space.engine
         for b, (buffers, sizes) in zip(together, rooms, strict=True):

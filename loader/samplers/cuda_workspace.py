@@ -20,9 +20,9 @@ QUEUES = ("fused-static", "persistent")  # schedules
 _MANY_EDGES = 1_000_000
 
 # A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a sixteenth of them; bitmaps
-# elsewhere. Measured (benchmarks/results/sampler_gpu_sets.json, an H200, on the GPU alone): at 10 million vertices
-# bitmaps are 1.3 to 2.8 times as fast; at 30 million a hash set is, by 1.07 to 1.17, unless the mini-batch is large
-# beside the graph; at 400 million it is 1.7 to 3.7 times as fast.
+# elsewhere. Measured before bitmaps had ranks (benchmarks/results/sampler_gpu_sets.json, an H200, on the GPU alone): at
+# 10 million vertices bitmaps are 1.3 to 2.8 times as fast; at 30 million a hash set is, by 1.07 to 1.17, unless the
+# mini-batch is large beside the graph; at 400 million it is 1.7 to 3.7 times as fast.
 _HASH_FROM_VERTICES = 30_000_000
 _HASH_SPARSITY = 16
 
@@ -110,7 +110,7 @@ class Workspace:
         schedule: a key of `SCHEDULES`, or `"auto"`.
         vertex_set: a key of `VERTEX_SETS`, or `"auto"`.
         fanouts, replace, edge_ids, pad: of all mini-batches.
-        batches: mini-batches of one launch, each with arrays of its own.
+        batches: most mini-batches of one launch, each with arrays of its own from the first launch of several on.
         warps: of a launch; a queue has room for what each leaves unused.
 
     Attributes:
@@ -174,10 +174,16 @@ class Workspace:
         self._most_tasks = 0
         self._plans: dict[tuple[int, bool], Plan] = {}
         self._planned: Plan | None = None
+        self._slots = 1  # mini-batches that the arrays have room for
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int, *, ahead: bool) -> Plan:
-        """The plan for mini-batches of up to `num_seeds`, with the engine set to it; `ahead` as in `_choose`."""
+    def plan(self, num_seeds: int, together: int, *, ahead: bool) -> Plan:
+        """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
+
+        `ahead` as in `_choose`.
+        """
+        if together > self._slots:
+            self._make_slots()
         plan = self._plans.get((num_seeds, ahead))
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
@@ -217,13 +223,22 @@ class Workspace:
             self._planned = plan
         return plan
 
+    def _make_slots(self) -> None:
+        """Room for as many mini-batches as a launch may have, once one has more than one of them."""
+        self._slots = self._batches
+        for used in (*self._arrays.values(), *self._bitmaps):
+            used.record_stream(self._stream)
+        self._arrays.clear()
+        self._bitmaps.clear()
+        self._sizes, self._planned = (), None
+
     def _make_room(self, sizes: tuple[int, ...]) -> None:
         """Arrays at least as large as the plan wants them. Those it had may still be in use by a kernel."""
         if not self._sizes or any(new > old for new, old in zip(sizes, self._sizes, strict=True)):
             for used in self._arrays.values():
                 used.record_stream(self._stream)
             sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
-            rows, tasks, picks_at, picks, table, found = (self._batches * n for n in sizes)
+            rows, tasks, picks_at, picks, table, found = (self._slots * n for n in sizes)
 
             def array(length: int, dtype: torch.dtype, *, zero: bool = False) -> Tensor:
                 return (torch.zeros if zero else torch.empty)(length, dtype=dtype, device=self.device)
@@ -244,8 +259,8 @@ class Workspace:
                 # Read in packs, the last of which may reach beyond what was written; nothing is made of that.
                 "grouped": array(found, self._node_dtype, zero=True),
                 "grouped_place": array(found, torch.int32),
-                "counts": array(self._batches * _core.cuda_ranges if found else 0, torch.int32, zero=True),
-                "begins": array(self._batches * _core.cuda_range_begins if found else 0, torch.int32),
+                "counts": array(self._slots * _core.cuda_ranges if found else 0, torch.int32, zero=True),
+                "begins": array(self._slots * _core.cuda_range_begins if found else 0, torch.int32),
             }
             self._arrays.clear()
             self._arrays.update(arrays)
@@ -271,8 +286,8 @@ class Workspace:
         words = _core.cuda_bitmap_entries(n, len(self._fanouts))
         if not self._bitmaps:
             self._bitmaps += (
-                torch.zeros(max(self._batches * words, 1), dtype=torch.int32, device=self.device),
-                torch.empty(self._batches * max(n, 1), dtype=self._node_dtype, device=self.device),
+                torch.zeros(max(self._slots * words, 1), dtype=torch.int32, device=self.device),
+                torch.empty(self._slots * max(n, 1), dtype=self._node_dtype, device=self.device),
             )
         bitmaps, local = self._bitmaps
         self.engine.use_bitmaps(bitmaps.data_ptr(), words, local.data_ptr())

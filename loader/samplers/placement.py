@@ -39,7 +39,7 @@ def fused(
             serves both.
         schedule, vertex_set, blocks_per_sm, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its defaults.
         batches_per_launch: the same; None takes 4, with the schedules that can: mini-batches that a loader begins ahead
-            are sampled by fours.
+            are sampled by fours. The memory to sample in is that of four, too, from the first such launch on.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Raises:

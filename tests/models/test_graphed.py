@@ -236,6 +236,24 @@ class TestOnGPU:
         with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
             net.graphed.backward(net.loss(first)[0].repeat(2))
 
+    def test_a_gradient_is_never_what_backward_begins_with(self, batches: list[MiniBatch]) -> None:
+        """Autograd takes what reaches a parameter by views alone for its `grad`, and then adds to it in place."""
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        scale = torch.nn.Parameter(torch.ones(1, device="cuda"))
+        wanted = None
+        for i in range(3):
+            net.graphed.backward(net.loss(first)[0] + scale.squeeze())
+            assert scale.grad is not None
+            assert scale.grad.item() == i + 1
+            wanted = gradients(net) if wanted is None else wanted
+        for a, b in zip(gradients(net), wanted, strict=True):
+            torch.testing.assert_close(a, 3 * b, rtol=1e-5, atol=1e-7)
+        net.optimizer.zero_grad()
+        net.graphed.backward(net.loss(first)[0])
+        for a, b in zip(gradients(net), wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
     def test_an_exchanged_layer_is_captured_again(self, batches: list[MiniBatch]) -> None:
         net = self.captured(batches, dropout=0.0)
         first = max(batches, key=lambda b: (b.batch_size, b.num_edges))

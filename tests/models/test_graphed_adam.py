@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -311,6 +312,33 @@ class TestOnGPU:
             run.steps(30)
         assert_equal(plain, graphed)
         assert graphed.optimizer.replayed == (30 - NEW) + (30 - AGAIN)
+
+    def test_a_state_whose_memory_was_exchanged(self) -> None:
+        """In the same tensors, as a common way to move an optimiser does."""
+        plain, graphed = pair("cuda")
+        for run in (plain, graphed):
+            run.steps(30)
+            for p in run.parameters:
+                for t in run.optimizer.state[p].values():
+                    run.kept.append(t.data)
+                    t.data = t.data.clone()
+            run.steps(30)
+        assert_equal(plain, graphed)
+        assert graphed.optimizer.replayed == (30 - NEW) + (30 - AGAIN)
+
+    def test_where_no_graph_can_be_had_steps_stay_ordinary(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(self: GraphedAdam) -> None:
+            raise RuntimeError("CUDA error: out of memory")
+
+        monkeypatch.setattr(GraphedAdam, "_captured_step", fail)
+        plain, graphed = pair("cuda")
+        plain.steps(60)
+        with pytest.warns(UserWarning, match="no CUDA graph could be captured: CUDA error: out of memory") as warned:
+            graphed.steps(60)
+        assert len(warned) == 1
+        assert_equal(plain, graphed)
+        assert graphed.optimizer.replayed == 0
+        assert gc.isenabled()
 
     def test_parameters_that_were_moved(self) -> None:
         plain, graphed = pair("cuda")

@@ -2,7 +2,7 @@
 //
 // What it is for: on a large graph a mini-batch touches a small part of the bitmaps, yet every pass looks at
 // all of them, every mark is an access to memory far beyond the caches, and the local ids take an array as
-// long as the graph: 1.75 GB a mini-batch in flight at 4 * 10^8 vertices and two hops. A table of twice the
+// long as the graph: 1.95 GB a mini-batch in flight at 4 * 10^8 vertices and two hops. A table of twice the
 // mini-batch's vertices (2 MB for 10^5 of them) lies in L2 whatever the graph.
 //
 // Why not a bitmap with a summary above it, whose passes skip what is empty: it saves the passes, but not the

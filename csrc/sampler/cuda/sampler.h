@@ -161,7 +161,7 @@ struct SampleArgs {
   int64_t local_stride;
   VertexSet vertex_set;  // `bitmaps` or `hash`, the other is not used
   HashArgs<N> hash;
-  uint32_t* totals;  // [workspace_totals()] partial sums of blocks and warps
+  uint32_t* totals;  // [workspace_totals()] partial sums of blocks and warps, and first ranks of warps
   SampleState* state;
   // Sized by the plan:
   P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival

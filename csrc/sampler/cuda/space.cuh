@@ -43,7 +43,7 @@ struct Space {
 
   __device__ int64_t num_words() const { return (args.num_nodes + 31) / 32; }
   __device__ int64_t num_tiles() const { return (num_words() + kTileWords - 1) / kTileWords; }
-  // The vertices within `hop` hops.
+  // The vertices within `hop` hops; hop by hop those found at the hop, and from 0 on those found before.
   __device__ uint32_t* reached(int hop) const {
     return args.bitmaps + slot * args.bitmaps_stride + hop * num_words();
   }

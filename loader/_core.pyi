@@ -153,6 +153,7 @@ cuda_state_bytes: int
 cuda_header_bytes: int
 cuda_max_batches_per_launch: int
 cuda_max_task_vertices: int
+cuda_part_edges: int  # of a longer list taken whole, in one task of a queue
 
 class Gatherer:
     def __init__(self, num_threads: int) -> None: ...

@@ -262,6 +262,7 @@ void bind_sampler_cuda(py::module_& m) {
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
   m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
   m.attr("cuda_max_task_vertices") = kMaxTaskVertices;
+  m.attr("cuda_part_edges") = kPartEdges;
 }
 
 }  // namespace loader

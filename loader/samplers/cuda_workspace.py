@@ -353,7 +353,7 @@ class Workspace:
         if self.schedule not in QUEUES:
             return 0
         tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)
-        tasks += sum(n // 8192 + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
+        tasks += sum(n // _core.cuda_part_edges + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
         if self.schedule == "fused-static":  # warps leave the ends of their chunks unused
             tasks += tasks // 2 + 512 * self._warps
         return max(tasks, int(_HEADROOM * self._most_tasks) + 1024)

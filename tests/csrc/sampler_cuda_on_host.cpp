@@ -146,7 +146,7 @@ class OnHost {
           std::max(rows, std::min(num_nodes_, rows + static_cast<int64_t>(room * static_cast<double>(most))));
       all_edges += args.edge_capacity[h];
       if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
-      if (options.fanouts[h] == kAllNeighbours) tasks += num_edges / Task::kPartEdges + 1;
+      if (options.fanouts[h] == kAllNeighbours) tasks += num_edges / kPartEdges + 1;
     }
     vertices = aligned(args.frontier_capacity[hops]);
     for (int h = 0; h < hops; ++h) {

@@ -92,6 +92,7 @@ class FakeGPU:
             "cuda_header_bytes": 256,
             "cuda_max_batches_per_launch": 16,
             "cuda_max_task_vertices": 2**40,
+            "cuda_part_edges": 8192,
         }
         for name, value in constants.items():
             patch.setattr(_core, name, value, raising=False)

@@ -23,7 +23,6 @@ namespace loader {
 
 // A task as one word, never 0. Lists of more than kPartEdges neighbours that are taken whole are split.
 struct Task {
-  static constexpr int64_t kPartEdges = 8192;
   static constexpr uint64_t kMark = uint64_t{1} << 63;
 
   static __device__ uint64_t pack(int64_t v, int hop, int64_t part) {
@@ -169,14 +168,14 @@ struct Queue : Expansion<P, N> {
     const int fanout = args.fanouts[hop - 1];
     const bool all = picks_all(degree, fanout, args.replace);
     int64_t count = this->count_of(degree, hop), skipped = 0;
-    if (fanout == kAllNeighbours && count > Task::kPartEdges) {
+    if (fanout == kAllNeighbours && count > kPartEdges) {
       if (part == 0) {
-        const auto parts = static_cast<uint32_t>((count + Task::kPartEdges - 1) / Task::kPartEdges);
+        const auto parts = static_cast<uint32_t>((count + kPartEdges - 1) / kPartEdges);
         const int64_t at = reserve(parts - 1, chain);
         for (uint32_t i = 1 + lane; i < parts; i += 32) put(at + i - 1, Task::pack(v, hop, i));
       }
-      skipped = part * Task::kPartEdges;
-      count = min(count - skipped, Task::kPartEdges);
+      skipped = part * kPartEdges;
+      count = min(count - skipped, kPartEdges);
     }
     if (!all && count > 0)
       pick_warp({this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)}, degree,
@@ -310,9 +309,9 @@ struct Queue : Expansion<P, N> {
                                         static_cast<uint32_t>(count), first * Widest);
       } else {
         if (word && args.fanouts[hop - 1] == kAllNeighbours) {
-          const int64_t skipped = Task::part(word) * Task::kPartEdges;
+          const int64_t skipped = Task::part(word) * kPartEdges;
           out += skipped;
-          count = min(count - skipped, Task::kPartEdges);
+          count = min(count - skipped, kPartEdges);
         }
         const int64_t from = word ? args.picks_at[ticket] : 0;
         for (uint32_t left = __ballot_sync(kFullMask, word != 0); left; left &= left - 1) {

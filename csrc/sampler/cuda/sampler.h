@@ -30,6 +30,7 @@ enum class SampleStatus : int64_t { kOk = 0, kOverflow = 1, kSeedRange = 2, kSee
 constexpr int kMaxBatchesPerLaunch = 16;
 constexpr int kMaxBlocks = 512;                         // of one launch
 constexpr int64_t kMaxTaskVertices = int64_t{1} << 40;  // of a graph, for a task to fit a word of a queue
+constexpr int64_t kPartEdges = 8192;  // of a longer list taken whole, in one task of a queue
 
 // Written by the kernel into pinned host memory, `sequence` last.
 struct SampleHeader {

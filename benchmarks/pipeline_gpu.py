@@ -154,9 +154,13 @@ class Classifier(NodeClassifier):
 
 
 def make_classifier(training: Training) -> Classifier:
-    options: dict[str, Any] = {"num_layers": training.model.num_layers, "hidden": HIDDEN, "lr": 3e-3}
     return Classifier(
-        training.model.first.in_dim, NUM_CLASSES, **options, cuda_graph=bool(training.graphed), matmul_precision="high"
+        training.model.first.in_dim,
+        NUM_CLASSES,
+        num_layers=training.model.num_layers,
+        hidden=HIDDEN,
+        lr=3e-3,
+        cuda_graph=bool(training.graphed),
     )
 
 

@@ -89,13 +89,14 @@ class GraphedLoss:
 
     def backward(self, loss: Tensor) -> None:
         """`loss.backward()`, of any loss, with fewer launches for a replayed one and without a change of threads."""
-        captured = self._captured
-        # Of a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
-        replayed = captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls)
+        one = None
+        # For a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
+        if self._captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls):
+            one = self._captured.one
         # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
         # that for each step took longer than what it is to launch.
         with torch.autograd.set_multithreading_enabled(False):
-            loss.backward(captured.one if captured is not None and replayed else None)
+            loss.backward(one)
 
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""

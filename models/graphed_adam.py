@@ -55,23 +55,29 @@ class GraphedAdam(torch.optim.Adam):
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
-        places = self._places()
-        if self._graph is None or self._captured != places:
-            self._alike = self._alike + 1 if places is not None and places == self._last else 0
-            self._last = places
-            if self._alike >= _ALIKE and self._can_be_captured():
-                self._graph, self._captured = None, None  # its memory first
-                self._graph, self._captured = self._capture(), places
-        if self._graph is not None and self._captured == places:
-            self._graph.replay()
-            self.replayed += 1
-        else:
+        graph = self._graph_for(self._places())
+        if graph is None:
             _ordinary_step()(self)
+        else:
+            graph.replay()
+            self.replayed += 1
         return result
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._forget()
+
+    def _graph_for(self, places: _Places | None) -> torch.cuda.CUDAGraph | None:
+        """The step that was captured in these places or, where enough in a row found them, is captured now."""
+        if self._graph is not None and self._captured == places:
+            return self._graph
+        self._alike = self._alike + 1 if places is not None and places == self._last else 0
+        self._last = places
+        if self._alike < _ALIKE or not self._can_be_captured():
+            return None
+        self._graph = None  # its memory first
+        self._graph, self._captured = self._capture(), places
+        return self._graph
 
     def _places(self) -> _Places | None:
         """What a captured step depends on; None where there can be none."""

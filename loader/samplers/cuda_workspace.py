@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -226,17 +227,20 @@ class Workspace:
     def _make_slots(self) -> None:
         """Room for as many mini-batches as a launch may have, once one has more than one of them."""
         self._slots = self._batches
-        for used in (*self._arrays.values(), *self._bitmaps):
-            used.record_stream(self._stream)
+        self._may_be_in_use((*self._arrays.values(), *self._bitmaps))
         self._arrays.clear()
         self._bitmaps.clear()
         self._sizes, self._planned = (), None
 
+    def _may_be_in_use(self, memory: Iterable[Tensor]) -> None:
+        """By a kernel on the last stream: let go of after this, it is given to others only when that is done."""
+        for used in memory:
+            used.record_stream(self._stream)
+
     def _make_room(self, sizes: tuple[int, ...]) -> None:
-        """Arrays at least as large as the plan wants them. Those it had may still be in use by a kernel."""
+        """Arrays at least as large as the plan wants them."""
         if not self._sizes or any(new > old for new, old in zip(sizes, self._sizes, strict=True)):
-            for used in self._arrays.values():
-                used.record_stream(self._stream)
+            self._may_be_in_use(self._arrays.values())
             sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
             rows, tasks, picks_at, picks, table, found = (self._slots * n for n in sizes)
 
@@ -295,8 +299,7 @@ class Workspace:
     def _use_hash(self) -> None:
         if not self._hashed:  # the first guess of a mini-batch's size, which is too high, may have taken bitmaps
             self._hashed = True
-            for used in self._bitmaps:
-                used.record_stream(self._stream)
+            self._may_be_in_use(self._bitmaps)
             self._bitmaps.clear()
         *_, table, found = self._sizes
         a = {name: held.data_ptr() for name, held in self._arrays.items()}

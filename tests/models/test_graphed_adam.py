@@ -77,6 +77,17 @@ def assert_equal(plain: Run, other: Run) -> None:
         assert all(torch.equal(of_a[name], of_b[name]) for name in of_a)
 
 
+def check_change(change: Callable[[Run], None], ordinary: int = AGAIN) -> None:
+    """30 steps, a change that holds for the 30 that follow: all are a plain one's, of which `ordinary` are ordinary."""
+    plain, graphed = pair("cuda")
+    for run in (plain, graphed):
+        run.steps(30)
+        change(run)
+        run.steps(30)
+    assert_equal(plain, graphed)
+    assert graphed.optimizer.replayed == (30 - NEW) + (30 - ordinary)
+
+
 def test_on_the_cpu_it_is_the_ordinary_fused_one() -> None:
     plain, graphed = pair("cpu", weight_decay=0.1)
     begin = [p.detach().clone() for p in graphed.parameters]
@@ -301,30 +312,26 @@ class TestOnGPU:
 
     def test_a_state_whose_tensors_were_moved(self) -> None:
         """As Lightning moves them between fits, to the host and back: in the same dictionaries."""
-        plain, graphed = pair("cuda")
-        for run in (plain, graphed):
-            run.steps(30)
+
+        def move(run: Run) -> None:
             for p in run.parameters:
                 state = run.optimizer.state[p]
                 run.kept += state.values()
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = state[name].cpu().cuda()
-            run.steps(30)
-        assert_equal(plain, graphed)
-        assert graphed.optimizer.replayed == (30 - NEW) + (30 - AGAIN)
+
+        check_change(move)
 
     def test_a_state_whose_memory_was_exchanged(self) -> None:
         """In the same tensors, as a common way to move an optimiser does."""
-        plain, graphed = pair("cuda")
-        for run in (plain, graphed):
-            run.steps(30)
+
+        def exchange(run: Run) -> None:
             for p in run.parameters:
                 for t in run.optimizer.state[p].values():
                     run.kept.append(t.data)
                     t.data = t.data.clone()
-            run.steps(30)
-        assert_equal(plain, graphed)
-        assert graphed.optimizer.replayed == (30 - NEW) + (30 - AGAIN)
+
+        check_change(exchange)
 
     def test_where_no_graph_can_be_had_steps_stay_ordinary(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(self: GraphedAdam) -> None:
@@ -341,15 +348,12 @@ class TestOnGPU:
         assert gc.isenabled()
 
     def test_parameters_that_were_moved(self) -> None:
-        plain, graphed = pair("cuda")
-        for run in (plain, graphed):
-            run.steps(30)
+        def move(run: Run) -> None:
             for p in run.parameters:
                 run.kept.append(p.data)
                 p.data = p.data.clone()
-            run.steps(30)
-        assert_equal(plain, graphed)
-        assert graphed.optimizer.replayed == (30 - NEW) + (30 - AGAIN)
+
+        check_change(move)
 
     def test_a_parameter_without_a_gradient(self) -> None:
         plain, graphed = pair("cuda")
@@ -370,14 +374,11 @@ class TestOnGPU:
         assert run.optimizer.replayed == 0
 
     def test_parameters_that_are_added(self) -> None:
-        plain, graphed = pair("cuda")
-        for run in (plain, graphed):
-            run.steps(30)
+        def add(run: Run) -> None:
             run.parameters.append(torch.ones(6, device="cuda", requires_grad=True))
             run.optimizer.add_param_group({"params": run.parameters[-1:], "lr": 0.1})
-            run.steps(30)
-        assert_equal(plain, graphed)
-        assert graphed.optimizer.replayed == (30 - NEW) + (30 - NEW)
+
+        check_change(add, ordinary=NEW)
 
     def test_gradient_scaling(self) -> None:
         """The fused step divides by the scale, and is left out where a gradient is infinite."""

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.samplers import cuda, cuda_workspace
-
-OK, OVERFLOW, SEED_RANGE, SEED_DUPLICATE = range(4)
+from loader.samplers.cuda import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
 
 
 def at(address: int, length: int, dtype: torch.dtype) -> Tensor:
@@ -187,16 +186,16 @@ class FakeEngine:
         seeds = at(seeds_at, num_seeds, self.node_dtype)
         bad = seeds[(seeds < 0) | (seeds >= self.num_nodes)]
         if bad.numel():
-            return SEED_RANGE, int(bad[0]), 0, [], [], 0
+            return _SEED_RANGE, int(bad[0]), 0, [], [], 0
         values, counts = seeds.unique(return_counts=True)
         if bool((counts > 1).any()):
-            return SEED_DUPLICATE, int(values[counts > 1][0]), 0, [], [], 0
+            return _SEED_DUPLICATE, int(values[counts > 1][0]), 0, [], [], 0
         oracle = _core.HopwiseSampler(1)
         with_ids = bool(self.edge_ids_at)
         frontiers, sizes = oracle.sample(self.indptr, self.indices, seeds, self.fanouts, self.replace, with_ids, key)
         for done, frontier in enumerate(frontiers):  # as hop by hop: with each frontier the next hop's edges are known
             if frontier > self.frontiers[done] or (done < len(sizes) and sizes[done] > self.edges[done]):
-                return OVERFLOW, 0, done, frontiers, sizes, 0
+                return _OVERFLOW, 0, done, frontiers, sizes, 0
 
         def edge_arrays(offsets: Any, lengths: list[int]) -> list[Tensor]:
             size = self.edge_dtype.itemsize
@@ -211,4 +210,4 @@ class FakeEngine:
         )
         if sizes_at:
             at(sizes_at, len(frontiers) + len(sizes), torch.int64).copy_(torch.tensor(frontiers + sizes))
-        return OK, 0, len(sizes), frontiers, sizes, 0
+        return _OK, 0, len(sizes), frontiers, sizes, 0

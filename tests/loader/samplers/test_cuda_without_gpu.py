@@ -14,9 +14,8 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler, on_device
 from loader.samplers.cuda import CudaSampler, PaddedMiniBatch
+from loader.samplers.cuda_workspace import SCHEDULES, VERTEX_SETS
 from loader.samplers.placement import fused
-
-HOPWISE, COOPERATIVE = 1, 0
 
 
 @pytest.fixture
@@ -39,21 +38,19 @@ def seeds_of(graph: Graph, count: int = 20, *, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("together", [1, 3, 4])
 def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, options: dict[str, Any]) -> None:
     sampler = CudaSampler([4, 3], seed=5, batches_per_launch=together, **options)
-    options.pop("vertex_set", None)
-    oracle = HopwiseSampler([4, 3], seed=5, **options)
+    oracle = HopwiseSampler([4, 3], seed=5, **{name: x for name, x in options.items() if name != "vertex_set"})
     begun = []
     for i in range(11):
         seeds = seeds_of(graph, 5 + i, seed=i)
         begun.append((sampler.start(graph, seeds, epoch=2, batch=i), oracle.sample(graph, seeds, epoch=2, batch=i)))
     for finish, expected in begun:
         assert finish().digest() == expected.digest()
-    assert [launch.batches for launch in gpu.launches] == [together] * (11 // together) + [11 % together] * (
-        11 % together > 0
-    )
-    assert {launch.schedule for launch in gpu.launches} == {HOPWISE}  # what is begun ahead
+    assert [launch.batches for launch in gpu.launches] == [min(together, 11 - i) for i in range(0, 11, together)]
+    assert {launch.vertex_set for launch in gpu.launches} == {VERTEX_SETS[options.get("vertex_set", "bitmap")]}
+    assert {launch.schedule for launch in gpu.launches} == {SCHEDULES["hopwise"]}  # what is begun ahead
     seeds = seeds_of(graph)
     assert sampler.sample(graph, seeds).digest() == oracle.sample(graph, seeds).digest()
-    assert (gpu.launches[-1].batches, gpu.launches[-1].schedule) == (1, COOPERATIVE)
+    assert (gpu.launches[-1].batches, gpu.launches[-1].schedule) == (1, SCHEDULES["cooperative"])
 
 
 def test_one_that_is_finished_early_takes_those_that_wait_along(gpu: FakeGPU, graph: Graph) -> None:

@@ -24,6 +24,7 @@ struct Assembly : Space<P, N> {
   using Space<P, N>::block;
   using Space<P, N>::blocks;
   using Space<P, N>::lane;
+  using Rows = typename Space<P, N>::Rows;
 
   __device__ int num_values() const { return args.hops + args.hops * (args.hops + 1) / 2; }
   __device__ unsigned long long* block_totals(int value) const {
@@ -84,22 +85,17 @@ struct Assembly : Space<P, N> {
         if (h < hops) following = h + 1 < hops ? this->load_words(this->reached(h + 1), first, end) : all;
         const uint32_t fresh = set & ~below;
         below = set;
-        const uint32_t filled = __ballot_sync(kFullMask, fresh);
-        if (!filled) continue;
+        if (!__any_sync(kFullMask, fresh)) continue;
         add(fresh_value(h), __popc(fresh));
         if (h == hops) break;
-        for (int t = 0; t < kTilesPerLoad; ++t) {
-          if (!(filled >> t * kTileWords & kTileMask)) continue;
-          P begin[kTileWords];
-          uint32_t degree[kTileWords];
-          this->load_rows(first, t, fresh, begin, degree);
+        this->deal_rows(first, fresh, [&](uint32_t, const Rows& dealt) {
           for (int j = h + 1; j <= hops; ++j) {
             Sum edges = 0;
 #pragma unroll
-            for (int k = 0; k < kTileWords; ++k) edges += this->count_of(degree[k], j);
+            for (int k = 0; k < kDealt; ++k) edges += this->count_of(dealt.degree[k], j);
             add(edge_value(hops, h, j), edges);
           }
-        }
+        });
       }
     });
     __syncthreads();
@@ -188,9 +184,7 @@ struct Assembly : Space<P, N> {
         if (h < hops) following = take_words(h + 1, first, end);
         const uint32_t fresh = set & ~below;
         below = set;
-        const uint32_t filled = __ballot_sync(kFullMask, fresh);
-        for (int t = 0; t < kTilesPerLoad; ++t)
-          if (filled >> t * kTileWords & kTileMask) number_tile(h, first, t, fresh, cursor);
+        if (__any_sync(kFullMask, fresh)) number_words(h, first, fresh, cursor);
       }
     });
     if (block == blocks - 1 && static_cast<int>(threadIdx.x) < hops) {
@@ -221,51 +215,43 @@ struct Assembly : Space<P, N> {
     __syncwarp();
   }
 
-  // The vertices of one tile that were found at hop `h`.
-  __device__ void number_tile(int h, int64_t first, int t, uint32_t fresh, unsigned long long* cursor) const {
+  // The vertices of 32 words that were found at hop `h`.
+  __device__ void number_words(int h, int64_t first, uint32_t fresh, unsigned long long* cursor) const {
     const int hops = args.hops;
     const auto begin = static_cast<int64_t>(cursor[fresh_value(h)]);
-    int64_t rank = begin;
-    uint32_t marks = 0;  // bit k: lane's vertex of word k is one of them
+    const auto name = [&](int64_t row, int64_t v) {
+      this->nodes()[row] = static_cast<N>(v);
+      this->local()[v] = static_cast<N>(row);
+    };
+    uint32_t total;
+    if (h == hops) {
+      total = this->number_marked(first, fresh, [&](uint32_t number, int64_t v) { name(begin + number, v); });
+    } else {
+      total = this->deal_rows(first, fresh, [&](uint32_t before, const Rows& dealt) {
+        const int64_t row = begin + before + lane;
 #pragma unroll
-    for (int k = 0; k < kTileWords; ++k) {
-      const uint32_t bits = __shfl_sync(kFullMask, fresh, t * kTileWords + k);
-      if (bits >> lane & 1) {
-        const int64_t v = ((first + t) * kTileWords + k) * 32 + lane;
-        const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
-        this->nodes()[row] = static_cast<N>(v);
-        this->local()[v] = static_cast<N>(row);
-        marks |= 1u << k;
-      }
-      rank += __popc(bits);
-    }
-    if (h < hops) {
-      P list_begin[kTileWords];
-      uint32_t degree[kTileWords];
-      this->load_rows(first, t, fresh, list_begin, degree);
-      for (int j = h + 1; j <= hops; ++j) {
-        unsigned long long& at = cursor[edge_value(hops, h, j)];
-        unsigned long long sum_before = at;
-        Sum offset[kTileWords], sum[kTileWords];
+        for (int k = 0; k < kDealt; ++k)
+          if (dealt.valid[k]) name(row + 32 * k, dealt.v[k]);
+        for (int j = h + 1; j <= hops; ++j) {
+          unsigned long long& at = cursor[edge_value(hops, h, j)];
+          unsigned long long sum_before = at;
+          Sum offset[kDealt], sum[kDealt];
 #pragma unroll
-        for (int k = 0; k < kTileWords; ++k) offset[k] = this->count_of(degree[k], j);
-        exclusive(offset, sum);
-        int64_t row_begin = begin;
+          for (int k = 0; k < kDealt; ++k) offset[k] = this->count_of(dealt.degree[k], j);
+          exclusive(offset, sum);
 #pragma unroll
-        for (int k = 0; k < kTileWords; ++k) {
-          const uint32_t bits = __shfl_sync(kFullMask, fresh, t * kTileWords + k);
-          if (marks >> k & 1)
-            this->indptr(j)[row_begin + __popc(bits & ((1u << lane) - 1))] =
-                static_cast<P>(sum_before + offset[k]);
-          row_begin += __popc(bits);
-          sum_before += sum[k];
+          for (int k = 0; k < kDealt; ++k) {
+            if (dealt.valid[k]) this->indptr(j)[row + 32 * k] = static_cast<P>(sum_before + offset[k]);
+            sum_before += sum[k];
+          }
+          __syncwarp();
+          if (lane == 0) at = sum_before;
+          __syncwarp();
         }
-        __syncwarp();
-        if (lane == 0) at = sum_before;
-      }
+      });
     }
     __syncwarp();
-    if (lane == 0) cursor[fresh_value(h)] = rank;
+    if (lane == 0) cursor[fresh_value(h)] = begin + total;
     __syncwarp();
   }
 
@@ -283,12 +269,12 @@ struct Assembly : Space<P, N> {
       return sum - x;
     }
   }
-  __device__ static void exclusive(Sum (&x)[kTileWords], Sum (&total)[kTileWords]) {
+  __device__ static void exclusive(Sum (&x)[kDealt], Sum (&total)[kDealt]) {
     if constexpr (sizeof(Sum) == 4) {
       warp_exclusive(x, total);
     } else {
 #pragma unroll
-      for (int k = 0; k < kTileWords; ++k) x[k] = exclusive(x[k], total[k]);
+      for (int k = 0; k < kDealt; ++k) x[k] = exclusive(x[k], total[k]);
     }
   }
 

@@ -55,6 +55,7 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
   using Base::fresh;
   using Base::lane;
   using Base::seen;
+  using Rows = typename Base::Rows;
 
   // Marks the seeds and makes them the first frontier. Warps take the same rows as in `count`.
   __device__ void start() const {
@@ -91,19 +92,16 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
     Counts mine{next ? this->edges_of_rows(hop, rows) : 0, 0, 0};
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
+      uint32_t following = this->load_words(fresh(hop), tiles.begin, tiles.end);
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
-        const uint32_t word = this->load_words(fresh(hop), first, tiles.end);
+        const uint32_t word = following;
+        following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
         mine.fresh += __popc(word);
         if (!next) continue;
-        const uint32_t filled = __ballot_sync(kFullMask, word);
-        for (int t = 0; t < kTilesPerLoad; ++t) {
-          if (!(filled >> t * kTileWords & kTileMask)) continue;
-          P begin[kTileWords];
-          uint32_t degree[kTileWords];
-          this->load_rows(first, t, word, begin, degree);
+        this->deal_rows(first, word, [&](uint32_t, const Rows& dealt) {
 #pragma unroll
-          for (int j = 0; j < kTileWords; ++j) mine.fresh_edges += this->count_of(degree[j], hop + 1);
-        }
+          for (int j = 0; j < kDealt; ++j) mine.fresh_edges += this->count_of(dealt.degree[j], hop + 1);
+        });
       }
     }
     this->write_totals(mine, partial);
@@ -139,35 +137,30 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
-        if (next && word) seen()[first * kTileWords + lane] |= word;
-        const uint32_t filled = __ballot_sync(kFullMask, word);
-        for (int t = 0; t < kTilesPerLoad; ++t) {
-          if (!(filled >> t * kTileWords & kTileMask)) continue;
-          P begin[kTileWords];
-          uint32_t degree[kTileWords], offset[kTileWords], sum[kTileWords];
-          if (next) {
-            this->load_rows(first, t, word, begin, degree);
-#pragma unroll
-            for (int j = 0; j < kTileWords; ++j) offset[j] = this->count_of(degree[j], hop + 1);
-            warp_exclusive(offset, sum);
-          }
-#pragma unroll
-          for (int j = 0; j < kTileWords; ++j) {
-            const uint32_t bits = __shfl_sync(kFullMask, word, t * kTileWords + j);
-            if (bits >> lane & 1) {
-              const int64_t v = ((first + t) * kTileWords + j) * 32 + lane;
-              const int64_t row = rank + __popc(bits & ((1u << lane) - 1));
-              this->nodes()[row] = static_cast<N>(v);
-              if (next) {
-                this->row_begin()[row] = begin[j];
-                this->row_degree()[row] = degree[j];
-                indptr[row] = static_cast<P>(at + offset[j]);
-              }
-            }
-            rank += __popc(bits);
-            if (next) at += sum[j];
-          }
+        if (!next) {
+          rank += this->number_marked(first, word, [&](uint32_t number, int64_t v) {
+            this->nodes()[rank + number] = static_cast<N>(v);
+          });
+          continue;
         }
+        if (word) seen()[first * kTileWords + lane] |= word;
+        rank += this->deal_rows(first, word, [&](uint32_t dealt_before, const Rows& dealt) {
+          uint32_t offset[kDealt], sum[kDealt];
+#pragma unroll
+          for (int j = 0; j < kDealt; ++j) offset[j] = this->count_of(dealt.degree[j], hop + 1);
+          warp_exclusive(offset, sum);
+#pragma unroll
+          for (int j = 0; j < kDealt; ++j) {
+            if (dealt.valid[j]) {
+              const int64_t row = rank + dealt_before + 32 * j + lane;
+              this->nodes()[row] = static_cast<N>(dealt.v[j]);
+              this->row_begin()[row] = dealt.begin[j];
+              this->row_degree()[row] = dealt.degree[j];
+              indptr[row] = static_cast<P>(at + offset[j]);
+            }
+            at += sum[j];
+          }
+        });
       }
     }
     if (!next) with_ranks([&](auto width) { this->template write_ranks<decltype(width)::value>(); });

@@ -9,6 +9,7 @@ namespace loader {
 constexpr int kTileWords = 8;  // words of a bitmap that a warp handles together
 constexpr int kTilesPerLoad = 32 / kTileWords;
 constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
+constexpr int kDealt = 2;  // rows that a lane looks up at once
 
 template <typename P, typename N>
 struct Space {
@@ -137,21 +138,80 @@ struct Space {
     return index < min(end * kTileWords, num_words()) ? bitmap[index] : 0;
   }
 
-  // Where the lists of the tile's marked vertices begin, and their lengths (0 for the others): lane's vertex
-  // of word j in entry j. All loads are under way before the first is used; nothing in the kernel writes the
-  // graph.
-  __device__ void load_rows(int64_t first, int t, uint32_t word, P (&begin)[kTileWords],
-                            uint32_t (&degree)[kTileWords]) const {
-    P end[kTileWords];
+  // Vertices and their rows in the graph, kDealt a lane; number j of a lane comes 32 places after number j
+  // - 1.
+  struct Rows {
+    bool valid[kDealt];
+    int64_t v[kDealt];
+    P begin[kDealt];
+    uint32_t degree[kDealt];  // 0 where not valid
+  };
+
+  // Calls `f(before, rows)` with the vertices that are marked in 32 words, a word a lane and those of the
+  // tiles from `first` on, in ascending order; `before` is the number of those dealt out by earlier calls.
+  // Returns how many are marked. However few they are in a word, lanes idle in the last call alone. All loads
+  // are under way before the first is used; nothing in the kernel writes the graph.
+  template <typename F>
+  __device__ uint32_t deal_rows(int64_t first, uint32_t word, const F& f) const {
+    if (!__any_sync(kFullMask, word)) return 0;
+    uint32_t total;
+    const uint32_t below = warp_exclusive(__popc(word), total);
+    for (uint32_t before = 0; before < total; before += 32 * kDealt) {
+      Rows rows;
+      P end[kDealt];
 #pragma unroll
-    for (int j = 0; j < kTileWords; ++j) {
-      const bool marked = __shfl_sync(kFullMask, word, t * kTileWords + j) >> lane & 1;
-      const P* const at = args.graph_indptr + ((first + t) * kTileWords + j) * 32 + lane;
-      begin[j] = marked ? __ldg(at) : 0;
-      end[j] = marked ? __ldg(at + 1) : 0;
+      for (int j = 0; j < kDealt; ++j) {
+        const uint32_t number = before + 32 * j + lane;
+        rows.valid[j] = number < total;
+        rows.v[j] = first * kTileWords * 32 + marked_at(word, below, min(number, total - 1));
+        const P* const at = args.graph_indptr + rows.v[j];
+        rows.begin[j] = rows.valid[j] ? __ldg(at) : 0;
+        end[j] = rows.valid[j] ? __ldg(at + 1) : 0;
+      }
+#pragma unroll
+      for (int j = 0; j < kDealt; ++j) rows.degree[j] = static_cast<uint32_t>(end[j] - rows.begin[j]);
+      f(before, rows);
     }
+    return total;
+  }
+
+  // Calls `f(number, v)` for the same vertices, with the number of those before; for few instructions a
+  // vertex.
+  template <typename F>
+  __device__ uint32_t number_marked(int64_t first, uint32_t word, const F& f) const {
+    const uint32_t filled = __ballot_sync(kFullMask, word);
+    uint32_t total = 0;
+    for (int t = 0; t < kTilesPerLoad; ++t) {
+      if (!(filled >> t * kTileWords & kTileMask)) continue;
 #pragma unroll
-    for (int j = 0; j < kTileWords; ++j) degree[j] = static_cast<uint32_t>(end[j] - begin[j]);
+      for (int j = 0; j < kTileWords; ++j) {
+        const uint32_t bits = __shfl_sync(kFullMask, word, t * kTileWords + j);
+        if (bits >> lane & 1)
+          f(total + __popc(bits & ((1u << lane) - 1)), ((first + t) * kTileWords + j) * 32 + lane);
+        total += __popc(bits);
+      }
+    }
+    return total;
+  }
+
+  // The place of bit `number` of those set in the words of all lanes. `below`: bits set in the words before
+  // the lane's.
+  __device__ static uint32_t marked_at(uint32_t word, uint32_t below, uint32_t number) {
+    uint32_t owner = 0;  // the last lane that has no more bits before its word
+#pragma unroll
+    for (uint32_t step = 16; step > 0; step /= 2)
+      if (__shfl_sync(kFullMask, below, owner + step) <= number) owner += step;
+    const uint32_t bits = __shfl_sync(kFullMask, word, owner);
+    uint32_t left = number - __shfl_sync(kFullMask, below, owner), place = 0;
+#pragma unroll
+    for (uint32_t width = 16; width > 0; width /= 2) {
+      const uint32_t lower = __popc(bits >> place & ((1u << width) - 1));
+      if (lower <= left) {
+        left -= lower;
+        place += width;
+      }
+    }
+    return owner * 32 + place;
   }
 };
 

@@ -6,9 +6,10 @@
 
 The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
 skewed degrees, made on the GPU. The model is GraphSAGE with 3 layers of 256. Every figure of a row is taken in the same
-run: the stages alone, training alone (mini-batches that lie ready), epochs with and without `prefetch`, each median
-over epochs, synchronised at both ends. `bound` is the number of mini-batches times the slowest stage alone. Lightning's
-loop is compared with one written by hand around the same `NodeClassifier`, scores included.
+run: epochs with and without `prefetch` and, as long and in turn with them, the stages alone (on mini-batches that lie
+ready; training is one), medians, synchronised at both ends. `bound` is the number of mini-batches times the slowest
+stage alone. Lightning's loop, with the callback that `train.py` gives it to be lean, is compared with one written by
+hand around the same `NodeClassifier`, scores included.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from loader.node_loader import NodeLoader
 from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
 from loader.transfer import to_gpu
+from models.callbacks import LeanLoop
 from models.graphed import GraphedLoss
 from models.graphed_adam import GraphedAdam
 from models.lightning_module import NodeClassifier
@@ -113,37 +115,40 @@ class Training:
         return time.perf_counter() - begin
 
 
-def each(function: Callable[[Any], Any], items: list[Any], calls: int) -> tuple[float, float]:
-    """Seconds a call, over as many as an epoch has, and those of them that the host takes to launch it.
+class Alone:
+    """The stages by themselves, on `count` mini-batches that lie ready, as many calls of each as an epoch has.
 
-    After two passes over the items. A GPU that begins to work is faster than one that has worked for a while: stages
-    are compared with epochs, and so measured as long.
+    A GPU that begins to work is faster than one that has worked for a while: what is to be compared with epochs is
+    measured between them.
     """
-    for item in [*items, *items]:
-        function(item)
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for item in itertools.islice(itertools.cycle(items), calls):
-        function(item)
-    host = time.perf_counter() - begin
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / calls, host / calls
 
+    def __init__(self, node_loader: NodeLoader, training: Training, count: int) -> None:
+        steps = node_loader.steps
+        functions: dict[str, Callable[[Any], Any]] = {"gather": steps.gather, "move": steps.move}
+        items: list[Any] = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
+        self.calls = len(node_loader)
+        self.stages: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {"sample": (steps.sample, items)}
+        items = [steps.sample(task) for task in items]
+        for stage in steps.plan.stages[1:]:
+            self.stages[stage] = functions[stage], items
+            items = [functions[stage](item) for item in items]
+        self.stages["train"] = training.step, [to_gpu(item, node_loader.device)[0] for item in items]
+        self.seconds: dict[str, list[float]] = {stage: [] for stage in self.stages}
+        self.host: dict[str, list[float]] = {stage: [] for stage in self.stages}  # of those, until all was launched
 
-def alone(node_loader: NodeLoader, training: Training, count: int) -> dict[str, tuple[float, float]]:
-    """Seconds a mini-batch of each stage by itself, in all and of the host, over `count` mini-batches."""
-    steps = node_loader.steps
-    tasks = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
-    items: list[Any] = [steps.sample(task) for task in tasks]
-    calls = len(node_loader)
-    seconds = {"sample": each(steps.sample, tasks, calls)}
-    for stage in steps.plan.stages[1:]:
-        function: Callable[[Any], Any] = {"gather": steps.gather, "move": steps.move}[stage]
-        seconds[stage] = each(function, items, calls)
-        items = [function(item) for item in items]
-    ready = [to_gpu(item, node_loader.device)[0] for item in items]
-    seconds["train"] = each(training.step, ready, calls)
-    return seconds
+    def run(self) -> None:
+        """Each stage once more."""
+        for stage, (function, items) in self.stages.items():
+            for item in items:
+                function(item)
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for item in itertools.islice(itertools.cycle(items), self.calls):
+                function(item)
+            launched = time.perf_counter()
+            torch.cuda.synchronize()
+            self.seconds[stage].append((time.perf_counter() - begin) / self.calls)
+            self.host[stage].append((launched - begin) / self.calls)
 
 
 class Classifier(NodeClassifier):
@@ -202,7 +207,7 @@ def epochs_of_lightning(node_loader: NodeLoader, model: Classifier, epochs: int)
     clock = Clock()
     trainer = Trainer(
         accelerator="gpu", devices=1, max_epochs=epochs, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[clock],
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[LeanLoop(), clock],
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -212,36 +217,27 @@ def epochs_of_lightning(node_loader: NodeLoader, model: Classifier, epochs: int)
 
 def measure(make: Callable[[int], NodeLoader], training: Training, arguments: argparse.Namespace) -> dict[str, Any]:
     ahead, inline = make(arguments.prefetch), make(0)
-    both = alone(ahead, training, arguments.alone)
-    stages = {name: seconds for name, (seconds, _) in both.items()}
-    batches = len(ahead)
     for _ in range(2):
         training.epoch(ahead)
+    alone, batches = Alone(ahead, training, arguments.alone), len(ahead)
+    alone.run()
+    for measured in (*alone.seconds.values(), *alone.host.values()):
+        measured.clear()
     ahead.stats.reset()
     runs: dict[str, list[float]] = {"pipelined": [], "inline": []}
     for _ in range(arguments.epochs):
         runs["pipelined"].append(training.epoch(ahead))
         runs["inline"].append(training.epoch(inline))
-    if arguments.lightning:
-        runs["by hand"] = runs["lightning"] = []
-        for _ in range(2):
-            for name, run in (("by hand", epochs_by_hand), ("lightning", epochs_of_lightning)):
-                runs[name] = runs[name] + run(ahead, make_classifier(training), arguments.epochs + 2)[2:]
-        runs["pipelined"] += [training.epoch(ahead) for _ in range(arguments.epochs)]
-    stats = ahead.stats
-    ready = [batch for _, batch in zip(range(arguments.alone), ahead, strict=False)]
-    ahead.close()
-
-    again = [ready[i % len(ready)] for i in range(batches)]
-    only_training = statistics.median(training.epoch(again) for _ in range(arguments.epochs))
-    del ready, again
+        alone.run()
+    stages = {name: statistics.median(seconds) for name, seconds in alone.seconds.items()}
     epoch, slowest = statistics.median(runs["pipelined"]), max(stages, key=lambda name: stages[name])
+    only_training, stats = batches * stages["train"], ahead.stats
     row = {
         "ahead": ahead.ahead,
         "stages": list(ahead.steps.plan.stages),
         "batches": batches,
         "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
-        "alone_host_ms": {name: 1e3 * host for name, (_, host) in both.items()},
+        "alone_host_ms": {name: 1e3 * statistics.median(host) for name, host in alone.host.items()},
         "slowest": slowest,
         "epoch_s": epoch,
         "epochs_s": runs["pipelined"],
@@ -258,9 +254,14 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
         "max_mib": ahead.max_bytes / 2**20,
     }
     if arguments.lightning:
-        by_hand, lightning = (statistics.median(runs[name]) for name in ("by hand", "lightning"))
+        epochs: dict[str, list[float]] = {"module": [], "lightning": []}
+        for _ in range(2):
+            for name, run in (("module", epochs_by_hand), ("lightning", epochs_of_lightning)):
+                epochs[name] += run(ahead, make_classifier(training), arguments.epochs + 2)[2:]
+        by_hand, lightning = (statistics.median(epochs[name]) for name in ("module", "lightning"))
         row["module_epoch_s"], row["lightning_epoch_s"] = by_hand, lightning
         row["lightning_over_hand_written"] = lightning / by_hand
+    ahead.close()
     return row
 
 

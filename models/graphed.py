@@ -61,6 +61,7 @@ class GraphedLoss:
     def reset(self) -> None:
         """Forgets what was captured, its memory, and the sizes seen."""
         self._captured: _Captured | None = None
+        self._given: Tensor | None = None  # the last replayed loss, until `backward`
         self._kind: Kind | None = None
         self._room: Room | None = None  # for the largest of the kind
         self._as_it_is = 0  # mini-batches of the kind that were not replayed, since the last capture
@@ -85,10 +86,14 @@ class GraphedLoss:
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1
-        return self._captured.run(batch)
+        self._given, output = self._captured.run(batch)
+        return self._given, output
 
     def backward(self, loss: Tensor) -> None:
         """`loss.backward()`, of any loss, with fewer launches for a replayed one and without a change of threads."""
+        given, self._given = self._given, None
+        if given is not None and _is_divided_by_one(loss, given):
+            loss = given
         one = None
         # For a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
         if self._captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls):
@@ -108,7 +113,16 @@ class GraphedLoss:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: graphs belong to the process and the parameters that they were captured with."""
-        return {**self.__dict__, "_captured": None}
+        return {**self.__dict__, "_captured": None, "_given": None}
+
+
+def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
+    """Whether that is how `loss` came from `given`: Lightning divides by the mini-batches it accumulates over."""
+    node = loss.grad_fn
+    if node is None or node.name() != "DivBackward0" or node.next_functions[0][0] is not given.grad_fn:
+        return False
+    divisor: Any = node._saved_other  # type: ignore[attr-defined]
+    return divisor.device.type == "cpu" and bool(divisor == 1)
 
 
 class _Call(nn.Module):

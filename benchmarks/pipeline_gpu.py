@@ -8,8 +8,8 @@ The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 fe
 skewed degrees, made on the GPU. The model is GraphSAGE with 3 layers of 256. Every figure of a row is taken in the same
 run: epochs with and without `prefetch` and, as long and in turn with them, the stages alone (on mini-batches that lie
 ready; training is one), medians, synchronised at both ends. `bound` is the number of mini-batches times the slowest
-stage alone. Lightning's loop, with the callback that `train.py` gives it to be lean, is compared with one written by
-hand around the same `NodeClassifier`, scores included.
+stage alone. Lightning's loop, with the settings of `train.py`, is compared with one written by hand around the same
+`NodeClassifier`, scores included.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from loader.node_loader import NodeLoader
 from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
 from loader.transfer import to_gpu
-from models.callbacks import LeanLoop
 from models.graphed import GraphedLoss
 from models.graphed_adam import GraphedAdam
 from models.lightning_module import NodeClassifier
+from models.profiler import NoProfiler
 from models.sage import GraphSAGE
 
 NUM_CLASSES, HIDDEN = 47, 256
@@ -207,7 +207,8 @@ def epochs_of_lightning(node_loader: NodeLoader, model: Classifier, epochs: int)
     clock = Clock()
     trainer = Trainer(
         accelerator="gpu", devices=1, max_epochs=epochs, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[LeanLoop(), clock],
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[clock],
+        profiler=NoProfiler(),
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

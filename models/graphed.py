@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ _SEEN = 16  # so many mini-batches of a kind are run as usual before it is captu
 _HEADROOM = 0.02  # sizes of random mini-batches of as many seeds differ by less
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
+_requires_grad = attrgetter("requires_grad")
 
 
 class GraphedLoss:
@@ -149,15 +152,21 @@ class _Parameters:
         self.named = {name: p for name, p in every.items() if p.requires_grad}
         # All are held: what is exchanged must not get the address of what was there before.
         self._every, self._modules = list(every.values()), list(module.modules())
-        self._holders = [held for m in self._modules for held in (m._parameters, m._modules)]
+        self._holders: list[dict[str, Any]] = [held for m in self._modules for held in (m._parameters, m._modules)]
         self._state = self._look()
 
     def unchanged(self) -> bool:
         return self._look() == self._state
 
-    def _look(self) -> tuple[Any, ...]:
-        held = [list(map(id, holder.values())) for holder in self._holders]
-        return held, [(p.data_ptr(), p.requires_grad) for p in self._every]
+    def _look(self) -> tuple[list[Any], ...]:
+        # Without a line of Python for each parameter: it is asked with every step.
+        held = chain.from_iterable(map(dict.values, self._holders))
+        return (
+            list(map(id, held)),
+            list(map(len, self._holders)),
+            list(map(Tensor.data_ptr, self._every)),
+            list(map(_requires_grad, self._every)),
+        )
 
 
 def _context() -> tuple[Any, ...]:

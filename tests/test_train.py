@@ -17,6 +17,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
+from lightning.pytorch.profilers import SimpleProfiler
 from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -24,6 +25,7 @@ import train as train_module
 from loader.samplers import DGLSampler, Sampler
 from models.device import check_features
 from models.lightning_module import METRICS, NodeClassifier
+from models.profiler import NoProfiler
 
 ROOT = Path(train_module.__file__).parent
 CONF = ROOT / "conf"
@@ -125,6 +127,11 @@ def check_instantiates(cfg: DictConfig) -> None:
     assert any(type(entry).__name__ == "CSVLogger" for entry in trainer.loggers)
     datamodule.sampler.close()
     datamodule.eval_sampler.close()
+
+
+def test_another_profiler_may_take_the_place_of_the_one_that_does_nothing(composed: Composer) -> None:
+    assert isinstance(instantiate(composed("device=cpu").trainer).profiler, NoProfiler)
+    assert isinstance(instantiate(composed("device=cpu", "trainer.profiler=simple").trainer).profiler, SimpleProfiler)
 
 
 @pytest.mark.parametrize("search", options("hparams_search"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.cuda import cuda_device, require_cuda
+from loader.cuda import cuda_device, current_stream, require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
@@ -220,7 +220,7 @@ class CudaSampler(Sampler):
             seeds = as_seeds(graph, seeds).to(self._device, non_blocking=True)
         begun = _Begun(self, space, seeds, key, epoch, batch, ahead)
         if self.batches_per_launch > 1:
-            begun.stream = torch.cuda.current_stream(self._device.index)  # which holds the seeds
+            begun.stream = current_stream(self._device.index)  # which holds the seeds
         waiting = self._alive()
         if self.pad_to_capacity and waiting and waiting[0].seeds.numel() != seeds.numel():
             self._launch_waiting()  # a launch has one capacity, which is that of its number of seeds
@@ -247,7 +247,7 @@ class CudaSampler(Sampler):
     def _launch(self, together: list[_Begun], again: bool = False) -> None:
         """Launches them, on the current stream. The lock is held."""
         space = together[0].space
-        stream = torch.cuda.current_stream(self._device.index)
+        stream = current_stream(self._device.index)
         space.wait_for_last_use(stream)
         plan = space.plan(max([b.seeds.numel() for b in together]), len(together), ahead=together[0].ahead)
         rooms = [self._make_room(plan) for _ in together]  # where memory runs out, nothing was launched
@@ -394,7 +394,7 @@ class _Begun:
         sampler, plan, graph = self.sampler, self.plan, self.space.graph
         assert plan is not None
         if self.late is not None:
-            stream = torch.cuda.current_stream(sampler._device.index)
+            stream = current_stream(sampler._device.index)
             if stream != self.stream:
                 stream.wait_event(self.late)
                 for buffer in self.buffers:
@@ -405,7 +405,7 @@ class _Begun:
         nodes, indices, indptr = arrays[0], arrays[1 : 1 + hops], arrays[1 + hops : 1 + 2 * hops]
         edge_ids: Sequence[Tensor | None] = arrays[1 + 2 * hops :] if sampler.edge_ids else [None] * hops
         if sampler.edge_ids and graph.edge_ids is not None:
-            stream = torch.cuda.current_stream(sampler._device)
+            stream = current_stream(sampler._device.index)
             for buffer in self.buffers:
                 buffer.record_stream(stream)
             edge_ids = [self.space.edge_ids()[ids] for ids in arrays[1 + 2 * hops :]]

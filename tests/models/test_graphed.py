@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from loader.lazy_rows import LazyRows
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models.graphed import GraphedLoss, _Parameters
+from models.graphed import GraphedLoss, _is_divided_by_one, _Parameters
 from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
 
@@ -151,6 +151,15 @@ def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
     NodeClassifier(FEATURES, CLASSES, norm="batch").training_step(batch, 0)
 
 
+def test_a_loss_divided_by_one_is_known_as_such() -> None:
+    given = torch.ones(2, requires_grad=True).sum()
+    other = torch.ones(2, requires_grad=True).sum()
+    for loss in (given / 1, given / 1.0, given / torch.tensor(1)):
+        assert _is_divided_by_one(loss, given)
+    for loss in (given, given / 2, given * 1, given / 1 / 1, other / 1, given.detach() / 1, torch.ones(()) / given):
+        assert not _is_divided_by_one(loss, given)
+
+
 class TestOnGPU:
     pytestmark = needs_gpu
 
@@ -235,6 +244,23 @@ class TestOnGPU:
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
         with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
             net.graphed.backward(net.loss(first)[0].repeat(2))
+
+    def test_what_lightning_divides_by_one_needs_no_gradient_of_its_own(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        net.graphed.backward(net.loss(first)[0])
+        wanted = gradients(net)
+        for divisor, spared in ((1, True), (2, False), (torch.ones((), device="cuda"), False), (1, True)):
+            net.optimizer.zero_grad()
+            net.graphed.backward(net.loss(first)[0] / divisor)
+            assert net.graphed._captured is not None
+            assert net.graphed._captured._is_one == spared
+            for a, b in zip(gradients(net), wanted, strict=True):
+                torch.testing.assert_close(a * divisor, b, rtol=1e-5, atol=1e-7)
+        loss = net.loss(first)[0] / 1
+        net.graphed.backward(loss)
+        with pytest.raises(RuntimeError, match="a second time"):
+            net.graphed.backward(loss)
 
     def test_a_gradient_is_never_what_backward_begins_with(self, batches: list[MiniBatch]) -> None:
         """Autograd takes what reaches a parameter by views alone for its `grad`, and then adds to it in place."""

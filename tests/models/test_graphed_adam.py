@@ -117,6 +117,19 @@ def test_the_closure_has_gradients_and_its_result_is_returned() -> None:
     assert run.optimizer.step() is None
 
 
+def test_gradients_go_or_become_zeros_as_with_every_optimiser() -> None:
+    run = Run(GraphedAdam, "cpu")
+    parameters = [p for group in run.optimizer.param_groups for p in group["params"]]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    held = parameters[0].grad
+    run.optimizer.zero_grad(set_to_none=False)
+    assert parameters[0].grad is held
+    assert not any(p.grad.any() for p in parameters)
+    run.optimizer.zero_grad()
+    assert all(p.grad is None for p in parameters)
+
+
 @pytest.fixture
 def hooked() -> None:
     """Torch puts its hooks around `Adam.step` when the first plain Adam is made."""

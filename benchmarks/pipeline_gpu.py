@@ -5,11 +5,11 @@
     python benchmarks/pipeline_gpu.py --stores device --soak 50            # memory and threads over 50 epochs
 
 The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
-skewed degrees, made on the GPU. The model is GraphSAGE with 3 layers of 256. Every figure of a row is taken in the same
-run: epochs with and without `prefetch` and, as long and in turn with them, the stages alone (on mini-batches that lie
-ready; training is one), medians, synchronised at both ends. `bound` is the number of mini-batches times the slowest
-stage alone. Lightning's loop, with the settings of `train.py`, is compared with one written by hand around the same
-`NodeClassifier`, scores included.
+skewed degrees, made on the GPU; an epoch is the 192 full mini-batches of its seeds. The model is GraphSAGE with 3 layers
+of 256. Every figure of a row is taken in the same run: epochs with and without `prefetch` and, as long and in turn with
+them, the stages alone (on mini-batches that lie ready; training is one), medians, synchronised at both ends. `bound` is
+the number of mini-batches times the slowest stage alone. Lightning's loop, with the profiler that `train.py` gives it,
+is compared with one written by hand around the same `NodeClassifier`, scores included.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def main() -> None:
     parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument(
-        "--batches-per-launch", type=int, nargs="+", default=[4], help="mini-batches that are sampled together"
+        "--batches-per-launch", type=int, nargs="+", default=[8], help="mini-batches that are sampled together"
     )
     parser.add_argument("--no-lightning", dest="lightning", action="store_false")
     parser.add_argument("--append", action="store_true", help="keep the rows of the file that this run does not repeat")
@@ -373,7 +373,7 @@ def main() -> None:
 
         def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
             return NodeLoader(
-                graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, prefetch=prefetch,
+                graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, drop_last=True, prefetch=prefetch,
                 device="cuda", prioritize_loading=not arguments.no_priority, lookahead=arguments.lookahead,
             )  # fmt: skip
 

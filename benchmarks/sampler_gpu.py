@@ -63,24 +63,19 @@ def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rou
     samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
     times: dict[str, list[float]] = {name: [] for name in samplers}
     hosts: dict[str, list[float]] = {name: [] for name in samplers}
-    kernels: dict[str, list[float]] = {name: [] for name in samplers}
     batches = max(1, perm.numel() // size)
     edges, nodes = [], []
     for i in range(rounds + 5):
         seeds = perm[(i % batches) * size : (i % batches + 1) * size]
         for name, sampler in samplers.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
             start = time.perf_counter()
-            begin.record()
             batch = sampler.sample(graph, seeds, batch=i)
-            end.record()
             host = time.perf_counter() - start
             torch.cuda.synchronize()
             if i >= 5:
                 times[name].append(1e3 * (time.perf_counter() - start))
                 hosts[name].append(1e3 * host)
-                kernels[name].append(begin.elapsed_time(end))
                 edges.append(batch.num_edges)
                 nodes.append(batch.nodes.numel())
     row: dict = {"fanouts": fanouts, "batch": size, "edges": int(np.median(edges)), "nodes": int(np.median(nodes))}
@@ -88,7 +83,6 @@ def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rou
         row[name] = {
             "ms": float(np.median(times[name])),
             "host_ms": float(np.median(hosts[name])),
-            "event_ms": float(np.median(kernels[name])),
             "launches": sampler.launches,
         }
     return row

@@ -11,9 +11,9 @@ from loader import _core
 from loader.samplers.base import Sampler
 from loader.samplers.core import FusedSampler
 
-# A pipeline's mini-batches that a GPU samples together: it takes it 0.6 times as long as one by one, and more bring
+# A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, and more bring
 # little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
-_TOGETHER = 4
+_TOGETHER = 8
 
 
 def fused(
@@ -38,8 +38,8 @@ def fused(
         num_threads: where it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
             serves both.
         schedule, vertex_set, blocks_per_sm, pad_to_capacity: on a GPU only, see `CudaSampler`; None takes its defaults.
-        batches_per_launch: the same; None takes 4, with the schedules that can: mini-batches that a loader begins ahead
-            are sampled by fours. The memory to sample in is that of four, too, from the first such launch on.
+        batches_per_launch: the same; None takes 8, with the schedules that can: mini-batches that a loader begins ahead
+            are sampled by eights. The memory to sample in is that of eight, too, from the first such launch on.
         fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
 
     Raises:

@@ -135,70 +135,51 @@ __global__ void __launch_bounds__(kThreads)
   const bool hot = kCached && blockIdx.x >= cold_blocks;
   const int64_t block = hot ? blockIdx.x - cold_blocks : blockIdx.x;
   const int64_t blocks = hot ? gridDim.x - cold_blocks : cold_blocks;
-  // What a group reads at once: parts `begin`, `begin + kGroups`, ... of the tile of rows from `first` on.
-  struct Step {
-    int64_t first;
-    uint32_t begin, total;
-  };
-  const auto tile_at = [&](int64_t first) -> Step {
-    const int64_t rows = min(tiling.rows, args.n - first);
-    return {first, group, rows > 0 ? static_cast<uint32_t>(rows) * tiling.parts : 0};
-  };
-  const auto after = [&](const Step& step) -> Step {
-    const uint32_t begin = step.begin + kGroups * kInFlight;
-    if (begin < step.total) return {step.first, begin, step.total};
-    return tile_at(step.first + blocks * tiling.rows);
-  };
-  const auto look_up = [&](const Step& step, int64_t(&id)[kInFlight], int32_t(&slot)[kInFlight]) {
+  for (int64_t first = block * tiling.rows; first < args.n; first += blocks * tiling.rows) {
+    const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
+    const uint32_t total = rows * tiling.parts;
+    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
+      int64_t id[kInFlight];
+      int32_t slot[kInFlight];
+      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
+      In word[kInFlight];
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      const uint32_t t = step.begin + k * kGroups;
-      id[k] = t < step.total ? id_at(args, step.first + Place(tiling, t).row) : 0;
-    }
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        id[k] = t < total ? id_at(args, first + Place(tiling, t).row) : 0;
+      }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      const uint32_t t = step.begin + k * kGroups;
-      slot[k] = kCached && t < step.total && in_range(args, id[k]) ? __ldg(args.slots + id[k]) : -1;
-    }
-  };
-  int64_t id[kInFlight];
-  int32_t slot[kInFlight];
-  Step step = tile_at(block * tiling.rows);
-  look_up(step, id, slot);
-  while (step.first < args.n) {
-    int64_t at[kInFlight];  // in bytes of the row; negative before its begin
-    In word[kInFlight];
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        slot[k] = kCached && t < total && in_range(args, id[k]) ? __ldg(args.slots + id[k]) : -1;
+      }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      const uint32_t t = step.begin + k * kGroups;
-      word[k] = In{};
-      at[k] = -1;
-      if (t >= step.total || (slot[k] >= 0) != hot) continue;
-      const Place place(tiling, t);
-      const bool valid = in_range(args, id[k]);
-      const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes
-                                                         : args.table + (valid ? id[k] : 0) * in_bytes;
-      const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(row) % kSegment);
-      at[k] = static_cast<int64_t>(place.part) * kSegment + static_cast<int>(lane * kUnit) - shift;
-      if (at[k] >= in_bytes) at[k] = -1;
-      if (valid && at[k] >= 0) word[k] = read_once<In>(row + at[k]);
-      if (lane == 0 && place.part == 0) {
-        hits += slot[k] >= 0;
-        if (!valid) report(args, step.first + place.row, id[k]);
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        word[k] = In{};
+        at[k] = -1;
+        if (t >= total || (slot[k] >= 0) != hot) continue;
+        const Place place(tiling, t);
+        const bool valid = in_range(args, id[k]);
+        const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes
+                                                           : args.table + (valid ? id[k] : 0) * in_bytes;
+        const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(row) % kSegment);
+        at[k] = static_cast<int64_t>(place.part) * kSegment + static_cast<int>(lane * kUnit) - shift;
+        if (at[k] >= in_bytes) at[k] = -1;
+        if (valid && at[k] >= 0) word[k] = read_once<In>(row + at[k]);
+        if (lane == 0 && place.part == 0) {
+          hits += slot[k] >= 0;
+          if (!valid) report(args, first + place.row, id[k]);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        if (at[k] < 0) continue;
+        const Place place(tiling, begin + k * kGroups);
+        reinterpret_cast<Out*>(args.out)[(first + place.row) * row_units + at[k] / kUnit] =
+            Unit::apply(word[k]);
       }
     }
-    // Where the rows of the next step lie is found out while those of this one are on their way: beside other
-    // kernels memory takes long enough to answer for the bus to run dry.
-    const Step next = after(step);
-    look_up(next, id, slot);
-#pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      if (at[k] < 0) continue;
-      const Place place(tiling, step.begin + k * kGroups);
-      reinterpret_cast<Out*>(args.out)[(step.first + place.row) * row_units + at[k] / kUnit] =
-          Unit::apply(word[k]);
-    }
-    step = next;
   }
   if constexpr (kCached) {
     for (int offset = kWarp / 2; offset > 0; offset /= 2) hits += __shfl_down_sync(~0u, hits, offset);

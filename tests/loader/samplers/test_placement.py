@@ -59,7 +59,7 @@ def test_a_gpu() -> None:
     assert type(sampler) is loader.samplers.CudaSampler
     assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 0.5, 9)
     assert sampler.vertex_set == "hash"
-    assert sampler.batches_per_launch == 4
+    assert sampler.batches_per_launch == 8
     assert fused(3, 2, batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, schedule="persistent").batches_per_launch == 1
     assert on_device(sampler, sampler.device) is sampler

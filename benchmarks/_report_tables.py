@@ -143,7 +143,7 @@ def sampler_gpu(result: Result) -> list[str]:
     lines = [
         f"{result['graph']}. Whole sampling, synchronised at both ends, medians. The best peer is the fastest of DGL "
         "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20). Faster by: "
-        "schedule=auto, which takes cooperative up to a million edges and hopwise beyond.",
+        "schedule=auto, which takes cooperative up to 1.5 million edges and hopwise beyond.",
         "",
         *markdown(("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "best peer, ms", "faster by"), rows),
         "![Ours beside the fastest other](images/sampler_gpu_peers.svg)",
@@ -248,6 +248,7 @@ def pipeline_gpu(result: Result) -> list[str]:
                 cell(bool(row["graphed"])),
                 row["ahead"],
                 str(row.get("batches_per_launch", 1)),
+                "half" if row.get("blocks_per_sm") is None else f"{row['blocks_per_sm']:.0%}",
                 *(f"{alone[name]:.3f}" if name in alone else "" for name in ("sample", "gather", "move", "train")),
                 f"{row['epoch_s']:.3f}",
                 f"{row['inline_epoch_s']:.3f}",
@@ -265,6 +266,7 @@ def pipeline_gpu(result: Result) -> list[str]:
             "CUDA graphs",
             "ahead",
             "together",
+            "on",
             "sample, ms",
             "gather, ms",
             "move, ms",
@@ -280,8 +282,9 @@ def pipeline_gpu(result: Result) -> list[str]:
         "Milliseconds are a mini-batch's, of each stage by itself. lazy: the first layer reads the rows in GPU memory; "
         "device: gathered there; cached: a quarter of the rows there; pinned: read over the bus; staged: gathered by "
         "the host into pinned buffers and copied; host: gathered by the host and copied at once. Together: "
-        "mini-batches that are sampled by one launch. prefetch=0: one stage after the other. Lightning: its loop over "
-        "a hand-written one. Bound: of the memory for mini-batches. Measured: when, UTC.",
+        "mini-batches that are sampled by one launch. On: share of the multiprocessors that sampling takes beside "
+        "training, half by default. prefetch=0: one stage after the other. Lightning: its loop over one written by "
+        "hand. Bound: of the memory for mini-batches. Measured: when, UTC.",
         "",
         *markdown(head, rows),
     ]

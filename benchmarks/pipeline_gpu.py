@@ -5,8 +5,8 @@
     python benchmarks/pipeline_gpu.py --stores device --soak 50            # memory and threads over 50 epochs
 
 The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
-skewed degrees, made on the GPU; an epoch is the 192 full mini-batches of its seeds. The model is GraphSAGE with 3 layers
-of 256. Every figure of a row is taken in the same run: epochs with and without `prefetch` and, as long and in turn with
+skewed degrees, made on the GPU; an epoch is the 192 full mini-batches of its seeds. The model is GraphSAGE, 3 layers of
+256. Every figure of a row is taken in the same run: epochs with and without `prefetch` and, as long and in turn with
 them, the stages alone (on mini-batches that lie ready; training is one), medians, synchronised at both ends. `bound` is
 the number of mini-batches times the slowest stage alone. Lightning's loop, with the profiler that `train.py` gives it,
 is compared with one written by hand around the same `NodeClassifier`, scores included.
@@ -386,6 +386,7 @@ def main() -> None:
                 "graphed": graphed,
                 "batches_per_launch": together,
                 "schedule": arguments.schedule,
+                "blocks_per_sm": arguments.blocks_per_sm,
                 **measured,
                 **command_and_provenance(),  # with --append the rows of a file come from several runs
             }
@@ -395,7 +396,7 @@ def main() -> None:
             from models.callbacks.timeline import LANES, draw
 
             timed = make(arguments.prefetch)
-            timed.timeline = Timeline(len(timed) // 2, 8)
+            timed.timeline = Timeline(len(timed) // 2, 3 * together)
             training.epoch(timed)
             path = arguments.timeline.with_name(f"{arguments.timeline.name}-{name}-{len(rows)}")
             timed.timeline.write_chrome(path.with_suffix(".json"), LANES)
@@ -446,7 +447,7 @@ def main() -> None:
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
     return (
         *(row["store"], tuple(row["fanouts"]), row["graphed"]),
-        *(row.get("batches_per_launch", 1), row.get("schedule", "auto")),
+        *(row.get("batches_per_launch", 1), row.get("schedule", "auto"), row.get("blocks_per_sm")),
     )
 
 

@@ -22,6 +22,13 @@ __all__ = ["SCHEDULES", "VERTEX_SETS", "CudaSampler", "PaddedMiniBatch"]
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 _WARPS_PER_BLOCK = 16
 
+# Of the multiprocessors, for what is begun ahead of other work. Training and sampling take turns on a multiprocessor
+# rather than share it, and sampling waits for memory most of the time: half of them cost training less than all for a
+# shorter while. An epoch of benchmarks/pipeline_gpu.py (--blocks-per-sm) on an H200 took longer than training alone,
+# with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and 4.7 with three quarters, 3.5 and 4.2
+# with half, 4.4 and 5.8 with a quarter.
+_SHARE_BESIDE = 0.5
+
 
 @dataclass(eq=False)
 class PaddedMiniBatch(MiniBatch):
@@ -77,16 +84,17 @@ class CudaSampler(Sampler):
             `"persistent"`: no barrier between hops, warps share a queue of (vertex, hop) tasks (PGSampler), so thread
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
-            of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to a million edges and `hopwise`
-            beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json; up to two
-            million they are within a fifth of each other), and `hopwise` for what is begun ahead, see `start`.
+            of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million edges and
+            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json),
+            and `hopwise` for what is begun ahead, see `start`.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
             hops 1.95 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
             `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is large beside the mini-batch (see
             `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
-            leaves the rest to training. 0: the schedule's own choice, one. More than one does not fit.
+            leaves the rest to training. 0: all, but with `schedule="auto"` half for what is begun ahead. More than one
+            does not fit.
         batches_per_launch: so many mini-batches that were begun (`start`) are sampled by one launch, or by one series
             of launches hop by hop, sharing the multiprocessors; each is what it would have been alone. A mini-batch
             that is finished before that many were begun is launched with those that wait. Schedules `cooperative` and
@@ -154,6 +162,9 @@ class CudaSampler(Sampler):
         self._device = cuda_device(device)
         multiprocessors = torch.cuda.get_device_properties(self._device).multi_processor_count
         self._blocks = max(1, round(blocks_per_sm * multiprocessors)) if blocks_per_sm else 0
+        # By whether it is begun ahead.
+        beside = max(1, round(_SHARE_BESIDE * multiprocessors))
+        self._blocks_of = {False: self._blocks, True: self._blocks or (beside if schedule == "auto" else 0)}
         self._most_warps = (self._blocks or multiprocessors) * _WARPS_PER_BLOCK
         self.launches = 0
         self.launched = self.launched_set = ""
@@ -182,7 +193,7 @@ class CudaSampler(Sampler):
         is complete; its tensors belong to that stream. Another stream that they are used on has to wait for what
         that stream held when `start` returned; for a launch that came later, the stream that is current when the
         mini-batch is finished waits by itself. What is begun so is taken to run beside other work: `schedule="auto"`
-        then means `hopwise`, which leaves that work the multiprocessors it has.
+        then means `hopwise`, which leaves that work the multiprocessors it has, on half of them.
         """
         return self._begin(graph, seeds, epoch, batch, ahead=True)
 
@@ -265,7 +276,8 @@ class CudaSampler(Sampler):
                 buffers[-1].data_ptr() + plan.edges_at,
                 0 if sizes is None else sizes.data_ptr(),
             )
-        self.launches = engine.launch(SCHEDULES[plan.schedule], self._blocks, stream.cuda_stream)
+        blocks = self._blocks_of[together[0].ahead]
+        self.launches = engine.launch(SCHEDULES[plan.schedule], blocks, stream.cuda_stream)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if again or self.batches_per_launch > 1:
             late = torch.cuda.Event()

@@ -17,15 +17,16 @@ _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
 # Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
-# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json, 1 % more than the better one.
-_MANY_EDGES = 1_000_000
+# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json, 0.4 % more than the better
+# one, and 11 % at worst.
+_MANY_EDGES = 1_500_000
 
-# A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a sixteenth of them; bitmaps
-# elsewhere. Measured before bitmaps had ranks (benchmarks/results/sampler_gpu_sets.json, an H200, on the GPU alone): at
-# 10 million vertices bitmaps are 1.3 to 2.8 times as fast; at 30 million a hash set is, by 1.07 to 1.17, unless the
-# mini-batch is large beside the graph; at 400 million it is 1.7 to 3.7 times as fast.
+# A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
+# elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million vertices bitmaps are
+# 1.5 to 4.2 times as fast; at 30 million a hash set is by 1.03, where the mini-batch is small; at 100 million by 1.7 to
+# 1.9 unless it has two million vertices; at 400 million always, by 1.6 to 3.6.
 _HASH_FROM_VERTICES = 30_000_000
-_HASH_SPARSITY = 16
+_HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}

@@ -50,11 +50,12 @@ class Event:
 
 @dataclass
 class Launch:
-    """What was launched: mini-batches, schedule and vertex set by number."""
+    """What was launched: mini-batches, schedule and vertex set by number, thread blocks (0: all that fit)."""
 
     batches: int
     schedule: int
     vertex_set: int
+    blocks: int
 
 
 class FakeGPU:
@@ -169,7 +170,7 @@ class FakeEngine:
         return self.number
 
     def launch(self, schedule: int, blocks: int, stream: int) -> int:
-        self.gpu.launches.append(Launch(len(self.added), schedule, self.vertex_set))
+        self.gpu.launches.append(Launch(len(self.added), schedule, self.vertex_set, blocks))
         for number, batch in self.added:
             self.results[number] = self._sample(*batch)
         self.added.clear()

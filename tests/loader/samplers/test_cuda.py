@@ -33,7 +33,8 @@ def test_without_cuda_it_says_what_to_do() -> None:
     [
         (2_500_000, 100_000, "bitmap"),  # a small graph
         (400_000_000, 100_000, "hash"),
-        (400_000_000, 50_000_000, "bitmap"),  # a mini-batch that holds an eighth of it
+        (100_000_000, 900_000, "hash"),
+        (100_000_000, 2_500_000, "bitmap"),  # a mini-batch that holds a fortieth of it
         (0, 0, "bitmap"),
     ],
 )

@@ -53,6 +53,21 @@ def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, op
     assert (gpu.launches[-1].batches, gpu.launches[-1].schedule) == (1, SCHEDULES["cooperative"])
 
 
+@pytest.mark.parametrize(
+    ("options", "blocks", "ahead"),
+    [({}, 0, 66), ({"schedule": "hopwise"}, 0, 0), ({"blocks_per_sm": 0.25}, 33, 33), ({"blocks_per_sm": 1}, 132, 132)],
+)
+def test_what_is_begun_ahead_leaves_half_of_the_gpu_unless_told_otherwise(
+    gpu: FakeGPU, graph: Graph, options: dict[str, Any], blocks: int, ahead: int
+) -> None:
+    sampler = CudaSampler([4, 3], batches_per_launch=2, **options)
+    begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(3)]
+    for finish in begun:
+        finish()
+    sampler.sample(graph, seeds_of(graph))
+    assert [launch.blocks for launch in gpu.launches] == [ahead, ahead, blocks]
+
+
 def test_one_that_is_finished_early_takes_those_that_wait_along(gpu: FakeGPU, graph: Graph) -> None:
     sampler = CudaSampler([4, 3], batches_per_launch=4)
     begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(3)]
@@ -165,8 +180,8 @@ def test_a_closed_sampler_says_so(gpu: FakeGPU, graph: Graph) -> None:
 
 
 def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
-    assert fused(3, 2, device="cuda").batches_per_launch == 4
+    assert fused(3, 2, device="cuda").batches_per_launch == 8
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
-    assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 4
+    assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
     assert on_device(sampler := fused(3, 2, device="cuda"), torch.device("cpu")) is sampler

@@ -198,6 +198,7 @@ def sampler_gpu_paper(result: Result) -> list[str]:
     ]
     costs = [row["ratio"] for row in result["edge_cost_10240_over_2048"]]
     ratios = ", ".join(f"{k.removeprefix('ratio ')} {v:.2f}" for k, v in result["hubs"].items() if "ratio" in k)
+    waits = [row["a call a hop"]["whole_ms"] / row["hopwise"]["whole_ms"] for row in rows]
     rates = []
     for graph, plain in result["random_reads_per_ns"].items():
         best = max(row["edges"] / row["hopwise"]["device_ms"] for row in rows if row["graph"] == graph) / 1e6
@@ -206,7 +207,7 @@ def sampler_gpu_paper(result: Result) -> list[str]:
         *lines,
         "Why fusing brings so little here: the baseline has no wait of the host between hops, so all that fusing can "
         "save is the gaps between some ten launches, about a microsecond each; beside a call a hop, which has such "
-        "waits, hop by hop in one go is itself 1.1 to 2.0 times as fast. And a queue has to put the blocks in order "
+        f"waits, hop by hop in one go is itself {_range(waits)} times as fast. And a queue has to put the blocks in order "
         "afterwards.",
         "",
         "Picks a nanosecond, at the setting with most of them, beside plain random reads of the same array by torch "

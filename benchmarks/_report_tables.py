@@ -207,8 +207,8 @@ def sampler_gpu_paper(result: Result) -> list[str]:
         *lines,
         "Why fusing brings so little here: the baseline has no wait of the host between hops, so all that fusing can "
         "save is the gaps between some ten launches, about a microsecond each; beside a call a hop, which has such "
-        f"waits, hop by hop in one go is itself {_range(waits)} times as fast. And a queue has to put the blocks in order "
-        "afterwards.",
+        f"waits, hop by hop in one go is itself {_range(waits)} times as fast. And a queue has to put the blocks in "
+        "order afterwards.",
         "",
         "Picks a nanosecond, at the setting with most of them, beside plain random reads of the same array by torch "
         f"(a pick is such a read, two accesses to the sets of vertices and two to the local ids): {', '.join(rates)}.",

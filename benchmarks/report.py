@@ -247,8 +247,8 @@ TARGETS = (
     ),
     Target("Gathering from GPU memory runs at 65 % of its copy at least", "gather_gpu", _gather("device", 0.65)),
     Target(
-        "Gathering from pinned memory runs at 80 % of a plain copy at least, rows aligned (copy=True), ids ascending as "
-        "in the hops of a mini-batch",
+        "Gathering from pinned memory runs at 80 % of a plain copy at least, rows aligned (copy=True), ids ascending "
+        "as in the hops of a mini-batch",
         "gather_gpu",
         _gather("pinned, copy=True", 0.80, ["sorted"]),
     ),

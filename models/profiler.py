@@ -11,8 +11,8 @@ from lightning.pytorch.profilers import PassThroughProfiler
 class NoProfiler(PassThroughProfiler):
     """Profiles nothing, as Lightning's default does, and without a generator for each of two dozen places in a step.
 
-    Those take the host a tenth of what Lightning's loop adds to a step, and a step by CUDA graphs leaves the host a
-    millisecond for all (benchmarks/pipeline_gpu.py compares the loop with a hand-written one).
+    Those take about a fifth of the host time that Lightning's loop adds to a step, and a step by CUDA graphs leaves the
+    host a millisecond for all (benchmarks/pipeline_gpu.py compares the loop with a hand-written one).
     """
 
     _nothing = nullcontext()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,8 +139,6 @@ class MiniBatch:
             raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
         copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
         copy.__dict__.update(self.__dict__, **changes)
-        if "nodes" in changes or "blocks" in changes:
-            copy.__dict__.pop("_memory", None)  # it would keep the old ones
         return copy
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
@@ -153,20 +151,12 @@ class MiniBatch:
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        for t in (*self._cut_from(), self.x, self.y):
-            if t is not None and t.is_cuda:
-                t.record_stream(stream)
+        # What samplers cut the arrays of a mini-batch out of is recorded once.
+        memory = {t.untyped_storage().data_ptr(): t for t in self.tensors() if t.is_cuda}
+        for t in memory.values():
+            t.record_stream(stream)
         if self.rows is not None:
             self.rows.record_stream(stream)
-
-    def _cut_from(self) -> Iterable[Tensor]:
-        """One tensor of each piece of memory that samplers cut nodes and blocks out of, looked for once."""
-        key, found = self.__dict__.get("_memory", (None, ()))
-        if key is None or key[0] is not self.nodes or key[1] is not self.blocks:
-            given = [t for t in self.tensors() if t is not self.x and t is not self.y]
-            found = list({t.untyped_storage().data_ptr(): t for t in given}.values())
-            self.__dict__["_memory"] = (self.nodes, self.blocks), found
-        return found
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""

@@ -72,6 +72,7 @@ class GraphedLoss:
 
     def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
+        self._given = None  # which would keep the graphs that it came from
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
         if kind is None or not self._takes(kind):
             return self._function(batch)
@@ -120,9 +121,16 @@ class GraphedLoss:
 
 
 def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
-    """Whether that is how `loss` came from `given`: Lightning divides by the mini-batches it accumulates over."""
+    """Whether that is how `loss` came from `given`, and nobody but `given` can tell that it was left out.
+
+    Lightning divides by the number of mini-batches that it accumulates over. Hooks that were put on the division
+    itself, not on its result, are not seen.
+    """
     node = loss.grad_fn
-    if node is None or node.name() != "DivBackward0" or node.next_functions[0][0] is not given.grad_fn:
+    if node is None or node.name() != "DivBackward0":
+        return False
+    (dividend, _), (of_divisor, _) = node.next_functions
+    if dividend is not given.grad_fn or of_divisor is not None or loss._backward_hooks or loss.retains_grad:
         return False
     divisor: Any = node._saved_other  # type: ignore[attr-defined]
     return divisor.device.type == "cpu" and bool(divisor == 1)

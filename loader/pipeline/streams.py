@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from loader.cuda import current_stream
+
 if TYPE_CHECKING:
     from loader.pipeline.stages import PipelineStats
 
@@ -92,8 +94,7 @@ class StageStreams:
         device: the GPU, with its index.
         names: of the stages.
         priorities: of the stages' kernels, 0 where there is none; negative ones go first.
-        cuda: the module that makes streams and events, `torch.cuda`; tests give another, which also has a function
-            `current_handle(device_index)`.
+        cuda: the module that makes streams and events, `torch.cuda`; tests give another.
     """
 
     def __init__(
@@ -110,18 +111,11 @@ class StageStreams:
         given = priorities or {}
         self.streams = tuple(cuda.Stream(device=device, priority=given.get(name, 0)) for name in names)
         self._spare: deque[Flight] = deque()
-        # `current_stream` makes an object each time it is asked; the handle of the same stream is a plain number.
-        self._handle = torch._C._cuda_getCurrentRawStream if cuda is torch.cuda else cuda.current_handle
-        self._last: tuple[int, Any] = (-1, None)  # handle and stream that were current when last asked
+        self._current = current_stream if cuda is torch.cuda else cuda.current_stream
 
     def current(self) -> Any:
         """The caller's stream on the device."""
-        handle = self._handle(self.device.index)
-        known, stream = self._last  # in one piece: other threads ask, too
-        if handle != known:
-            stream = self.cuda.current_stream(self.device)
-            self._last = handle, stream
-        return stream
+        return self._current(self.device.index)
 
     def enter(self, stage: int) -> None:
         """Makes the stage's stream the calling thread's current one."""

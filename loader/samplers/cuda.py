@@ -24,9 +24,9 @@ _WARPS_PER_BLOCK = 16
 
 # Of the multiprocessors, for what is begun ahead of other work. Training and sampling take turns on a multiprocessor
 # rather than share it, and sampling waits for memory most of the time: half of them cost training less than all for a
-# shorter while. An epoch of benchmarks/pipeline_gpu.py (--blocks-per-sm) on an H200 took longer than training alone,
-# with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and 4.7 with three quarters, 3.5 and 4.2
-# with half, 4.4 and 5.8 with a quarter.
+# shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several --blocks-per-sm in turns, an
+# epoch took longer than training alone, with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and
+# 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
 _SHARE_BESIDE = 0.5
 
 
@@ -89,9 +89,9 @@ class CudaSampler(Sampler):
             and `hopwise` for what is begun ahead, see `start`.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
-            hops 1.95 GB for each mini-batch of a launch). `"hash"`: a hash set of the mini-batch's size, with schedules
-            `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is large beside the mini-batch (see
-            `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
+            hops 1.95 GB for each of the mini-batches of a launch, eight in a loader). `"hash"`: a hash set of the
+            mini-batch's size, with schedules `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is
+            large beside the mini-batch (see `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
             leaves the rest to training. 0: all, but with `schedule="auto"` half for what is begun ahead. More than one
             does not fit.
@@ -193,7 +193,7 @@ class CudaSampler(Sampler):
         is complete; its tensors belong to that stream. Another stream that they are used on has to wait for what
         that stream held when `start` returned; for a launch that came later, the stream that is current when the
         mini-batch is finished waits by itself. What is begun so is taken to run beside other work: `schedule="auto"`
-        then means `hopwise`, which leaves that work the multiprocessors it has, on half of them.
+        then means `hopwise` on half of the multiprocessors, which keeps none that the other work has waiting for it.
         """
         return self._begin(graph, seeds, epoch, batch, ahead=True)
 

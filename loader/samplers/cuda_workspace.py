@@ -17,8 +17,8 @@ _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
 # Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
-# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json, 0.4 % more than the better
-# one, and 11 % at worst.
+# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json (whole sampling), 0.4 % more
+# than the better one, and 11 % at worst.
 _MANY_EDGES = 1_500_000
 
 # A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps

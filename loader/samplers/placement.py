@@ -11,8 +11,8 @@ from loader import _core
 from loader.samplers.base import Sampler
 from loader.samplers.core import FusedSampler
 
-# A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, and more bring
-# little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
+# A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, hop by hop, and
+# more bring little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
 _TOGETHER = 8
 
 

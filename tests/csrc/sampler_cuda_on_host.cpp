@@ -350,7 +350,8 @@ Compared compare(Random& random, int rounds) {
   Compared all;
   HopwiseSampler<P, N> hopwise(1);
   for (int round = 0; round < rounds; ++round) {
-    // The first is large enough for ranges of a hash set that are full, and longer than a window.
+    // The first is large enough for ranges of a hash set that are full, and longer than a window; and its
+    // first hop for more new vertices in 32 words of a bitmap than a warp looks up at once.
     auto graph = random_graph<P, N>(random);
     while (round == 0 &&
            (graph.view().num_nodes < 64 * kRanges || graph.indices.size() < graph.indptr.size()))
@@ -365,7 +366,7 @@ Compared compare(Random& random, int rounds) {
         const bool several =
             (c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise) && random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
-        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes);
+        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
         How how{c.schedule, c.vertex_set,
                 static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)) +
                     (several && random.chance(0.5)),  // a block that is left over

@@ -48,10 +48,11 @@ OwnedCsc<P, N> random_graph(Random& random) {
 }
 
 template <typename N>
-std::vector<N> random_seeds(Random& random, int64_t num_nodes) {
+std::vector<N> random_seeds(Random& random, int64_t num_nodes, int64_t at_least = 0) {
   std::vector<N> all(num_nodes);
   for (int64_t v = 0; v < num_nodes; ++v) all[v] = static_cast<N>(v);
-  const int64_t count = random.between(0, std::min<int64_t>(num_nodes, random.chance(0.3) ? 1 : 300));
+  const int64_t some = random.between(0, std::min<int64_t>(num_nodes, random.chance(0.3) ? 1 : 300));
+  const int64_t count = std::max(some, std::min(num_nodes, at_least));
   for (int64_t i = 0; i < count; ++i) std::swap(all[i], all[random.between(i, num_nodes - 1)]);
   all.resize(count);
   return all;

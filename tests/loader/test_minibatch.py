@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import weakref
 from typing import ClassVar
 
 import pytest
@@ -168,21 +167,6 @@ def test_each_memory_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batch._map(lambda t: t.as_subclass(OnGpu)).record_stream("stream")
     parts = (vertices, edges, outer.edge_features, batch.x, batch.y)
     assert sorted(OnGpu.recorded) == sorted(t.data_ptr() for t in parts)
-
-
-def test_what_was_cut_is_looked_for_again_in_other_arrays() -> None:
-    batch = MiniBatch(torch.arange(4), (4,), ())
-    (memory,) = batch._cut_from()
-    assert memory is batch.nodes
-    labelled = batch.replace(y=torch.ones(4))
-    assert labelled._cut_from() is batch._cut_from()
-    old = weakref.ref(batch.nodes)
-    moved = batch.replace(nodes=torch.arange(4))
-    batch.nodes = torch.arange(5)  # as tools do that copy dataclasses
-    assert [t.numel() for t in batch._cut_from()] == [5]
-    assert [t.data_ptr() for t in moved._cut_from()] == [moved.nodes.data_ptr()]
-    del memory, labelled
-    assert old() is None  # nothing is kept for its sake
 
 
 @pytest.mark.gpu

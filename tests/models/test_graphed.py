@@ -158,6 +158,12 @@ def test_a_loss_divided_by_one_is_known_as_such() -> None:
         assert _is_divided_by_one(loss, given)
     for loss in (given, given / 2, given * 1, given / 1 / 1, other / 1, given.detach() / 1, torch.ones(()) / given):
         assert not _is_divided_by_one(loss, given)
+    assert not _is_divided_by_one(given / torch.nn.Parameter(torch.tensor(1.0)), given)  # which gets a gradient, too
+    hooked, retained = given / 1, given / 1
+    hooked.register_hook(lambda g: 2 * g)
+    retained.retain_grad()
+    assert not _is_divided_by_one(hooked, given)
+    assert not _is_divided_by_one(retained, given)
 
 
 class TestOnGPU:

@@ -84,9 +84,6 @@ class FakeCuda:
     def current_stream(self, device: object = None) -> FakeStream:
         return getattr(self._local, "stream", self.default)
 
-    def current_handle(self, device_index: int) -> int:
-        return id(self.current_stream())
-
     def set_stream(self, stream: FakeStream) -> None:
         self._local.stream = stream
 

@@ -19,9 +19,9 @@ constexpr int kCachedInFlight = 4;  // of which some are for the other blocks to
 // that wait for the bus fill the queues between multiprocessors and memory, and a training step beside a
 // gather by 132 blocks had to wait for its end.
 constexpr int kHostBlocks = 48;
-// With a cache, where half of what such a block looks at is left to the others, and training goes on beside
-// it: an epoch with 48, 64 and 96 took 2.374, 2.337 and 2.317 ms a mini-batch, gathering alone 2.16 with any
-// of them.
+// With a cache, half of what such a block looks at is left to the others. On an H200 an epoch beside training
+// took 2.374 ms a mini-batch with 48 and two of the others a multiprocessor, 2.337 with 64 and one, 2.317
+// with 96 and half as many; gathering alone 2.16 with any of them.
 constexpr int kColdBlocks = 96;
 // Those for rows in device memory, beside the others: they are done long before.
 constexpr int kHotBlocksPerMultiprocessor = 1;

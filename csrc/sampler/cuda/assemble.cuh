@@ -1,8 +1,8 @@
 // From what was reached to canonical blocks, after all hops were sampled:
 //
-//   count   of each warp's share of the sets: new vertices of each hop, and the edges of their rows in each
-//   block assign  prefix sums over those counts: local ids, in ascending order of vertex within a hop, and
-//   all indptr write   the picks, in local ids, to the rows that are theirs now
+//   count   of each warp's share of the sets: new vertices of each hop, and their edges in each block
+//   assign  prefix sums over those counts: local ids, ascending with the vertices of a hop, and all indptr
+//   write   the picks, in local ids, to the rows that are theirs now
 //
 // with a barrier of the whole group of blocks after count and assign.
 #pragma once

@@ -121,9 +121,10 @@ cudaError_t resident_blocks(Kernel* kernel, size_t shared, int (&known)[kMaxDevi
 }
 
 // Of a multiprocessor's first-level memory, what the kernels of `launch_hopwise` ask for as shared memory,
-// percent. One for all: it is idle when that changes. Beside training on an H200, 25 cost it less than the
-// driver's own choice did, which is another for each kernel (in percent of an epoch, at two fanouts: 3.8
-// and 4.7, not 4.7 and 5.1; 50: 4.2 and 5.3, 100: 5.2 and 7.4).
+// percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that changes.
+// An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all multiprocessors, took
+// longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10, 10, 10); by 3.7 and
+// 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another for each kernel.
 constexpr int kSharedPercent = 25;
 
 // Asks for that, once a device. A hint: a kernel that needs more gets it.

@@ -268,29 +268,6 @@ def test_the_current_stream_is_the_callers_own() -> None:
     assert seen == [True] * 8
 
 
-def test_an_unchanged_stream_is_not_asked_for_again() -> None:
-    """Each question makes an object, which the consumer's host thread would pay for with every item."""
-    cuda = FakeCuda()
-    pipeline, _ = make(cuda, "consumer")
-    items = pipeline.run(itertools.count())
-    next(items)
-    ask, asked = cuda.current_stream, []
-    pipeline.streams.cuda = SimpleNamespace(
-        Event=cuda.Event,
-        current_device=cuda.current_device,
-        set_stream=cuda.set_stream,
-        current_stream=lambda device: asked.append(device) or ask(device),
-    )
-    for _ in range(5):
-        next(items)
-    assert not asked
-    cuda.set_stream(cuda.Stream())
-    next(items)
-    assert asked == [DEVICE]
-    items.close()
-    cuda.set_stream(cuda.default)
-
-
 @pytest.mark.parametrize("what", ["one stage", "no start", "no streams"])
 def test_a_look_ahead_that_is_not_possible(what: str) -> None:
     cuda = FakeCuda()

@@ -47,7 +47,8 @@ def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> Non
     [
         ("queue.cuh", "static_cast<uint32_t>(count), first * Widest)", "static_cast<uint32_t>(count), first)"),
         ("hashed.cuh", "row += total;", "row += total > 0;"),  # vertices of a range's later windows
-        ("assemble.cuh", "begin + before + lane;", "begin + lane;"),  # rows that a warp looks up after the first ones
+        # Rows that a warp looks up after the first ones:
+        ("assemble.cuh", "begin + before + lane;", "begin + before / 2 + lane;"),
     ],
 )
 def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong: str) -> None:

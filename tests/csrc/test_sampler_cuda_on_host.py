@@ -26,12 +26,12 @@ OPTIONS = (
 SANITIZERS = "address,undefined"
 
 
-def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc") -> Path:
-    skip_unless_it_runs(SANITIZERS, tmp_path)
+def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc", sanitizers: str = SANITIZERS) -> Path:
+    skip_unless_it_runs(sanitizers, tmp_path)
     cpu = csrc / "sampler" / "cpu"
     sources = [HERE / "sampler_cuda_on_host.cpp", cpu / "hopwise.cpp", cpu / "pick_batch.cpp"]
     target = tmp_path / "on_host"
-    built = build(sources, SANITIZERS, target, (*OPTIONS, f"-I{csrc}"))
+    built = build(sources, sanitizers, target, (*OPTIONS, f"-I{csrc}"))
     assert built.returncode == 0, built.stderr
     return target
 
@@ -52,13 +52,13 @@ def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> Non
     ],
 )
 def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    """A run that finds nothing means something."""
+    """A run that finds nothing means something. The comparison finds these, by itself."""
     csrc = tmp_path / "csrc"
     shutil.copytree(ROOT / "csrc", csrc)
     source = csrc / "sampler" / "cuda" / name
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    done = run([str(compiled(tmp_path, csrc)), "2"], timeout=280)
+    done = run([str(compiled(tmp_path, csrc, sanitizers="")), "2"], timeout=280)
     assert done.returncode != 0
-    assert "FAILED" in done.stderr or "Sanitizer" in done.stderr
+    assert "FAILED" in done.stderr

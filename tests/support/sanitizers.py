@@ -25,10 +25,10 @@ def run(command: list[str], timeout: int) -> subprocess.CompletedProcess[str]:
 def build(
     sources: list[Path], sanitizer: str, target: Path, options: Sequence[str] = ("-O1", "-g")
 ) -> subprocess.CompletedProcess[str]:
-    """Compiles C++ of the core with a sanitizer; `options` come before the core's own folders of headers."""
+    """Compiles C++ of the core with a sanitizer ("": none); `options` come before the core's own folders of headers."""
     assert COMPILER is not None
     includes = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests' / 'csrc'}"]
-    flags = [*FLAGS, f"-fsanitize={sanitizer}", *options, *includes]
+    flags = [*FLAGS, *([f"-fsanitize={sanitizer}"] if sanitizer else []), *options, *includes]
     return run([COMPILER, *flags, *map(str, sources), "-o", str(target)], timeout=280)
 
 

@@ -221,16 +221,17 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     for _ in range(2):
         training.epoch(ahead)
     alone, batches = Alone(ahead, training, arguments.alone), len(ahead)
-    alone.run()
-    for measured in (*alone.seconds.values(), *alone.host.values()):
-        measured.clear()
+    alone.run()  # to warm up: its times are left out below
     ahead.stats.reset()
     runs: dict[str, list[float]] = {"pipelined": [], "inline": []}
     for _ in range(arguments.epochs):
         runs["pipelined"].append(training.epoch(ahead))
         runs["inline"].append(training.epoch(inline))
         alone.run()
-    stages = {name: statistics.median(seconds) for name, seconds in alone.seconds.items()}
+    stages, hosts = (
+        {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
+        for times in (alone.seconds, alone.host)
+    )
     epoch, slowest = statistics.median(runs["pipelined"]), max(stages, key=lambda name: stages[name])
     only_training, stats = batches * stages["train"], ahead.stats
     row = {
@@ -238,7 +239,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
         "stages": list(ahead.steps.plan.stages),
         "batches": batches,
         "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
-        "alone_host_ms": {name: 1e3 * statistics.median(host) for name, host in alone.host.items()},
+        "alone_host_ms": {name: 1e3 * seconds for name, seconds in hosts.items()},
         "slowest": slowest,
         "epoch_s": epoch,
         "epochs_s": runs["pipelined"],

@@ -132,6 +132,7 @@ def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
     (dividend, _), (of_divisor, _) = node.next_functions
     if dividend is not given.grad_fn or of_divisor is not None or loss._backward_hooks or loss.retains_grad:
         return False
+    # What a node saved has no declaration in torch, as the kinds of node have none.
     divisor: Any = node._saved_other  # type: ignore[attr-defined]
     return divisor.device.type == "cpu" and bool(divisor == 1)
 

@@ -102,7 +102,7 @@ class GraphedAdam(torch.optim.Adam):
                 return None
             settings += map(group.get, _SETTINGS)
             settings += (*group["betas"], len(group["params"]))
-            # Without a line of Python for each parameter: all this is asked with every step.
+            # With little Python for each parameter: all this is asked with every step.
             params = group["params"]
             if not all(map(_is_cuda, params)):
                 return None

@@ -151,7 +151,8 @@ class NodeClassifier(LightningModule):
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
 
-    # Lightning looks at the signature in each step: this way there is nothing to work out.
+    # Lightning looks at the signature in each step: this way there is nothing to work out. Functions take attributes,
+    # but are declared without any.
     training_step.__signature__ = inspect.signature(training_step)  # type: ignore[attr-defined]
 
     def validation_step(self, batch: MiniBatch, batch_idx: int) -> None:

@@ -161,10 +161,12 @@ class CudaSampler(Sampler):
         self.pad_to_capacity = bool(pad_to_capacity)
         self._device = cuda_device(device)
         multiprocessors = torch.cuda.get_device_properties(self._device).multi_processor_count
-        self._blocks = max(1, round(blocks_per_sm * multiprocessors)) if blocks_per_sm else 0
-        # By whether it is begun ahead.
-        beside = max(1, round(_SHARE_BESIDE * multiprocessors))
-        self._blocks_of = {False: self._blocks, True: self._blocks or (beside if schedule == "auto" else 0)}
+
+        def blocks(share: float) -> int:
+            return max(1, round(share * multiprocessors)) if share else 0
+
+        self._blocks = blocks(blocks_per_sm)
+        self._blocks_ahead = blocks(blocks_per_sm or (_SHARE_BESIDE if schedule == "auto" else 0))
         self._most_warps = (self._blocks or multiprocessors) * _WARPS_PER_BLOCK
         self.launches = 0
         self.launched = self.launched_set = ""
@@ -276,7 +278,7 @@ class CudaSampler(Sampler):
                 buffers[-1].data_ptr() + plan.edges_at,
                 0 if sizes is None else sizes.data_ptr(),
             )
-        blocks = self._blocks_of[together[0].ahead]
+        blocks = self._blocks_ahead if together[0].ahead else self._blocks
         self.launches = engine.launch(SCHEDULES[plan.schedule], blocks, stream.cuda_stream)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if again or self.batches_per_launch > 1:

@@ -185,7 +185,7 @@ template <int Widest, typename Phases, typename P, typename N>
 cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   constexpr bool hashed = std::is_same_v<Phases, HashedPhases<P, N>>;
   static int known[kMaxDevices];
-  [[maybe_unused]] static bool alike[kMaxDevices], alike_hashed[kMaxDevices];
+  static bool alike[kMaxDevices];
   auto* const start = start_kernel<Phases, P, N>;
   auto* const pick = pick_kernel<Widest, Phases, P, N>;
   auto* const count = count_kernel<Phases, P, N>;
@@ -195,9 +195,10 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   int blocks = 0;
   cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
-  error = share_alike(alike, start, pick, count, assign, finish);
   if constexpr (hashed)
-    if (error == cudaSuccess) error = share_alike(alike_hashed, group_kernel<P, N>, rank_kernel<P, N>);
+    error = share_alike(alike, start, pick, group_kernel<P, N>, rank_kernel<P, N>, count, assign, finish);
+  else
+    error = share_alike(alike, start, pick, count, assign, finish);
   if (error != cudaSuccess) return error;
   start<<<blocks, kBlock, 0, stream>>>(args);
   assign<<<blocks, kBlock, 0, stream>>>(args, 0);

@@ -268,6 +268,22 @@ def test_the_current_stream_is_the_callers_own() -> None:
     assert seen == [True] * 8
 
 
+def test_an_unchanged_stream_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question makes an object, which the consumer's host thread would pay for with every item."""
+    asked: list[int] = []
+    handle = 0
+    monkeypatch.setattr("loader.cuda._streams", {})
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: handle, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.append(device) or object())
+    streams = StageStreams(DEVICE, [])
+    first = streams.current()
+    assert all(streams.current() is first for _ in range(5))
+    assert asked == [DEVICE.index]
+    handle = 1
+    assert streams.current() is not first
+    assert asked == [DEVICE.index] * 2
+
+
 @pytest.mark.parametrize("what", ["one stage", "no start", "no streams"])
 def test_a_look_ahead_that_is_not_possible(what: str) -> None:
     cuda = FakeCuda()

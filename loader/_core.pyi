@@ -281,10 +281,18 @@ def cuda_mean_backward(
     """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
 
 def cuda_write_live_blocks(
-    blocks: list[tuple[int, int, int, int, int, int, int, int]], to: int, device: int, stream: int, /
+    blocks: list[tuple[int, int, int, int, int, int, int, int]],
+    to: int,
+    copy_from: int,
+    copy_to: int,
+    copy_bytes: int,
+    device: int,
+    stream: int,
+    /,
 ) -> None:
     """Launches the writing of live blocks to the address `to`: of each, addresses of indptr and indices, num_dst,
-    num_edges, address (or 0) and stride of x, address of nodes (or 0), key of the activation."""
+    num_edges, address (or 0) and stride of x, address of nodes (or 0), key of the activation. The same launch copies
+    `copy_bytes` of GPU memory."""
 
 cuda_live_block_bytes: int
 cuda_max_live_blocks: int

@@ -137,7 +137,7 @@ class LiveBatch:
             frontier_sizes=room.frontiers,
             blocks=self.blocks,
             x=torch.empty(room.frontiers[-1], kind.features[1], dtype=kind.features[0], device="meta"),
-            y=torch.empty_like(like.y),
+            y=torch.empty_like(like.y, memory_format=torch.contiguous_format),
         )
 
     def holds(self, batch: MiniBatch) -> bool:
@@ -182,5 +182,7 @@ class LiveBatch:
             rows = (0, 0, 0)  # the other blocks read what the layer before them wrote
         device = self.kind.device.index
         stream: int = torch._C._cuda_getCurrentRawStream(device)
-        _core.cuda_write_live_blocks(values, self._live.data_ptr(), device, stream)
-        self.batch.y.copy_(batch.y)
+        y = batch.y.contiguous()
+        _core.cuda_write_live_blocks(
+            values, self._live.data_ptr(), y.data_ptr(), self.batch.y.data_ptr(), y.nbytes, device, stream
+        )

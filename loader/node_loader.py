@@ -22,6 +22,7 @@ from loader.steps import Steps, Task, check_edge_features
 
 _STATE_VERSION = 1
 LOOKAHEAD = ("consumer", "thread")
+_ORDER_AFTER = 32  # mini-batches of an epoch, before the order of the next one is drawn
 _MAX_LOOKAHEAD = 16  # a sampler has room for some mini-batches begun and not finished, of all its loaders
 
 
@@ -315,8 +316,18 @@ class NodeLoader:
         """The seeds of each mini-batch, where the sampler wants them; runs under the sampler's stream."""
         order = self._orders.get(epoch)
         world, rank = self._batches.world_size, self._batches.rank
-        for step in range(first, len(self)):
-            yield self._batches.batch(order, step), epoch, step * world + rank
+        together = 1  # as the pipeline begins them: one alone, then several
+        begin, end = first, len(self)
+        while first < end:
+            if first - begin >= _ORDER_AFTER:
+                self._orders.draw_ahead(epoch + 1)
+            steps = range(first, min(first + together, end))
+            seeds = [self._batches.batch(order, step) for step in steps]
+            for step, ids, y in zip(steps, seeds, self.steps.labels_of(seeds), strict=True):
+                yield Task(ids, epoch, step * world + rank, y)
+            # Without a stream of its own this runs on the consumer's, which may be another for each mini-batch.
+            first, together = steps.stop, self.neighbor_sampler.batches_per_launch if self.prefetch else 1
+        self._orders.draw_ahead(epoch + 1)
 
 
 class _Epoch(Iterator[MiniBatch]):

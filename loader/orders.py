@@ -12,14 +12,14 @@ from loader.seeds import SeedBatches
 
 
 class Orders:
-    """The orders of `SeedBatches`, moved to a device once an epoch; the next one is drawn beside the running epoch.
+    """The orders of `SeedBatches`, moved to a device once an epoch; one may be drawn beside the epoch before it.
 
     A permutation of some hundred thousand seeds takes milliseconds, which nobody should wait for between epochs.
 
     Args:
         batches: whose orders.
         device, dtype: of the order; None leaves the seeds' type as it is.
-        ahead: draw the next epoch's order in a thread.
+        ahead: whether `draw_ahead` does anything.
     """
 
     def __init__(
@@ -44,11 +44,18 @@ class Orders:
         assert order is not None
         if order.is_cuda:
             order.record_stream(torch.cuda.current_stream(order.device))
-        if self._ahead:
-            # No daemon: the interpreter waits these milliseconds rather than end amid a call of torch.
-            self._thread = threading.Thread(target=self._draw_ahead, args=(epoch + 1,), name="loader-order")
-            self._thread.start()
         return order
+
+    def draw_ahead(self, epoch: int) -> None:
+        """Begins to draw the order of `epoch` in a thread, if that takes anything. Not before `get` has returned.
+
+        Some mini-batches after it, rather: to start a thread takes a good part of a millisecond, in which the first
+        mini-batch of an epoch would not be sampled.
+        """
+        if self._ahead and self._thread is None:
+            # No daemon: the interpreter waits these milliseconds rather than end amid a call of torch.
+            self._thread = threading.Thread(target=self._draw_quietly, args=(epoch,), name="loader-order")
+            self._thread.start()
 
     def _draw(self, epoch: int) -> None:
         order = self._batches.order(epoch)
@@ -56,6 +63,6 @@ class Orders:
         self._order = order.to(order.dtype if self._dtype is None else self._dtype).to(self._device)
         self._epoch = epoch
 
-    def _draw_ahead(self, epoch: int) -> None:
+    def _draw_quietly(self, epoch: int) -> None:
         with suppress(Exception):  # it is raised when the order is asked for, and drawn again
             self._draw(epoch)

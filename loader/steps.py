@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,13 +17,31 @@ from loader.plan import Plan
 from loader.samplers.base import Sampler
 from loader.transfer import to_gpu
 
+_INDEX_DTYPES = torch.int32, torch.int64
 _MEASURED = 16  # so many of the first mini-batches are measured, and then one of so many
 
-Task = tuple[Tensor, int, int]  # seeds, epoch, index of the mini-batch
+
+@dataclass(slots=True)
+class Task:
+    """What a mini-batch is made from.
+
+    Attributes:
+        seeds: `[batch_size]` vertices.
+        epoch, index: of the mini-batch.
+        y: labels of the seeds where they lie on the seeds' device; else None, and the last stage gathers them.
+    """
+
+    seeds: Tensor
+    epoch: int
+    index: int
+    y: Tensor | None
 
 
 class Steps:
     """The stages' functions. They know nothing of the loader, so that it goes with its last reference.
+
+    Labels that lie where the seeds do are there before anything is sampled: they are gathered for the mini-batches that
+    are sampled together, which takes the host a launch for all of them.
 
     Args:
         plan: which stages there are; the last one adds the labels.
@@ -63,13 +82,29 @@ class Steps:
         together = self.sampler.batches_per_launch
         return [Stage(first, self.sample, self.start, together), *(Stage(name, functions[name]) for name in others)]
 
+    def labels_of(self, seeds: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        """Labels of the seeds of each mini-batch, where they lie on the seeds' device."""
+        first = seeds[0]
+        if self.labels is None or self.labels.device != first.device or first.dtype not in _INDEX_DTYPES:
+            return [None] * len(seeds)
+        if len(seeds) == 1:
+            return [self.labels.index_select(0, first)]
+        return self.labels.index_select(0, torch.cat(tuple(seeds))).split([ids.numel() for ids in seeds])
+
     def sample(self, task: Task) -> MiniBatch:
-        seeds, epoch, index = task
-        return self.sampler.sample(self.graph, seeds, epoch=epoch, batch=index)
+        batch = self.sampler.sample(self.graph, task.seeds, epoch=task.epoch, batch=task.index)
+        batch.y = task.y
+        return batch
 
     def start(self, task: Task) -> Callable[[], MiniBatch]:
-        seeds, epoch, index = task
-        return self.sampler.start(self.graph, seeds, epoch=epoch, batch=index)
+        finish, y = self.sampler.start(self.graph, task.seeds, epoch=task.epoch, batch=task.index), task.y
+
+        def finish_with_labels() -> MiniBatch:
+            batch = finish()
+            batch.y = y
+            return batch
+
+        return finish_with_labels
 
     def gather(self, batch: MiniBatch) -> MiniBatch:
         """Fills `x`, and `edge_features` of the blocks."""
@@ -103,9 +138,9 @@ class Steps:
                 store.check()
 
     def _end(self, stage: str, batch: MiniBatch, blocks: tuple[Block, ...], x: Tensor | None) -> MiniBatch:
-        """The last stage adds the labels: only there the output nodes surely lie where the labels do."""
+        """The last stage adds labels that are missing: only there the output nodes surely lie where the labels do."""
         y, last = batch.y, stage == self.plan.stages[-1]
-        if last and self.labels is not None:
+        if last and y is None and self.labels is not None:
             y = self.labels.index_select(0, batch.output_nodes)
         done = batch.replace(blocks=blocks, x=x, y=y)
         if last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import chain
 from operator import attrgetter
@@ -98,10 +99,14 @@ class GraphedLoss:
         given, self._given = self._given, None
         if given is not None and _is_divided_by_one(loss, given):
             loss = given
+        captured = self._captured
+        if loss is given and captured is not None and captured.alone_sees(loss):
+            captured.hand_over(loss)
+            return
         one = None
         # For a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
-        if self._captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls):
-            one = self._captured.one
+        if captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls):
+            one = captured.one
         # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
         # that for each step took longer than what it is to launch.
         with torch.autograd.set_multithreading_enabled(False):
@@ -135,6 +140,19 @@ def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
     # What a node saved has no declaration in torch, as the kinds of node have none.
     divisor: Any = node._saved_other  # type: ignore[attr-defined]
     return divisor.device.type == "cpu" and bool(divisor == 1)
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _most_held(next_functions: tuple[tuple[Any, int], ...]) -> int:
+    """References to the one of the nodes that has most."""
+    nodes = [node for node, _ in next_functions if node is not None]
+    return max(map(sys.getrefcount, nodes), default=0)
+
+
+_HELD_BY_NOBODY = _most_held(((object(), 0),))  # but by the tuple, and what counts
 
 
 class _Call(nn.Module):
@@ -249,6 +267,7 @@ class _Captured:
         torch.clear_autocast_cache()
         live.check_draws()
         self.loss, self.output = loss.detach(), output.detach()
+        self._handed = [(p, g) for p, g in zip(self.parameters, self.gradients, strict=True) if g is not None]
 
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()
@@ -265,6 +284,39 @@ class _Captured:
         if not (is_one and self._is_one):
             self._grad_loss.copy_(grad_loss)
         self._is_one = is_one
+
+    def alone_sees(self, loss: Tensor) -> bool:
+        """Whether autograd would do nothing about the backward pass of `loss` but make our gradients the `grad`s.
+
+        Hooks may be those of a tensor, or of the nodes that accumulate gradients: the latter do not show, but who put
+        them there keeps the node (as Horovod does), or is a process group's (DDP, FSDP).
+        """
+        if loss._backward_hooks or loss.retains_grad or _is_distributed():
+            return False
+        for p in self.parameters:
+            if p.grad is not None or p._backward_hooks or p._post_accumulate_grad_hooks:
+                return False
+        node = loss.grad_fn
+        return node is not None and _most_held(node.next_functions) <= _HELD_BY_NOBODY
+
+    def hand_over(self, loss: Tensor) -> None:
+        """The backward pass of `loss`, the last one that was replayed, past autograd: that takes the host longer."""
+        self.replay_backward(loss.grad_fn, self.one)
+        for parameter, gradient in self._handed:
+            parameter.grad = gradient.detach()
+
+    def replay_backward(self, ctx: Any, grad_loss: Tensor) -> None:
+        """Of the forward pass whose `ctx` is given."""
+        if ctx.batch is None:
+            raise RuntimeError("backward a second time through a replayed loss, whose mini-batch may be gone by now")
+        if ctx.run != self.runs:
+            raise RuntimeError(
+                "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "
+                "call backward first, or train without graphs"
+            )
+        self.begin_with(grad_loss)
+        self.backward.replay()
+        ctx.batch = None
 
     def keep_accumulated(self) -> None:
         """Gradients that were handed out and are still to be added to must not be written over."""
@@ -286,16 +338,7 @@ class _Replay(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         captured = ctx.captured
-        if ctx.batch is None:
-            raise RuntimeError("backward a second time through a replayed loss, whose mini-batch may be gone by now")
-        if ctx.run != captured.runs:
-            raise RuntimeError(
-                "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "
-                "call backward first, or train without graphs"
-            )
         captured.keep_accumulated()
-        captured.begin_with(grad_loss)
-        captured.backward.replay()
-        ctx.batch = None
+        captured.replay_backward(ctx, grad_loss)
         # Views: autograd makes them the parameters' `grad` without a copy.
         return None, None, *(None if g is None else g.detach() for g in captured.gradients)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import optimizer
 
 from loader.pipeline import TRAINING_PRIORITY
 
@@ -54,6 +55,14 @@ class GraphedAdam(torch.optim.Adam):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, after the closure where there is one; its result."""
+        hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _hooks_of_all()
+        # Torch puts hooks and a note for its profiler around each optimiser's step: that takes longer than the step.
+        return (_noted_step if hooks or torch.autograd._profiler_enabled() else GraphedAdam._step)(self, closure)
+
+    # Functions take attributes, but are declared without any.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
         result = None
         if closure is not None:
             with torch.enable_grad():
@@ -160,6 +169,14 @@ class GraphedAdam(torch.optim.Adam):
                 group["capturable"] = capturable
         here.wait_stream(stream)
         return graph
+
+
+_noted_step: Callable[..., Any] = torch.optim.Optimizer.profile_hook_step(GraphedAdam._step)
+
+
+def _hooks_of_all() -> bool:
+    """Whether there are hooks for the steps of all optimisers."""
+    return bool(optimizer._global_optimizer_pre_hooks or optimizer._global_optimizer_post_hooks)
 
 
 def _ordinary_step() -> Callable[[torch.optim.Adam], Any]:

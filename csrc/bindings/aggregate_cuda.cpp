@@ -169,7 +169,8 @@ void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes
 using LiveFields =
     std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, uintptr_t, int64_t, uintptr_t, uint32_t>;
 
-void write_live(const std::vector<LiveFields>& fields, uintptr_t to, int device, uintptr_t stream) {
+void write_live(const std::vector<LiveFields>& fields, uintptr_t to, uintptr_t copy_from, uintptr_t copy_to,
+                int64_t copy_bytes, int device, uintptr_t stream) {
   if (fields.size() > kMaxLiveBlocks)
     throw py::value_error("there are " + std::to_string(fields.size()) + " blocks; at most " +
                           std::to_string(kMaxLiveBlocks) + " can be live");
@@ -187,8 +188,9 @@ void write_live(const std::vector<LiveFields>& fields, uintptr_t to, int device,
   }
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the live blocks");
+  const LiveCopy copy{reinterpret_cast<const void*>(copy_from), reinterpret_cast<void*>(copy_to), copy_bytes};
   throw_if_failed(write_live_blocks(blocks, static_cast<int>(fields.size()), reinterpret_cast<LiveBlock*>(to),
-                                    reinterpret_cast<cudaStream_t>(stream)),
+                                    copy, reinterpret_cast<cudaStream_t>(stream)),
                   "writing the live blocks");
 }
 

@@ -152,6 +152,21 @@ class TestOnGPU:
             assert torch.equal(got[40:], weights[2].expand(got.shape[0] - 40, 6))
         assert Kind.of(lazy.replace(rows=LazyRows(table, ids.long()))) is None
 
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool, torch.bfloat16])
+    @pytest.mark.parametrize("shape", [(), (1,), (7,), (3000,)])
+    def test_labels_of_any_size_and_place(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        batch = make_batch(31, (5,))
+        drawn = torch.randint(2, (100, *shape), generator=torch.Generator().manual_seed(0)).cuda().to(dtype)
+        live = LiveBatch(batch.replace(y=drawn[:31]), Room.of(batch))
+        assert live.batch.y is not None
+        for first in (0, 1, 2, 3, 64, 69):
+            y = drawn[first : first + 31]
+            live.load(batch.replace(y=y))
+            assert torch.equal(live.batch.y, y)
+        spread = drawn[::2][:31]
+        live.load(batch.replace(y=spread))
+        assert torch.equal(live.batch.y, spread)
+
     def test_every_load_draws_one_key_for_each_activation(self) -> None:
         batch = make_batch(30, (5, 5))
         live = LiveBatch(batch, Room.of(batch))

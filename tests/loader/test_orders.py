@@ -21,6 +21,8 @@ def test_every_epoch_has_its_order(epochs: list[int], ahead: bool) -> None:
     orders = Orders(batches(), CPU, ahead=ahead)
     for epoch in epochs:
         assert torch.equal(orders.get(epoch), batches().order(epoch))
+        orders.draw_ahead(epoch + 1)
+        orders.draw_ahead(epoch + 1)
 
 
 def test_the_type_is_the_samplers() -> None:
@@ -31,9 +33,11 @@ def test_the_type_is_the_samplers() -> None:
 def test_only_a_shuffled_order_is_made_ahead() -> None:
     orders = Orders(batches(shuffle=False), CPU)
     assert torch.equal(orders.get(3), torch.arange(1000))
+    orders.draw_ahead(4)
     assert orders._thread is None
     orders = Orders(batches(), CPU)
     orders.get(0)
+    orders.draw_ahead(1)
     assert orders._thread is not None
     assert not orders._thread.daemon  # the interpreter does not end amid its work
     orders._thread.join()
@@ -48,5 +52,6 @@ def test_an_error_ahead_is_raised_where_the_order_is_asked_for() -> None:
 
     orders = Orders(Broken(torch.arange(10), 2, shuffle=True), CPU)
     orders.get(0)
+    orders.draw_ahead(1)
     with pytest.raises(LookupError, match="epoch 1"):
         orders.get(1)

@@ -6,7 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from loader.lazy_rows import LazyRows
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models.graphed import GraphedLoss, _is_divided_by_one, _Parameters
+from models import graphed
+from models.graphed import _HELD_BY_NOBODY, GraphedLoss, _Captured, _is_divided_by_one, _most_held, _Parameters
 from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
 
@@ -166,6 +167,26 @@ def test_a_loss_divided_by_one_is_known_as_such() -> None:
     assert not _is_divided_by_one(retained, given)
 
 
+def test_a_node_that_somebody_keeps_is_known_as_such() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+
+    def most_held() -> int:
+        return _most_held(_Sum.apply(*parameters).grad_fn.next_functions)
+
+    assert most_held() == _HELD_BY_NOBODY
+    kept = parameters[1].expand_as(parameters[1]).grad_fn.next_functions[0][0]
+    assert most_held() > _HELD_BY_NOBODY
+    del kept
+    assert most_held() == _HELD_BY_NOBODY
+    assert _most_held(()) <= _HELD_BY_NOBODY
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> Tensor:
+        return sum(p.sum() for p in parameters)
+
+
 class TestOnGPU:
     pytestmark = needs_gpu
 
@@ -267,6 +288,83 @@ class TestOnGPU:
         net.graphed.backward(loss)
         with pytest.raises(RuntimeError, match="a second time"):
             net.graphed.backward(loss)
+
+    def handed_over(self, net: Net, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> bool:
+        """Whether a step's backward pass goes past autograd."""
+        calls: list[Tensor] = []
+        whole = _Captured.hand_over
+        with monkeypatch.context() as patch:
+            patch.setattr(_Captured, "hand_over", lambda self, loss: (calls.append(loss), whole(self, loss)))
+            net.graphed.backward(net.loss(batch)[0])
+        return bool(calls)
+
+    def test_backward_goes_past_autograd_where_nobody_can_tell(
+        self, batches: list[MiniBatch], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        assert self.handed_over(net, first, monkeypatch)
+        wanted = gradients(net)
+        parameter = net.net.first.lin_self.weight
+
+        def of_node() -> Any:
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            return node, node.register_hook(lambda *_: called.append("node"))  # as Horovod does, which keeps the node
+
+        def accumulate(p: torch.nn.Parameter) -> None:
+            called.append("accumulated")
+
+        hooks: dict[str, Callable[[], Any]] = {
+            "parameter": lambda: parameter.register_hook(lambda g: called.append("parameter")),
+            "accumulated": lambda: parameter.register_post_accumulate_grad_hook(accumulate),
+            "node": of_node,
+        }
+        for name, put in hooks.items():
+            called: list[str] = []
+            held = put()
+            for i in range(3):
+                net.optimizer.zero_grad()
+                assert not self.handed_over(net, first, monkeypatch), name
+                assert called == [name] * (i + 1)
+                for a, b in zip(gradients(net), wanted, strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+            (held[1] if isinstance(held, tuple) else held).remove()
+            del held
+            net.optimizer.zero_grad()
+            assert self.handed_over(net, first, monkeypatch), name
+        # On top of the gradients that are there; and for a process group's hooks, which do not show.
+        assert not self.handed_over(net, first, monkeypatch)
+        for a, b in zip(gradients(net), wanted, strict=True):
+            torch.testing.assert_close(a, 2 * b, rtol=1e-5, atol=1e-7)
+        net.optimizer.zero_grad()
+        monkeypatch.setattr(graphed, "_is_distributed", lambda: True)
+        assert not self.handed_over(net, first, monkeypatch)
+
+    def test_hooks_of_the_loss_run(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        net.graphed.backward(net.loss(first)[0])
+        wanted = gradients(net)
+        net.optimizer.zero_grad()
+        loss, _ = net.loss(first)
+        loss.register_hook(lambda g: 2 * g)
+        net.graphed.backward(loss)
+        for a, b in zip(gradients(net), wanted, strict=True):
+            torch.testing.assert_close(a, 2 * b, rtol=1e-5, atol=1e-7)
+        loss, _ = net.loss(first)
+        loss.retain_grad()
+        net.graphed.backward(loss)
+        assert loss.grad == 1
+
+    def test_a_second_backward_pass_is_an_error(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        for again in (net.graphed.backward, Tensor.backward):
+            net.optimizer.zero_grad()
+            loss, _ = net.loss(first)
+            net.graphed.backward(loss)
+            with pytest.raises(RuntimeError, match="a second time"):
+                again(loss)
 
     def test_a_gradient_is_never_what_backward_begins_with(self, batches: list[MiniBatch]) -> None:
         """Autograd takes what reaches a parameter by views alone for its `grad`, and then adds to it in place."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from marks import needs_gpu
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam, Optimizer, optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
 from models.graphed_adam import GraphedAdam
@@ -155,6 +155,29 @@ def test_hooks_run_once_a_step(request: pytest.FixtureRequest, before: str) -> N
     run.steps(3)
     assert called == ["pre", "post"] * 3
     assert run.optimizer.state[run.parameters[0]]["step"] == 3
+
+
+def test_hooks_of_all_optimisers_run_once_a_step() -> None:
+    run, called = Run(GraphedAdam, "cpu"), []
+    handles = [
+        optimizer.register_optimizer_step_pre_hook(lambda *_: called.append("pre")),
+        optimizer.register_optimizer_step_post_hook(lambda *_: called.append("post")),
+    ]
+    run.steps(2)
+    for handle in handles:
+        handle.remove()
+    run.step()
+    assert called == ["pre", "post"] * 2
+    assert run.optimizer.state[run.parameters[0]]["step"] == 3
+
+
+def test_torchs_profiler_sees_the_steps() -> None:
+    run = Run(GraphedAdam, "cpu")
+    run.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run.steps(3)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["Optimizer.step#GraphedAdam.step"] == 3
 
 
 def test_a_scheduler_may_come_around_the_step() -> None:

@@ -25,6 +25,13 @@ struct LiveBlock {
 
 constexpr int kMaxLiveBlocks = 8;
 
+// Device memory that is copied along with live blocks: a mini-batch's labels.
+struct LiveCopy {
+  const void* from;
+  void* to;
+  int64_t bytes;
+};
+
 // The block as a CSC matrix, in device memory; see BlockView in aggregate/mean.h.
 template <typename P, typename I>
 struct DeviceBlock {
@@ -59,8 +66,10 @@ struct Activation {
 // Rows longer than this are summed by a thread block for each slice of their columns.
 constexpr int64_t kLongRow = 256;
 
-// Writes `count` (at most kMaxLiveBlocks) live blocks to device memory, in the order of the stream.
-cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, cudaStream_t stream);
+// Writes `count` (at most kMaxLiveBlocks) live blocks to device memory and does the copy, by one launch, in
+// the order of the stream.
+cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy,
+                              cudaStream_t stream);
 
 // Bytes of workspace, uninitialised, aligned to 16.
 int64_t mean_forward_workspace(int64_t num_edges);

@@ -149,13 +149,24 @@ __global__ void __launch_bounds__(kThreads)
     t.destinations[i] = static_cast<I>(row_of_edge(block.indptr, order[i], 0, block.num_dst));
 }
 
+// Thread blocks that copy labels: enough for the wide ones of a multilabel mini-batch.
+constexpr unsigned kMostCopying = 32;
+
 struct LiveBlocks {
   LiveBlock of[kMaxLiveBlocks];
 };
 
 // The values travel as the launch's arguments, so the host's own may change at once.
-__global__ void write_live(LiveBlocks blocks, int count, LiveBlock* to) {
-  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = blocks.of[threadIdx.x];
+template <typename Unit>
+__global__ void __launch_bounds__(kThreads)
+    write_live(LiveBlocks blocks, int count, LiveBlock* to, LiveCopy copy) {
+  if (blockIdx.x == 0 && static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = blocks.of[threadIdx.x];
+  const auto* from = static_cast<const Unit*>(copy.from);
+  auto* into = static_cast<Unit*>(copy.to);
+  const int64_t units = copy.bytes / static_cast<int64_t>(sizeof(Unit));
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < units;
+       i += int64_t{gridDim.x} * kThreads)
+    into[i] = from[i];
 }
 
 unsigned blocks_for(int64_t threads, int64_t per_block = kThreads) {
@@ -166,11 +177,22 @@ int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
-cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, cudaStream_t stream) {
+cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy,
+                              cudaStream_t stream) {
   LiveBlocks values{};
   std::copy_n(blocks, count, values.of);
-  write_live<<<1, kMaxLiveBlocks, 0, stream>>>(values, count, to);
-  return cudaGetLastError();
+  const auto launch = [&](auto unit) {
+    using Unit = decltype(unit);
+    const int64_t units = copy.bytes / static_cast<int64_t>(sizeof(Unit));
+    const unsigned grid = std::clamp(blocks_for(units), 1U, kMostCopying);
+    write_live<Unit><<<grid, kThreads, 0, stream>>>(values, count, to, copy);
+    return cudaGetLastError();
+  };
+  const auto bits = reinterpret_cast<uintptr_t>(copy.from) | reinterpret_cast<uintptr_t>(copy.to) |
+                    static_cast<uintptr_t>(copy.bytes);
+  if (bits % sizeof(uint4) == 0) return launch(uint4{});
+  if (bits % sizeof(uint32_t) == 0) return launch(uint32_t{});
+  return launch(uint8_t{});
 }
 
 int64_t mean_forward_workspace(int64_t num_edges) {

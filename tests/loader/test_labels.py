@@ -1,0 +1,130 @@
+"""Labels of the mini-batches that are sampled together are gathered together, and are those of their seeds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.node_loader import NodeLoader
+from loader.samplers import HopwiseSampler
+
+NUM_NODES = 300
+LABELS = torch.arange(NUM_NODES) * 3 % 17
+
+
+class Together(HopwiseSampler):
+    """Says that it samples four mini-batches together."""
+
+    batches_per_launch = 4
+
+
+class Counting(torch.Tensor):
+    """Labels that count how often they were gathered."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls += func is Tensor.index_select
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph(NUM_NODES, 1500)
+
+
+def check(loader: NodeLoader, labels: Tensor = LABELS) -> int:
+    """Looks at the rest of an epoch; returns how many mini-batches that were."""
+    count = 0
+    for batch in loader:
+        assert batch.y is not None
+        assert torch.equal(batch.y, labels[batch.output_nodes.long()])
+        assert batch.y.is_contiguous()
+        count += 1
+    return count
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    num_seeds=st.integers(1, 120),
+    batch_size=st.integers(1, 30),
+    ranks=st.integers(1, 3).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))),
+    drop_last=st.booleans(),
+    prefetch=st.integers(0, 3),
+    classes=st.sampled_from([None, 5]),
+    sampler=st.sampled_from([Together, HopwiseSampler]),
+    data=st.data(),
+)
+def test_labels_are_those_of_the_seeds(
+    num_seeds: int,
+    batch_size: int,
+    ranks: tuple[int, int],
+    drop_last: bool,
+    prefetch: int,
+    classes: int | None,
+    sampler: type[HopwiseSampler],
+    data: st.DataObject,
+) -> None:
+    rank, world_size = ranks
+    if drop_last and num_seeds < batch_size * world_size:
+        return
+    graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 900), generator=torch.Generator().manual_seed(0)), NUM_NODES)
+    labels = LABELS if classes is None else LABELS[:, None] + torch.arange(classes)
+    options: dict[str, Any] = {"shuffle": True, "drop_last": drop_last, "rank": rank, "world_size": world_size}
+    seeds = torch.randperm(NUM_NODES)[:num_seeds]
+    loader = NodeLoader(graph, None, labels, seeds, sampler([2]), batch_size, prefetch=prefetch, **options)
+    assert check(loader, labels) == check(loader, labels) == len(loader)
+    given_out = data.draw(st.integers(0, len(loader)))
+    state = {**loader.state_dict(), "epoch": 5, "batches_yielded": given_out}
+    loader.load_state_dict(state)
+    assert check(loader, labels) == len(loader) - given_out
+
+
+@pytest.mark.parametrize(("prefetch", "calls"), [(0, 10), (2, 1 + 3)])
+def test_one_gather_for_those_sampled_together(graph: Graph, prefetch: int, calls: int) -> None:
+    # The first one alone, and nine by four; all alone on the consumer's own stream, which may change between them.
+    labels = LABELS.as_subclass(Counting)
+    loader = NodeLoader(graph, None, labels, torch.arange(100), Together([3]), 10, prefetch=prefetch)
+    Counting.calls = 0
+    assert sum(1 for _ in loader) == 10
+    assert Counting.calls == calls
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_seeds_of_any_integer_type(graph: Graph, dtype: torch.dtype) -> None:
+    seeds = torch.arange(20, 120).to(dtype)
+    assert check(NodeLoader(graph, None, LABELS, seeds, Together([3]), 16, shuffle=True)) == 7
+
+
+def test_the_next_order_is_drawn_when_the_epoch_is_under_way(graph: Graph) -> None:
+    def drawing() -> bool:
+        return loader._orders._thread is not None
+
+    loader = NodeLoader(graph, None, LABELS, torch.arange(200), HopwiseSampler([2]), 2, shuffle=True, prefetch=1)
+    batches = iter(loader)
+    next(batches)
+    assert not drawing()
+    for _ in range(60):
+        next(batches)
+    assert drawing()
+    thread = loader._orders._thread
+    assert sum(1 for _ in batches) == 39
+    assert loader._orders._thread is thread  # once is enough
+    short = loader = NodeLoader(graph, None, LABELS, torch.arange(20), HopwiseSampler([2]), 2, shuffle=True, prefetch=1)
+    orders = [torch.cat([batch.output_nodes for batch in short]) for _ in range(3)]
+    assert drawing()
+    short.close()
+    assert not torch.equal(orders[0], orders[1])
+    for t in threading.enumerate():
+        if t.name == "loader-order":
+            t.join()

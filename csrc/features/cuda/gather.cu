@@ -7,24 +7,24 @@
 namespace loader {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kDeviceThreads = 256, kHostThreads = 1024;
 // Loads of one thread under way at once. On an H200, of one, two, four and eight: two of 16 bytes were the
 // best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
 template <int Bytes>
 constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
 constexpr int kHostInFlight = 2;
 constexpr int kCachedInFlight = 4;  // of which some are for the other blocks to read
-// Thread blocks that read over the bus. On an H200 (PCIe 5, 16 lanes) 32 of them had all of its bandwidth:
-// 2048 lines under way, which is what its latency asks for. Many more cost the other kernels theirs: reads
-// that wait for the bus fill the queues between multiprocessors and memory, and a training step beside a
-// gather by 132 blocks had to wait for its end.
-constexpr int kHostBlocks = 48;
-// With a cache, half of what such a block looks at is left to the others. On an H200 an epoch beside training
-// took 2.374 ms a mini-batch with 48 and two of the others a multiprocessor, 2.337 with 64 and one, 2.317
-// with 96 and half as many; gathering alone 2.16 with any of them.
-constexpr int kColdBlocks = 96;
+// Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
+// the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
+// (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes 5.05 ms a
+// mini-batch with them and with 48 of 256 threads; its training step, 0.93 ms alone, takes 1.16 and 1.31.
+constexpr int kHostBlocks = 12;
+// With a cache, half of what such a block looks at is left to the others. In the same epoch, with fanouts
+// (15, 10, 5) and (10, 10, 10), a mini-batch takes 2.21 and 2.94 ms with 96 blocks of 256 threads (a training
+// step 2.40 and 2.09), 2.20 and 2.92 with 32 of 1024 (1.88 and 1.85), 2.25 and 3.00 with 16 (1.40 and 1.27).
+constexpr int kColdBlocks = 32;
 // Those for rows in device memory, beside the others: they are done long before.
-constexpr int kHotBlocksPerMultiprocessor = 1;
+constexpr int kMultiprocessorsPerHotBlock = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
 
 cudaError_t multiprocessors(int* count) {
@@ -56,14 +56,15 @@ cudaError_t launch(const GatherArgs& args, const RowFormat& format, Placement pl
   using In = typename Unit::In;
   if (placement == Placement::kDevice) {
     constexpr int kInFlight = kDeviceInFlight<sizeof(In)>;
-    const Tiling tiling(format.in_bytes / static_cast<int64_t>(sizeof(In)), kThreads * kInFlight);
+    const Tiling tiling(format.in_bytes / static_cast<int64_t>(sizeof(In)), kDeviceThreads * kInFlight);
     const int64_t grid = (args.n + tiling.rows - 1) / tiling.rows;
     if (grid > kMaxBlocks) return cudaErrorInvalidConfiguration;
-    by_output<Unit, kThreads, kInFlight><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(args, tiling);
+    by_output<Unit, kDeviceThreads, kInFlight>
+        <<<static_cast<unsigned>(grid), kDeviceThreads, 0, stream>>>(args, tiling);
     return cudaGetLastError();
   }
   const bool cached = placement == Placement::kCached;
-  constexpr int kSegment = Group<Unit>::kSegment, kGroups = kThreads / Group<Unit>::kLanes;
+  constexpr int kSegment = Group<Unit>::kSegment, kGroups = kHostThreads / Group<Unit>::kLanes;
   int64_t segments = most_segments(args.table, format.in_bytes, kSegment);
   if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, kSegment));
   const Tiling tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
@@ -71,16 +72,16 @@ cudaError_t launch(const GatherArgs& args, const RowFormat& format, Placement pl
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(tiles, blocks)); };
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
-    by_line<Unit, false, kThreads, kHostInFlight>
-        <<<grid, kThreads, 0, stream>>>(args, tiling, format.in_bytes, grid);
+    by_line<Unit, false, kHostThreads, kHostInFlight>
+        <<<grid, kHostThreads, 0, stream>>>(args, tiling, format.in_bytes, grid);
     return cudaGetLastError();
   }
   int processors = 0;
   if (const cudaError_t error = multiprocessors(&processors); error != cudaSuccess) return error;
   const unsigned cold = at_most(args.blocks > 0 ? args.blocks : kColdBlocks);
-  const unsigned hot = at_most(kHotBlocksPerMultiprocessor * processors);
-  by_line<Unit, true, kThreads, kCachedInFlight>
-      <<<cold + hot, kThreads, 0, stream>>>(args, tiling, format.in_bytes, cold);
+  const unsigned hot = at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
+  by_line<Unit, true, kHostThreads, kCachedInFlight>
+      <<<cold + hot, kHostThreads, 0, stream>>>(args, tiling, format.in_bytes, cold);
   return cudaGetLastError();
 }
 

@@ -377,10 +377,7 @@ class _Begun:
             return self._build(list(self.plan.frontiers), list(self.plan.edges))
         hops = self.sampler.num_hops
         while True:
-            assert self.stream is not None
-            status, detail, done, frontiers, edges, tasks = self.space.engine.finish(
-                self.sequence, hops, self.stream.cuda_stream
-            )
+            status, detail, done, frontiers, edges, tasks = self._wait(hops)
             if status == _OK:
                 break
             _raise_for_seeds(status, detail, self)
@@ -398,6 +395,15 @@ class _Begun:
         with self.sampler._lock:
             self.space.learn(frontiers, edges, tasks, did_fit=True)
         return self._build(frontiers, edges)
+
+    def _wait(self, hops: int) -> tuple[int, int, int, list[int], list[int], int]:
+        """What the kernel tells the host, once it does."""
+        assert self.stream is not None
+        device = self.sampler._device
+        if torch.cuda.current_device() != device.index:  # the default stream would be another GPU's
+            with torch.cuda.device(device):
+                return self.space.engine.finish(self.sequence, hops, self.stream.cuda_stream)
+        return self.space.engine.finish(self.sequence, hops, self.stream.cuda_stream)
 
     def _again(self) -> None:
         """Launches this mini-batch once more, alone, on its own stream. The lock is held."""

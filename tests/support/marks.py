@@ -27,3 +27,4 @@ needs_gpu = [
     # Once a process: of torch's debug mode, and of a thread of autograd's that begins with a matrix product.
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype", "ignore:Attempting to run cuBLAS"),
 ]
+two_gpus = [*needs_gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")]

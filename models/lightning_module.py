@@ -175,7 +175,7 @@ class NodeClassifier(LightningModule):
             scores = RunningScores(self.multilabel)
             scores.add(logits[nodes], batch.labels[nodes])
             _, accuracy = scores.result(scores.sums())
-            self.log(f"test/{split}_acc", accuracy, on_epoch=True, batch_size=nodes.numel())
+            self.log(f"test/{split}_acc", accuracy, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
 
     def setup(self, stage: str) -> None:
         if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
@@ -232,14 +232,15 @@ class NodeClassifier(LightningModule):
         scores = self.scores[stage]
         sums = scores.sums()
         if self.trainer.world_size > 1:
-            gathered = self.all_gather(sums.to(self.device))  # [processes, 4]
-            assert isinstance(gathered, Tensor)
-            sums = gathered.sum(0)
+            total = self.trainer.strategy.reduce(sums.to(self.device, copy=True), reduce_op="sum")
+            assert isinstance(total, Tensor)
+            sums = total
         loss, accuracy = scores.result(sums)
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
-        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=max(scores.count, 1))
+        weight = max(scores.count, 1)
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=weight, sync_dist=True)
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""

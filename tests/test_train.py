@@ -215,6 +215,24 @@ def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     }
 
 
+def test_two_processes_share_an_epoch(tmp_path: Path) -> None:
+    done = run(
+        tmp_path, "dataset=synthetic", "dataset.num_nodes=3000", "trainer.devices=2", "trainer.max_epochs=3",
+        "device=cpu", "num_threads=1", f"data_dir={tmp_path}", "hydra.run.dir=run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "MEMBER: 2/2" in done.stderr
+    assert "sync_dist" not in done.stderr
+    with next((tmp_path / "run").rglob("metrics.csv")).open() as file:
+        rows = list(csv.DictReader(file))
+    losses = [float(row["train/loss"]) for row in rows if row["train/loss"]]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+    steps = [int(row["step"]) for row in rows if row["train/loss"]]
+    seeds = int(3000 * 0.6)
+    assert steps[0] + 1 == -(-seeds // (2 * 256))  # each process has half of the mini-batches
+
+
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     """kill -9 in the middle of an epoch; the resumed run ends with the weights of one that was never killed."""
     arguments = [

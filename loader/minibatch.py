@@ -64,7 +64,8 @@ class MiniBatch:
             writes the output nodes. Hop `h` (counted from the seeds, from 1) is `blocks[L - h]`.
         epoch, index: which epoch and which mini-batch of it this is.
         x: `[num_input, F]` features of the input nodes, once gathered.
-        y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered.
+        y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered. Those of mini-batches sampled
+            together lie in one piece of memory, which stays as long as any of them: clone what is to be kept.
         rows: in the place of `x`, where a store leaves the features where they lie; see `gathered`.
     """
 

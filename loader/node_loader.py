@@ -313,7 +313,7 @@ class NodeLoader:
         return Pipeline(self.steps.stages(), self.prefetch, self.stats, streams=streams, lookahead=ahead)
 
     def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
-        """The seeds of each mini-batch, where the sampler wants them; runs under the sampler's stream."""
+        """What each mini-batch is made from, seeds where the sampler wants them; runs under the sampler's stream."""
         order = self._orders.get(epoch)
         world, rank = self._batches.world_size, self._batches.rank
         together = 1  # as the pipeline begins them: one alone, then several

@@ -1,4 +1,4 @@
-"""What the stages of a loader do: sample, gather rows, move to the device, and label at the end."""
+"""What the stages of a loader do: sample, gather rows and move to the device; and where labels come in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Steps:
     are sampled together, which takes the host a launch for all of them.
 
     Args:
-        plan: which stages there are; the last one adds the labels.
+        plan: which stages there are; the last one adds labels that are missing.
         graph, sampler: for the stage "sample".
         features: rows by vertex for `x`, or None.
         edge_features: rows by edge id for the blocks, or None.
@@ -89,22 +89,17 @@ class Steps:
             return [None] * len(seeds)
         if len(seeds) == 1:
             return [self.labels.index_select(0, first)]
-        return self.labels.index_select(0, torch.cat(tuple(seeds))).split([ids.numel() for ids in seeds])
+        labels = self.labels.index_select(0, torch.cat(tuple(seeds)))
+        # "Unsafe": what is done to one part in place is not taken for a change of the others.
+        parts: tuple[Tensor, ...] = labels.unsafe_split_with_sizes([ids.numel() for ids in seeds])
+        return parts
 
     def sample(self, task: Task) -> MiniBatch:
-        batch = self.sampler.sample(self.graph, task.seeds, epoch=task.epoch, batch=task.index)
-        batch.y = task.y
-        return batch
+        return _labelled(self.sampler.sample(self.graph, task.seeds, epoch=task.epoch, batch=task.index), task.y)
 
     def start(self, task: Task) -> Callable[[], MiniBatch]:
         finish, y = self.sampler.start(self.graph, task.seeds, epoch=task.epoch, batch=task.index), task.y
-
-        def finish_with_labels() -> MiniBatch:
-            batch = finish()
-            batch.y = y
-            return batch
-
-        return finish_with_labels
+        return lambda: _labelled(finish(), y)
 
     def gather(self, batch: MiniBatch) -> MiniBatch:
         """Fills `x`, and `edge_features` of the blocks."""
@@ -148,6 +143,10 @@ class Steps:
             if self._made <= _MEASURED or self._made % _MEASURED == 0:
                 self.stats.see_item(done.held_bytes)
         return done
+
+
+def _labelled(batch: MiniBatch, y: Tensor | None) -> MiniBatch:
+    return batch if y is None else batch.replace(y=y)
 
 
 def check_edge_features(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:

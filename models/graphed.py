@@ -36,8 +36,10 @@ class GraphedLoss:
 
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed;
     others (the last, smaller one of an epoch; one that is larger than any before) run as they are. If larger ones come
-    often, it is captured again. Gradients reach the parameters through autograd, so that hooks, DDP, gradient
-    accumulation, clipping and loss scaling work as ever. `backward(loss)` does what `loss.backward()` does, sooner.
+    often, it is captured again. Gradients reach the parameters as autograd hands them over, so that hooks, DDP,
+    gradient accumulation, clipping and loss scaling work as ever. `backward(loss)` does what `loss.backward()` does,
+    sooner: past autograd where that would call nobody. A hook on a node of autograd's graph, not on a tensor, is called
+    only where the node is one that accumulates a parameter's gradient, and is kept by whoever put the hook there.
 
     The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
     whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. One backward pass a loss.
@@ -142,8 +144,13 @@ def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
     return divisor.device.type == "cpu" and bool(divisor == 1)
 
 
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def _is_watched() -> bool:
+    """Whether something looks at what autograd does: a process group's hooks, anomaly detection, a profiler."""
+    return (
+        torch.is_anomaly_enabled()
+        or torch.autograd._profiler_enabled()
+        or (torch.distributed.is_available() and torch.distributed.is_initialized())
+    )
 
 
 def _most_held(next_functions: tuple[tuple[Any, int], ...]) -> int:
@@ -152,7 +159,14 @@ def _most_held(next_functions: tuple[tuple[Any, int], ...]) -> int:
     return max(map(sys.getrefcount, nodes), default=0)
 
 
-_HELD_BY_NOBODY = _most_held(((object(), 0),))  # but by the tuple, and what counts
+def _held_by_nobody() -> int:
+    """References to a node that nobody holds but the graph that it is in, and what counts them."""
+    result = torch.nn.Parameter(torch.zeros(1)).expand(2)
+    assert result.grad_fn is not None
+    return _most_held(result.grad_fn.next_functions)
+
+
+_HELD_BY_NOBODY = _held_by_nobody()
 
 
 class _Call(nn.Module):
@@ -221,6 +235,7 @@ class _Captured:
         self.parameters = list(parameters.values())
         self._context = _context()
         self.runs = 0
+        self._stream = 0  # of the last forward pass
         # Tensors of our own for the parameters' memory: those that accumulate the parameters' gradients may be alive in
         # some other graph, and belong to a stream that cannot be captured.
         weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
@@ -245,8 +260,11 @@ class _Captured:
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
                 gradients = gradients_of(loss_and_output()[0])
-            # Not in the graphs' memory, where the next forward pass would write over them.
-            self.gradients = [None if g is None else torch.empty_like(g) for g in gradients]
+            # Not in the graphs' memory, where the next forward pass would write over them. With the strides of the
+            # parameters, as autograd hands them over.
+            self.gradients = [
+                None if g is None else torch.empty_like(p) for p, g in zip(self.parameters, gradients, strict=True)
+            ]
             del gradients
         here.wait_stream(stream)
         _forget_workspaces()
@@ -275,6 +293,7 @@ class _Captured:
     def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         self.live.load(batch)
         self.runs += 1
+        self._stream = self._current_stream()
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
         return loss, self.output
 
@@ -288,16 +307,20 @@ class _Captured:
     def alone_sees(self, loss: Tensor) -> bool:
         """Whether autograd would do nothing about the backward pass of `loss` but make our gradients the `grad`s.
 
-        Hooks may be those of a tensor, or of the nodes that accumulate gradients: the latter do not show, but who put
-        them there keeps the node (as Horovod does), or is a process group's (DDP, FSDP).
+        Hooks may be those of a tensor, or of the nodes that accumulate gradients: the latter do not show, but who puts
+        them there keeps the node, as Horovod does, or has a process group, as DDP and FSDP.
         """
-        if loss._backward_hooks or loss.retains_grad or _is_distributed():
+        if loss._backward_hooks or loss.retains_grad or self._stream != self._current_stream() or _is_watched():
             return False
         for p in self.parameters:
-            if p.grad is not None or p._backward_hooks or p._post_accumulate_grad_hooks:
+            if p.grad is not None or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
                 return False
         node = loss.grad_fn
         return node is not None and _most_held(node.next_functions) <= _HELD_BY_NOBODY
+
+    def _current_stream(self) -> int:
+        stream: int = torch._C._cuda_getCurrentRawStream(self.live.kind.device.index)
+        return stream
 
     def hand_over(self, loss: Tensor) -> None:
         """The backward pass of `loss`, the last one that was replayed, past autograd: that takes the host longer."""

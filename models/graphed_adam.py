@@ -53,16 +53,17 @@ class GraphedAdam(torch.optim.Adam):
         self._captured: _Places | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step, after the closure where there is one; its result."""
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """One step, after the `closure`, the only argument, where there is one; its result."""
         hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _hooks_of_all()
         # Torch puts hooks and a note for its profiler around each optimiser's step: that takes longer than the step.
-        return (_noted_step if hooks or torch.autograd._profiler_enabled() else GraphedAdam._step)(self, closure)
+        step = _noted_step if hooks or torch.autograd._profiler_enabled() else GraphedAdam._step
+        return step(self, *args, **kwargs)
 
     # Functions take attributes, but are declared without any.
     step.hooked = True  # type: ignore[attr-defined]
 
-    def _step(self, closure: Callable[[], Any] | None) -> Any:
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         result = None
         if closure is not None:
             with torch.enable_grad():

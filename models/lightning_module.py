@@ -175,7 +175,9 @@ class NodeClassifier(LightningModule):
             scores = RunningScores(self.multilabel)
             scores.add(logits[nodes], batch.labels[nodes])
             _, accuracy = scores.result(scores.sums())
-            self.log(f"test/{split}_acc", accuracy, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
+            # On the device, where processes on GPUs can exchange it.
+            here = accuracy.to(self.device)
+            self.log(f"test/{split}_acc", here, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
 
     def setup(self, stage: str) -> None:
         if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":

@@ -81,7 +81,7 @@ def test_labels_are_those_of_the_seeds(
     graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 900), generator=torch.Generator().manual_seed(0)), NUM_NODES)
     labels = LABELS if classes is None else LABELS[:, None] + torch.arange(classes)
     options: dict[str, Any] = {"shuffle": True, "drop_last": drop_last, "rank": rank, "world_size": world_size}
-    seeds = torch.randperm(NUM_NODES)[:num_seeds]
+    seeds = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(num_seeds))[:num_seeds]
     loader = NodeLoader(graph, None, labels, seeds, sampler([2]), batch_size, prefetch=prefetch, **options)
     assert check(loader, labels) == check(loader, labels) == len(loader)
     given_out = data.draw(st.integers(0, len(loader)))
@@ -98,6 +98,19 @@ def test_one_gather_for_those_sampled_together(graph: Graph, prefetch: int, call
     Counting.calls = 0
     assert sum(1 for _ in loader) == 10
     assert Counting.calls == calls
+
+
+def test_a_change_in_place_is_one_of_its_own_mini_batch(graph: Graph) -> None:
+    labels = torch.rand(NUM_NODES, generator=torch.Generator().manual_seed(0))
+    batches = list(NodeLoader(graph, None, labels, torch.arange(100), Together([3]), 10))
+    weight = torch.ones(10, requires_grad=True)
+    first, second = batches[2], batches[3]
+    assert first.y is not None
+    assert second.y is not None
+    loss = (weight * first.y).sum()
+    second.y.zero_()
+    loss.backward()
+    assert torch.equal(first.y, labels[first.output_nodes.long()])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])

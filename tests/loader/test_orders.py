@@ -55,3 +55,18 @@ def test_an_error_ahead_is_raised_where_the_order_is_asked_for() -> None:
     orders.draw_ahead(1)
     with pytest.raises(LookupError, match="epoch 1"):
         orders.get(1)
+
+
+def test_drawing_ahead_for_an_iterator_that_was_dropped_changes_nothing() -> None:
+    class Disturbed(SeedBatches):
+        def order(self, epoch: int) -> torch.Tensor:
+            if epoch == 5:  # meanwhile the dropped one gets that far
+                orders.draw_ahead(1)
+                assert orders._thread is not None
+                orders._thread.join()
+            return super().order(epoch)
+
+    orders = Orders(Disturbed(torch.arange(1000), 10, shuffle=True, seed=5), CPU)
+    assert torch.equal(orders.get(5), batches().order(5))
+    for epoch in (1, 6, 5):
+        assert torch.equal(orders.get(epoch), batches().order(epoch))

@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from torch.nn import functional as F
 from loader.lazy_rows import LazyRows
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models import graphed
 from models.graphed import _HELD_BY_NOBODY, GraphedLoss, _Captured, _is_divided_by_one, _most_held, _Parameters
 from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
@@ -170,15 +170,168 @@ def test_a_loss_divided_by_one_is_known_as_such() -> None:
 def test_a_node_that_somebody_keeps_is_known_as_such() -> None:
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
 
+    loss = _Sum.apply(*parameters)
+
     def most_held() -> int:
-        return _most_held(_Sum.apply(*parameters).grad_fn.next_functions)
+        return _most_held(loss.grad_fn.next_functions)
 
     assert most_held() == _HELD_BY_NOBODY
-    kept = parameters[1].expand_as(parameters[1]).grad_fn.next_functions[0][0]
+    others = [p.sum() for p in parameters]  # graphs that lead to the same nodes
+    assert most_held() == _HELD_BY_NOBODY
+    del others
+    kept = _node_of(parameters[1])
     assert most_held() > _HELD_BY_NOBODY
     del kept
     assert most_held() == _HELD_BY_NOBODY
     assert _most_held(()) <= _HELD_BY_NOBODY
+
+
+def _node_of(parameter: torch.nn.Parameter) -> Any:
+    """What accumulates its gradient."""
+    return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+
+
+class Replayed:
+    """In the place of a graph."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.replay = function
+
+
+class CapturedOnCPU(_Captured):
+    """Half the sum of the parameters' squares, whose gradients are the parameters, without a GPU."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        self.parameters, self.runs, self.stream, self.passed = parameters, 0, 1, 0
+        self.gradients = [torch.empty_like(p) for p in parameters]
+        self._handed = list(zip(parameters, self.gradients, strict=True))
+        self.loss = self.output = torch.zeros(())
+        self.one, self._grad_loss, self._is_one = torch.ones(()), torch.ones(()), True
+        self.forward: Any = Replayed(lambda: None)
+        self.backward: Any = Replayed(self.differentiate)
+        self.live: Any = SimpleNamespace(load=lambda batch: None)
+
+    def differentiate(self) -> None:
+        for p, g in zip(self.parameters, self.gradients, strict=True):
+            g.copy_(p.detach() * self._grad_loss)
+
+    def hand_over(self, loss: Tensor) -> None:
+        self.passed += 1
+        super().hand_over(loss)
+
+    def _current_stream(self) -> int:
+        return self.stream
+
+
+class OnCPU:
+    """A `GraphedLoss` that captured something."""
+
+    def __init__(self) -> None:
+        self.parameters = [torch.nn.Parameter(torch.arange(1.0, 1 + n)) for n in (1, 3, 2)]
+        self.graphed = GraphedLoss(lambda batch: (batch.x, batch.x), torch.nn.Identity())
+        self.captured = self.graphed._captured = CapturedOnCPU(self.parameters)
+
+    def loss(self) -> Tensor:
+        self.graphed._given, _ = self.captured.run(torch.ones(1))
+        return self.graphed._given
+
+    def passes(self, change: Callable[[Tensor], Tensor] = lambda loss: loss, times: float = 1) -> bool:
+        """Whether the backward pass of a new loss goes past autograd. Its gradients are right either way."""
+        before = self.captured.passed
+        for p in self.parameters:
+            p.grad = None
+        self.graphed.backward(change(self.loss()))
+        for p in self.parameters:
+            assert torch.equal(p.grad, times * p.detach())
+        return self.captured.passed > before
+
+
+def test_backward_goes_past_autograd_where_it_would_call_nobody() -> None:
+    on_cpu = OnCPU()
+    assert on_cpu.passes()
+    assert on_cpu.passes(lambda loss: loss / 1)
+    assert not on_cpu.passes(lambda loss: loss / 2, times=0.5)
+    assert not on_cpu.passes(lambda loss: 3 * loss, times=3)
+    assert on_cpu.passes()
+    on_cpu.graphed.backward(on_cpu.loss())  # on top of what is there
+    assert on_cpu.captured.passed == 3
+    for p in on_cpu.parameters:
+        assert torch.equal(p.grad, 2 * p.detach())
+
+
+@pytest.mark.parametrize("where", ["parameter", "accumulated", "node"])
+def test_hooks_of_parameters_are_called(where: str) -> None:
+    on_cpu, called = OnCPU(), []
+    parameter = on_cpu.parameters[1]
+    node = None
+    if where == "parameter":
+        handle = parameter.register_hook(lambda g: called.append(where))
+    elif where == "accumulated":
+        handle = parameter.register_post_accumulate_grad_hook(lambda p: called.append(where))
+    else:
+        node = _node_of(parameter)  # as Horovod does, which keeps it
+        handle = node.register_hook(lambda *_: called.append(where))
+    for i in range(3):
+        assert not on_cpu.passes()
+        assert called == [where] * (i + 1)
+    handle.remove()
+    del handle, node
+    assert on_cpu.passes()
+    assert len(called) == 3
+
+
+def test_hooks_of_the_loss_are_called() -> None:
+    on_cpu = OnCPU()
+
+    def hooked(loss: Tensor) -> Tensor:
+        loss.register_hook(lambda g: 2 * g)
+        return loss
+
+    assert not on_cpu.passes(hooked, times=2)
+    retained: list[Tensor] = []
+
+    def retaining(loss: Tensor) -> Tensor:
+        loss.retain_grad()
+        retained.append(loss)
+        return loss
+
+    assert not on_cpu.passes(retaining)
+    assert retained[0].grad == 1
+
+
+def test_who_watches_autograd_sees_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = OnCPU()
+    with torch.autograd.set_detect_anomaly(True):
+        assert not on_cpu.passes()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert not on_cpu.passes()
+    assert any("_ReplayBackward" in event.key for event in profile.key_averages())
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.distributed, "is_initialized", lambda: True)
+        assert not on_cpu.passes()
+    assert on_cpu.passes()
+    on_cpu.captured.run(torch.ones(1))
+    loss = on_cpu.loss()
+    on_cpu.captured.stream = 2  # autograd would make it wait for the one of the forward pass
+    assert not on_cpu.captured.alone_sees(loss)
+
+
+def test_a_parameter_frozen_after_the_forward_pass_gets_no_gradient() -> None:
+    on_cpu = OnCPU()
+    loss = on_cpu.loss()
+    on_cpu.parameters[0].requires_grad_(False)
+    assert not on_cpu.captured.alone_sees(loss)
+
+
+def test_a_replayed_loss_has_one_backward_pass() -> None:
+    on_cpu = OnCPU()
+    for again in (on_cpu.graphed.backward, Tensor.backward):
+        for p in on_cpu.parameters:
+            p.grad = None
+        loss = on_cpu.loss()
+        on_cpu.graphed.backward(loss)
+        with pytest.raises(RuntimeError, match="a second time"):
+            again(loss)
 
 
 class _Sum(torch.autograd.Function):
@@ -308,7 +461,7 @@ class TestOnGPU:
         parameter = net.net.first.lin_self.weight
 
         def of_node() -> Any:
-            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node = _node_of(parameter)
             return node, node.register_hook(lambda *_: called.append("node"))  # as Horovod does, which keeps the node
 
         def accumulate(p: torch.nn.Parameter) -> None:
@@ -337,8 +490,45 @@ class TestOnGPU:
         for a, b in zip(gradients(net), wanted, strict=True):
             torch.testing.assert_close(a, 2 * b, rtol=1e-5, atol=1e-7)
         net.optimizer.zero_grad()
-        monkeypatch.setattr(graphed, "_is_distributed", lambda: True)
+        with torch.autograd.set_detect_anomaly(True):
+            assert not self.handed_over(net, first, monkeypatch)
+        net.optimizer.zero_grad()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            assert not self.handed_over(net, first, monkeypatch)
+        net.optimizer.zero_grad()
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         assert not self.handed_over(net, first, monkeypatch)
+
+    def test_backward_on_another_stream(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        net.graphed.backward(net.loss(first)[0])
+        wanted = gradients(net)
+        net.optimizer.zero_grad()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(100_000_000)
+            loss, _ = net.loss(first)
+        net.graphed.backward(loss)
+        for a, b in zip(gradients(net), wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+    def test_gradients_are_laid_out_as_their_parameters(self, batches: list[MiniBatch]) -> None:
+        net = self.captured(batches, dropout=0.0)
+        first = max(batches, key=lambda b: (b.batch_size, b.num_edges))
+        net.net.register_parameter("extra", torch.nn.Parameter(torch.ones(3, 2, device="cuda")))
+        plain = net.loss_and_logits
+
+        def with_extra(batch: MiniBatch) -> tuple[Tensor, Tensor]:
+            loss, logits = plain(batch)
+            return loss + (net.net.extra.t() * torch.ones(2, 3, device="cuda")).sum(), logits
+
+        net.graphed = GraphedLoss(with_extra, net.net)
+        for _ in range(40):
+            net.optimizer.zero_grad()
+            net.net.extra.grad = None
+            net.graphed.backward(net.graphed(first)[0])
+            assert net.net.extra.grad.stride() == net.net.extra.stride()
+        assert net.graphed.replayed > 20
 
     def test_hooks_of_the_loss_run(self, batches: list[MiniBatch]) -> None:
         net = self.captured(batches, dropout=0.0)

@@ -171,6 +171,22 @@ def test_hooks_of_all_optimisers_run_once_a_step() -> None:
     assert run.optimizer.state[run.parameters[0]]["step"] == 3
 
 
+def test_a_hook_may_replace_what_a_step_is_given() -> None:
+    run, called = Run(GraphedAdam, "cpu"), []
+    run.draw()
+    handle = run.optimizer.register_step_pre_hook(
+        lambda opt, args, kwargs: ((opt,), {**kwargs, "closure": lambda: called.append(args)})
+    )
+    run.optimizer.step()
+    run.optimizer.step(closure=lambda: called.append("not this one"))
+    handle.remove()
+    assert called == [(run.optimizer,)] * 2
+    handle = run.optimizer.register_step_pre_hook(lambda opt, args, kwargs: ((opt,), {}))
+    assert run.optimizer.step(lambda: 3) is None
+    handle.remove()
+    assert run.optimizer.step(lambda: 3) == 3
+
+
 def test_torchs_profiler_sees_the_steps() -> None:
     run = Run(GraphedAdam, "cpu")
     run.step()

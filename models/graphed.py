@@ -161,7 +161,8 @@ def _most_held(next_functions: tuple[tuple[Any, int], ...]) -> int:
 
 def _held_by_nobody() -> int:
     """References to a node that nobody holds but the graph that it is in, and what counts them."""
-    result = torch.nn.Parameter(torch.zeros(1)).expand(2)
+    with torch.inference_mode(False), torch.enable_grad():  # whoever imports this may be in another mode
+        result = torch.nn.Parameter(torch.zeros(1, device="cpu")).expand(2)
     assert result.grad_fn is not None
     return _most_held(result.grad_fn.next_functions)
 

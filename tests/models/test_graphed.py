@@ -20,7 +20,15 @@ from torch.nn import functional as F
 from loader.lazy_rows import LazyRows
 from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models.graphed import _HELD_BY_NOBODY, GraphedLoss, _Captured, _is_divided_by_one, _most_held, _Parameters
+from models.graphed import (
+    _HELD_BY_NOBODY,
+    GraphedLoss,
+    _Captured,
+    _held_by_nobody,
+    _is_divided_by_one,
+    _most_held,
+    _Parameters,
+)
 from models.lightning_module import NodeClassifier
 from models.sage import GraphSAGE
 
@@ -184,6 +192,12 @@ def test_a_node_that_somebody_keeps_is_known_as_such() -> None:
     del kept
     assert most_held() == _HELD_BY_NOBODY
     assert _most_held(()) <= _HELD_BY_NOBODY
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_can_be_imported_in_any_mode(mode: Callable[[], Any]) -> None:
+    with mode():
+        assert _held_by_nobody() == _HELD_BY_NOBODY
 
 
 def _node_of(parameter: torch.nn.Parameter) -> Any:

@@ -1,6 +1,9 @@
-"""Whether CUDA can be used here, and which GPU is meant."""
+"""Whether CUDA can be used here, which GPU is meant, and what is current."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -43,9 +46,23 @@ def cuda_device(device: str | int | torch.device | None) -> torch.device:
 _streams: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 
+_AS_IT_IS = nullcontext()
+
+
+def made_current(device: torch.device) -> AbstractContextManager[Any]:
+    """`torch.cuda.device(device)`, or nothing where it is the current one: that takes as long as a launch."""
+    return _AS_IT_IS if torch.cuda.current_device() == device.index else torch.cuda.device(device)
+
+
+def current_stream_handle(device: int) -> int:
+    """Of the stream that is current on the GPU; 0, the default stream, is that of the current GPU."""
+    handle: int = torch._C._cuda_getCurrentRawStream(device)
+    return handle
+
+
 def current_stream(device: int) -> torch.cuda.Stream:
     """`torch.cuda.current_stream(device)`, which makes an object each time: that takes as long as a launch."""
-    handle: int = torch._C._cuda_getCurrentRawStream(device)
+    handle = current_stream_handle(device)
     stream = _streams.get((device, handle))
     if stream is None:
         stream = _streams[device, handle] = torch.cuda.current_stream(device)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import current_stream_handle
 from loader.lazy_rows import LazyRows
 from loader.minibatch import Block, MiniBatch
 
@@ -181,8 +182,6 @@ class LiveBatch:
             )
             rows = (0, 0, 0)  # the other blocks read what the layer before them wrote
         device = self.kind.device.index
-        stream: int = torch._C._cuda_getCurrentRawStream(device)
         y = batch.y.contiguous()
-        _core.cuda_write_live_blocks(
-            values, self._live.data_ptr(), y.data_ptr(), self.batch.y.data_ptr(), y.nbytes, device, stream
-        )
+        labels = y.data_ptr(), self.batch.y.data_ptr(), y.nbytes
+        _core.cuda_write_live_blocks(values, self._live.data_ptr(), *labels, device, current_stream_handle(device))

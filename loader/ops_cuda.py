@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.cuda import require_cuda
+from loader.cuda import current_stream_handle, require_cuda
 from loader.live import LiveBlock, draw_keys
 from loader.minibatch import Block
 
@@ -240,11 +240,6 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
 
 
-def _stream(device: int) -> int:
-    stream: int = torch._C._cuda_getCurrentRawStream(device)  # torch.cuda.current_stream() makes an object each time
-    return stream
-
-
 def _forward(
     x: Tensor,
     edges: Edges,
@@ -271,7 +266,7 @@ def _forward(
         x.shape[0],
         num_edges,
         device,
-        _stream(device),
+        current_stream_handle(device),
         _DTYPES[x.dtype],
         _DTYPES[out.dtype],
         x.data_ptr(),
@@ -336,7 +331,7 @@ def _backward(
         num_src,
         num_edges,
         device,
-        _stream(device),
+        current_stream_handle(device),
         _DTYPES[grad.dtype],
         0 if sources is None else sources.data_ptr(),
         0 if order is None else order.data_ptr(),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loader.cuda import current_stream_handle
 from loader.live import Kind, LiveBatch, Room
 from loader.minibatch import MiniBatch
 from loader.ops_cuda import autocast_dtype
@@ -320,8 +321,7 @@ class _Captured:
         return node is not None and _most_held(node.next_functions) <= _HELD_BY_NOBODY
 
     def _current_stream(self) -> int:
-        stream: int = torch._C._cuda_getCurrentRawStream(self.live.kind.device.index)
-        return stream
+        return current_stream_handle(self.live.kind.device.index)
 
     def hand_over(self, loss: Tensor) -> None:
         """The backward pass of `loss`, the last one that was replayed, past autograd: that takes the host longer."""
@@ -344,9 +344,9 @@ class _Captured:
 
     def keep_accumulated(self) -> None:
         """Gradients that were handed out and are still to be added to must not be written over."""
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+        for parameter, gradient in self._handed:
             held = parameter.grad
-            if held is not None and gradient is not None and held.data_ptr() == gradient.data_ptr():
+            if held is not None and held.data_ptr() == gradient.data_ptr():
                 parameter.grad = held.clone()
 
 

@@ -60,7 +60,7 @@ class GraphedAdam(torch.optim.Adam):
         step = _noted_step if hooks or torch.autograd._profiler_enabled() else GraphedAdam._step
         return step(self, *args, **kwargs)
 
-    # Functions take attributes, but are declared without any.
+    # By this torch knows a step that it need not put them around. Functions take attributes, though not as declared.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import two_gpus
+from marks import needs_gpu, needs_two_gpus
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,7 +21,7 @@ from models.graphed import GraphedLoss
 from models.graphed_adam import GraphedAdam
 from models.sage import GraphSAGE
 
-pytestmark = two_gpus
+pytestmark = [*needs_gpu, needs_two_gpus]
 
 NUM_NODES, FEATURES, CLASSES, FANOUTS = 10_000, 32, 5, [5, 4]
 SECOND = torch.device("cuda:1")

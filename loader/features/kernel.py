@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import current_stream_handle, made_current
 from loader.features.rows import Rows, StoreOfRows, check_nodes, check_range
 
 
@@ -43,10 +44,8 @@ class KernelStore(StoreOfRows):
             nodes = nodes.to(self._device, non_blocking=True)
         if self.dim == 0:
             check_range(nodes, self.num_nodes)  # there is nothing to launch
-        if torch.cuda.current_device() != self._device.index:
-            with torch.cuda.device(self._device):
-                return self._launch(gatherer, nodes.contiguous())
-        return self._launch(gatherer, nodes.contiguous())
+        with made_current(self._device):
+            return self._launch(gatherer, nodes.contiguous())
 
     def check(self) -> None:
         """Waits for the GPU, then raises ValueError if an id was out of range."""
@@ -74,7 +73,7 @@ class KernelStore(StoreOfRows):
             nodes.dtype == torch.int64,
             n,
             out.data_ptr(),
-            torch._C._cuda_getCurrentRawStream(self._device.index),  # no object of it is needed
+            current_stream_handle(self._device.index),
         )
         return out
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.cuda import cuda_device, current_stream, require_cuda
+from loader.cuda import cuda_device, current_stream, made_current, require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
@@ -205,10 +205,8 @@ class CudaSampler(Sampler):
         with self._lock:
             if self._closed:
                 raise RuntimeError("this CudaSampler was closed; make a new one")
-            if torch.cuda.current_device() != self._device.index:
-                with torch.cuda.device(self._device):
-                    return self._start(graph, seeds, key, epoch, batch, ahead)
-            return self._start(graph, seeds, key, epoch, batch, ahead)
+            with made_current(self._device):
+                return self._start(graph, seeds, key, epoch, batch, ahead)
 
     def _start(
         self, graph: Graph, seeds: Tensor, key: int, epoch: int, batch: int, ahead: bool
@@ -377,7 +375,11 @@ class _Begun:
             return self._build(list(self.plan.frontiers), list(self.plan.edges))
         hops = self.sampler.num_hops
         while True:
-            status, detail, done, frontiers, edges, tasks = self._wait(hops)
+            assert self.stream is not None
+            with made_current(self.sampler._device):  # else the default stream would be another GPU's
+                status, detail, done, frontiers, edges, tasks = self.space.engine.finish(
+                    self.sequence, hops, self.stream.cuda_stream
+                )
             if status == _OK:
                 break
             _raise_for_seeds(status, detail, self)
@@ -395,15 +397,6 @@ class _Begun:
         with self.sampler._lock:
             self.space.learn(frontiers, edges, tasks, did_fit=True)
         return self._build(frontiers, edges)
-
-    def _wait(self, hops: int) -> tuple[int, int, int, list[int], list[int], int]:
-        """What the kernel tells the host, once it does."""
-        assert self.stream is not None
-        device = self.sampler._device
-        if torch.cuda.current_device() != device.index:  # the default stream would be another GPU's
-            with torch.cuda.device(device):
-                return self.space.engine.finish(self.sequence, hops, self.stream.cuda_stream)
-        return self.space.engine.finish(self.sequence, hops, self.stream.cuda_stream)
 
     def _again(self) -> None:
         """Launches this mini-batch once more, alone, on its own stream. The lock is held."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -120,24 +119,23 @@ def test_seeds_of_any_integer_type(graph: Graph, dtype: torch.dtype) -> None:
 
 
 def test_the_next_order_is_drawn_when_the_epoch_is_under_way(graph: Graph) -> None:
-    def drawing() -> bool:
-        return loader._orders._thread is not None
+    def make(num_seeds: int) -> NodeLoader:
+        seeds = torch.arange(num_seeds)
+        return NodeLoader(graph, None, LABELS, seeds, HopwiseSampler([2]), 2, shuffle=True, prefetch=1)
 
-    loader = NodeLoader(graph, None, LABELS, torch.arange(200), HopwiseSampler([2]), 2, shuffle=True, prefetch=1)
+    loader = make(200)
     batches = iter(loader)
     next(batches)
-    assert not drawing()
+    assert loader._orders._thread is None
     for _ in range(60):
         next(batches)
-    assert drawing()
     thread = loader._orders._thread
+    assert thread is not None
     assert sum(1 for _ in batches) == 39
     assert loader._orders._thread is thread  # once is enough
-    short = loader = NodeLoader(graph, None, LABELS, torch.arange(20), HopwiseSampler([2]), 2, shuffle=True, prefetch=1)
+    thread.join()
+    short = make(20)
     orders = [torch.cat([batch.output_nodes for batch in short]) for _ in range(3)]
-    assert drawing()
-    short.close()
+    assert short._orders._thread is not None
+    short._orders._thread.join()
     assert not torch.equal(orders[0], orders[1])
-    for t in threading.enumerate():
-        if t.name == "loader-order":
-            t.join()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import needs_gpu
+from marks import needs_gpu, needs_two_gpus
 from torch import Tensor
 from torch.optim import Adam, Optimizer, optimizer
 from torch.optim.lr_scheduler import ExponentialLR
@@ -488,7 +488,7 @@ class TestOnGPU:
         assert run.optimizer.replayed == 20 + STEPS - NEW
         assert other.optimizer.replayed == STEPS - AGAIN
 
-    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+    @needs_two_gpus
     def test_parameters_on_two_gpus(self) -> None:
         runs = pair("cuda")
         for run in runs:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from marks import HAS_GPU
+from marks import HAS_GPU, needs_two_gpus
 from torch import Tensor
 
 from loader.features import (
@@ -346,10 +346,9 @@ class TestOnGPU:
         torch.cuda.synchronize()
         store.close()
 
+    @needs_two_gpus
     @every_store
     def test_another_gpu(self, name: str) -> None:
-        if torch.cuda.device_count() < 2:
-            pytest.skip("needs two GPUs")
         table = random_rows((1000, 100), torch.float32)
         store = STORES[name](table, device="cuda:1")
         nodes = torch.randint(1000, (500,))

@@ -1,0 +1,91 @@
+"""A small model with and without CUDA graphs, and mini-batches of very different sizes for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.lazy_rows import LazyRows
+from loader.minibatch import MiniBatch
+from loader.samplers import HopwiseSampler
+from models.graphed import GraphedLoss
+from models.sage import GraphSAGE
+
+# All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
+FEATURES, CLASSES, BATCH = 12, 12, 32
+
+
+class Net:
+    """A model and its loss, with and without graphs."""
+
+    def __init__(self, *, graphed: bool, multilabel: bool = False, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2, **{"dropout": 0.5, **options}).cuda()
+        self.multilabel = multilabel
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-3, fused=True)
+        self.graphed = GraphedLoss(self.loss_and_logits, self.net)
+        self.loss = self.graphed if graphed else self.loss_and_logits
+
+    def loss_and_logits(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        assert batch.features is not None
+        assert batch.y is not None
+        logits = self.net(batch.blocks, batch.features)
+        if self.multilabel:
+            return F.binary_cross_entropy_with_logits(logits, batch.y), logits
+        return F.cross_entropy(logits, batch.y), logits
+
+    def step(self, batch: MiniBatch) -> Tensor:
+        self.optimizer.zero_grad()
+        loss, _ = self.loss(batch)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def make_batches(
+    graph: Any, *, multilabel: bool, device: str = "cuda", count: int = 60, lazy: bool = False
+) -> list[MiniBatch]:
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(graph.num_nodes, FEATURES, generator=g)
+    y = torch.rand(graph.num_nodes, CLASSES, generator=g).round() if multilabel else (x[:, :CLASSES]).argmax(-1)
+    table, found = x.to(device), []
+    for i in range(count):
+        sampler = HopwiseSampler([1 + i % 5, 2 + i % 3], seed=i)
+        seeds = torch.randperm(graph.num_nodes, generator=g)[: BATCH - 5 * (i % 10 == 9)]
+        batch = sampler.sample(graph, seeds, batch=i)
+        batch = batch.replace(y=y[batch.output_nodes.long()])
+        if lazy:
+            batch = batch.to(device)
+            found.append(batch.replace(rows=LazyRows(table, batch.nodes)))
+        else:
+            found.append(batch.replace(x=x[batch.nodes.long()]).to(device))
+    return found
+
+
+def gradients(net: Net) -> list[Tensor]:
+    return [p.grad.clone() for p in net.net.parameters() if p.grad is not None]
+
+
+def largest(batches: list[MiniBatch]) -> MiniBatch:
+    return max(batches, key=lambda b: (b.batch_size, b.num_edges))
+
+
+def captured(batches: list[MiniBatch], **options: Any) -> Net:
+    """A net that replays from here on; its parameters are those from the beginning."""
+    net = Net(graphed=True, **options)
+    batch = largest(batches)
+    for _ in range(16):
+        net.loss(batch)
+    assert net.graphed.captures == 1
+    return net
+
+
+def gradients_of_a_step(net: Net, batch: MiniBatch) -> list[Tensor]:
+    """Those of a replayed mini-batch, which the parameters are rid of again."""
+    net.graphed.backward(net.loss(batch)[0])
+    found = gradients(net)
+    net.optimizer.zero_grad()
+    return found

@@ -53,6 +53,11 @@ class Engine {
     args_.hash.shift = range_shift(num_nodes);
     args_.totals = reinterpret_cast<uint32_t*>(totals);
     args_.state = reinterpret_cast<SampleState*>(state);
+    int device = 0, shared = 0;
+    check(cudaGetDevice(&device), "asking for the current GPU");
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "asking for a GPU's shared memory");
+    args_.shared_bytes = shared;
   }
 
   // What the following mini-batches are, of at most `num_seeds` seeds. Outputs lie in two buffers: vertices
@@ -91,6 +96,11 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
+    if (const int most = most_fanout(args_.shared_bytes); widest_fanout(args_.fanouts, args_.hops) > most)
+      throw py::value_error(
+          "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
+          " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
+          " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbours");
     const WorkspaceSizes sizes = workspace_sizes(num_seeds, tasks, static_cast<Schedule>(schedule));
     return py::make_tuple(sizes.rows, sizes.tasks, sizes.picks_at, sizes.picks, sizes.table, sizes.found);
   }
@@ -192,7 +202,7 @@ class Engine {
   SampleHeader* header_of(uint64_t sequence) const { return headers_ + sequence % num_headers_; }
 
   WorkspaceSizes workspace_sizes(int64_t num_seeds, int64_t tasks, Schedule schedule) const {
-    const int hops = args_.hops, width = kernel_width<N>(args_.fanouts, hops);
+    const int hops = args_.hops, width = kernel_width<N>(args_.fanouts, hops, args_.shared_bytes);
     WorkspaceSizes sizes;
     // The list may hold seeds once more, see Cooperative::push.
     sizes.rows = args_.frontier_capacity[hops - 1] + num_seeds;

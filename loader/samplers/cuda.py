@@ -110,7 +110,8 @@ class CudaSampler(Sampler):
 
     Raises:
         RuntimeError: the build or the machine has no CUDA.
-        ValueError: an option out of its range, or options that exclude each other.
+        ValueError: an option out of its range, or options that exclude each other; with the first mini-batch, a fanout
+            for which the GPU has too little shared memory (those of compute capability 7.5: above 768).
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the CPU's

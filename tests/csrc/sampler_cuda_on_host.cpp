@@ -32,7 +32,11 @@ struct How {
   int blocks;
   double room;
   bool pad;
+  int64_t shared_bytes;  // of a block, at most
 };
+
+// Shared memory of a GPU that has too little for 32 picks a thread.
+constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 
 // One sampler's memory, used for one mini-batch after the other as on a GPU.
 template <typename P, typename N>
@@ -159,7 +163,8 @@ class OnHost {
       args.edge_ids_at[h] = edges;
       edges += aligned(args.edge_capacity[h]);
     }
-    const int width = kernel_width<N>(args.fanouts, hops);
+    args.shared_bytes = how.shared_bytes;
+    const int width = kernel_width<N>(args.fanouts, hops, args.shared_bytes);
     args.bitmaps = bitmaps_.data();
     args.bitmaps_stride = words_;
     args.local = local_.data();
@@ -259,54 +264,58 @@ class OnHost {
   void launch_width(const SampleArgs<P, N>& args, Schedule schedule, int blocks) {
     constexpr int kQueue = queue_width(Widest);
     using Phases = HopwisePhases<P, N>;
-    const auto grid = [&](const auto& block_of) {
+    // The shared memory of each kernel ends where it may not go on.
+    const auto grid = [&](size_t bytes, const auto& block_of) {
       on_host::launch(static_cast<unsigned>(blocks), kBlock, [&] {
-        alignas(16) static thread_local unsigned char
-            stage[stage_bytes<32, int64_t>() + kWarps * kMaxFanout * 4 + kOrderBytes];
-        block_of(stage);
+        constexpr size_t kMost = kBlock * 32 * sizeof(int64_t) + wide_bytes(kMaxFanout) + kOrderBytes;
+        alignas(16) static thread_local unsigned char stage[kMost];
+        block_of(stage + kMost - bytes);
       });
     };
+    const size_t picks = stage_bytes<Widest>(args), queued = stage_bytes<kQueue>(args);
     if (args.vertex_set == VertexSet::kHash) return launch_hashed<Widest>(args, schedule, grid);
     switch (schedule) {
       case Schedule::kCooperative:
-        return grid([&](unsigned char* stage) { cooperative_block<Widest>(args, stage); });
+        return grid(picks, [&](unsigned char* stage) { cooperative_block<Widest>(args, stage); });
       case Schedule::kHopwise:
-        grid([&](unsigned char*) { start_block<Phases>(args); });
-        grid([&](unsigned char*) { assign_block<Phases>(args, 0); });
+        grid(0, [&](unsigned char*) { start_block<Phases>(args); });
+        grid(0, [&](unsigned char*) { assign_block<Phases>(args, 0); });
         for (int hop = 1; hop <= args.hops; ++hop) {
-          grid([&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
-          grid([&](unsigned char*) { count_block<Phases>(args, hop); });
-          grid([&](unsigned char*) { assign_block<Phases>(args, hop); });
+          grid(picks, [&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
+          grid(0, [&](unsigned char*) { count_block<Phases>(args, hop); });
+          grid(0, [&](unsigned char*) { assign_block<Phases>(args, hop); });
         }
-        return grid([&](unsigned char*) { finish_block<Phases>(args); });
+        return grid(0, [&](unsigned char*) { finish_block<Phases>(args); });
       case Schedule::kStatic:
-        grid([&](unsigned char* stage) { queue_block<kQueue, false>(args, stage); });
+        grid(queued, [&](unsigned char* stage) { queue_block<kQueue, false>(args, stage); });
         break;
       case Schedule::kPersistent:
-        grid([&](unsigned char* stage) { queue_block<kQueue, true>(args, stage); });
+        grid(queued, [&](unsigned char* stage) { queue_block<kQueue, true>(args, stage); });
         break;
     }
-    grid([&](unsigned char*) { queue_count_block<kQueue>(args); });
-    grid([&](unsigned char*) { queue_assign_block<kQueue>(args); });
-    grid([&](unsigned char*) { queue_write_block<kQueue>(args); });
+    grid(0, [&](unsigned char*) { queue_count_block<kQueue>(args); });
+    grid(0, [&](unsigned char*) { queue_assign_block<kQueue>(args); });
+    grid(0, [&](unsigned char*) { queue_write_block<kQueue>(args); });
   }
 
   template <int Widest, typename Grid>
   static void launch_hashed(const SampleArgs<P, N>& args, Schedule schedule, const Grid& grid) {
     using Phases = HashedPhases<P, N>;
     if (schedule == Schedule::kCooperative)
-      return grid([&](unsigned char* stage) { hashed_block<Widest>(args, stage); });
-    grid([&](unsigned char*) { start_block<Phases>(args); });
-    grid([&](unsigned char*) { assign_block<Phases>(args, 0); });
+      return grid(hashed_bytes<Widest>(args),
+                  [&](unsigned char* stage) { hashed_block<Widest>(args, stage); });
+    grid(0, [&](unsigned char*) { start_block<Phases>(args); });
+    grid(0, [&](unsigned char*) { assign_block<Phases>(args, 0); });
     for (int hop = 1; hop <= args.hops; ++hop) {
-      grid([&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
-      grid([&](unsigned char* stage) { group_block(args, hop, stage); });
-      grid([&](unsigned char* stage) { rank_block(args, hop, stage); });
+      grid(stage_bytes<Widest>(args),
+           [&](unsigned char* stage) { pick_block<Widest, Phases>(args, hop, stage); });
+      grid(kOrderBytes, [&](unsigned char* stage) { group_block(args, hop, stage); });
+      grid(kOrderBytes, [&](unsigned char* stage) { rank_block(args, hop, stage); });
       if (hop == args.hops) break;
-      grid([&](unsigned char*) { count_block<Phases>(args, hop); });
-      grid([&](unsigned char*) { assign_block<Phases>(args, hop); });
+      grid(0, [&](unsigned char*) { count_block<Phases>(args, hop); });
+      grid(0, [&](unsigned char*) { assign_block<Phases>(args, hop); });
     }
-    grid([&](unsigned char*) { finish_block<Phases>(args); });
+    grid(0, [&](unsigned char*) { finish_block<Phases>(args); });
   }
 
   const OwnedCsc<P, N>& graph_;
@@ -367,13 +376,15 @@ Compared compare(Random& random, int rounds) {
             (c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise) && random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
         for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
-        How how{c.schedule, c.vertex_set,
+        How how{c.schedule,
+                c.vertex_set,
                 static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)) +
                     (several && random.chance(0.5)),  // a block that is left over
                 random.chance(0.3)   ? 0.02
                 : random.chance(0.3) ? 0.5
                                      : 1,
-                random.chance(0.3)};
+                random.chance(0.3),
+                random.chance(0.3) ? kSmall : 1 << 20};
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
         const auto got = on_host.sample(seeds, options, how);
         for (size_t b = 0; b < seeds.size(); ++b) {

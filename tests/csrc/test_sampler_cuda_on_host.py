@@ -6,6 +6,7 @@ What a GPU alone can show, its memory model and its speed, the tests marked `gpu
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> Non
     ],
 )
 def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    """A run that finds nothing means something. The comparison finds these, by itself."""
+    """A run that finds nothing means something. The comparison finds these by itself, unless a wrong index ends it."""
     csrc = tmp_path / "csrc"
     shutil.copytree(ROOT / "csrc", csrc)
     source = csrc / "sampler" / "cuda" / name
@@ -60,5 +61,4 @@ def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
     done = run([str(compiled(tmp_path, csrc, sanitizers="")), "2"], timeout=280)
-    assert done.returncode != 0
-    assert "FAILED" in done.stderr
+    assert done.returncode == -signal.SIGSEGV or (done.returncode > 0 and "FAILED" in done.stderr)

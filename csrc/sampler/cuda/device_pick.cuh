@@ -89,7 +89,7 @@ __device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t 
   return fanout;
 }
 
-// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, kMaxFanout entries).
+// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, `fanout` entries).
 __device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32_t fanout, bool replace,
                                      uint32_t* out) {
   const uint32_t lane = threadIdx.x % 32;

@@ -96,15 +96,22 @@ __global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_consta
 
 constexpr int kMaxDevices = 64;
 
-// Blocks of `kernel` that are resident at once on the current device. Asked for once a device: a launch must
-// not wait for the driver.
+// What is known of a kernel on a device: its blocks that are resident at once, with so much shared memory
+// each.
+struct Known {
+  int blocks = 0;
+  size_t shared = 0;
+};
+
+// Blocks of `kernel` that are resident at once on the current device. Asked for once a device, and once more
+// where they need more memory than before: a launch must not wait for the driver.
 template <typename Kernel>
-cudaError_t resident_blocks(Kernel* kernel, size_t shared, int (&known)[kMaxDevices], int& blocks) {
+cudaError_t resident_blocks(Kernel* kernel, size_t shared, Known (&known)[kMaxDevices], int& blocks) {
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
   if (device >= kMaxDevices) return cudaErrorInvalidDevice;
-  if (known[device] == 0) {
+  if (known[device].blocks == 0 || shared > known[device].shared) {
     int multiprocessors = 0, fit = 0;
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (error != cudaSuccess) return error;
@@ -114,9 +121,9 @@ cudaError_t resident_blocks(Kernel* kernel, size_t shared, int (&known)[kMaxDevi
     error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, kBlock, shared);
     if (error != cudaSuccess) return error;
     if (fit == 0) return cudaErrorLaunchOutOfResources;
-    known[device] = std::min(std::min(fit, kBlocksPerMultiprocessor) * multiprocessors, kMaxBlocks);
+    known[device] = {std::min(std::min(fit, kBlocksPerMultiprocessor) * multiprocessors, kMaxBlocks), shared};
   }
-  blocks = known[device];
+  blocks = known[device].blocks;
   return cudaSuccess;
 }
 
@@ -144,7 +151,7 @@ cudaError_t share_alike(bool (&done)[kMaxDevices], Kernels*... kernels) {
 
 // Blocks of a launch: those resident at once, or `wanted`, and one for each of its mini-batches at least.
 template <typename Kernel>
-cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int batches, int (&known)[kMaxDevices],
+cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int batches, Known (&known)[kMaxDevices],
                           int& blocks) {
   const cudaError_t error = resident_blocks(kernel, shared, known, blocks);
   if (error == cudaSuccess && wanted > 0) blocks = std::min(blocks, wanted);
@@ -154,7 +161,7 @@ cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int batches
 
 // One launch of `kernel`, whose blocks are resident together. `known`: of that kernel alone.
 template <typename P, typename N>
-cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, int (&known)[kMaxDevices],
+cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, Known (&known)[kMaxDevices],
                        const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   int blocks = 0;
   const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
@@ -167,15 +174,15 @@ cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, int (&kn
 
 template <int Widest, typename P, typename N>
 cudaError_t launch_cooperative(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  static int known[kMaxDevices];
-  return launch_one(cooperative_kernel<Widest, P, N>, stage_bytes<Widest, N>(), known, args, wanted, launches,
-                    stream);
+  static Known known[kMaxDevices];
+  return launch_one(cooperative_kernel<Widest, P, N>, stage_bytes<Widest>(args), known, args, wanted,
+                    launches, stream);
 }
 
 template <int Widest, typename P, typename N>
 cudaError_t launch_hashed(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  static int known[kMaxDevices];
-  return launch_one(hashed_kernel<Widest, P, N>, hashed_bytes<Widest, N>(), known, args, wanted, launches,
+  static Known known[kMaxDevices];
+  return launch_one(hashed_kernel<Widest, P, N>, hashed_bytes<Widest>(args), known, args, wanted, launches,
                     stream);
 }
 
@@ -184,14 +191,14 @@ cudaError_t launch_hashed(const SampleArgs<P, N>& args, int wanted, int* launche
 template <int Widest, typename Phases, typename P, typename N>
 cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
   constexpr bool hashed = std::is_same_v<Phases, HashedPhases<P, N>>;
-  static int known[kMaxDevices];
+  static Known known[kMaxDevices];
   static bool alike[kMaxDevices];
   auto* const start = start_kernel<Phases, P, N>;
   auto* const pick = pick_kernel<Widest, Phases, P, N>;
   auto* const count = count_kernel<Phases, P, N>;
   auto* const assign = assign_kernel<Phases, P, N>;
   auto* const finish = finish_kernel<Phases, P, N>;
-  constexpr size_t shared = stage_bytes<Widest, N>();
+  const size_t shared = stage_bytes<Widest>(args);
   int blocks = 0;
   cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
@@ -219,9 +226,9 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
 
 template <int Widest, bool Shared, typename P, typename N>
 cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  static int known[kMaxDevices];
+  static Known known[kMaxDevices];
   auto* const kernel = queue_kernel<Widest, Shared, P, N>;
-  constexpr size_t shared = stage_bytes<Widest, N>();
+  const size_t shared = stage_bytes<Widest>(args);
   int blocks = 0;
   const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
@@ -268,7 +275,7 @@ cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int b
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch) return cudaErrorInvalidValue;
   const bool shared = schedule == Schedule::kCooperative || schedule == Schedule::kHopwise;
   if (args.num_batches > 1 && !shared) return cudaErrorNotSupported;
-  const int width = kernel_width<N>(args.fanouts, args.hops);
+  const int width = kernel_width<N>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(N) == 4) {
     if (width == 10) return launch_as<10>(args, schedule, blocks, launches, stream);
     if (width == 15) return launch_as<15>(args, schedule, blocks, launches, stream);

@@ -87,9 +87,9 @@ struct Picking : Sets {
     }
   }
 
-  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * kMaxFanout entries.
+  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * widest_fanout() entries.
   __device__ void pick_wide(int hop, int64_t rows, uint32_t* stage) const {
-    stage += threadIdx.x / 32 * kMaxFanout;
+    stage += threadIdx.x / 32 * args.fanouts[hop - 1];
     for (int64_t row = this->warp(); row < rows; row += this->warps()) {
       const uint32_t degree = this->row_degree()[row];
       const uint32_t count = this->count_of(degree, hop);

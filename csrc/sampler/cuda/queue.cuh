@@ -135,10 +135,11 @@ struct Queue : Expansion<P, N> {
   // Works off one task a lane; lanes without one have word 0. `first`: ticket of lane 0.
   __device__ void work(uint64_t word, int64_t first, Chain& chain, unsigned char* stage) const {
     if constexpr (Widest == 0) {
+      const int entries = widest_fanout(args.fanouts, args.hops);
       for (uint32_t left = __ballot_sync(kFullMask, word != 0); left; left &= left - 1) {
         const int task = __ffs(left) - 1;
         work_wide(__shfl_sync(kFullMask, word, task), first + task, chain,
-                  reinterpret_cast<uint32_t*>(stage) + threadIdx.x / 32 * kMaxFanout);
+                  reinterpret_cast<uint32_t*>(stage) + threadIdx.x / 32 * entries);
       }
     } else {
       const uint32_t tasks = __ballot_sync(kFullMask, word != 0);

@@ -1,6 +1,7 @@
 // What a thread block of each kernel does. The kernels themselves are in launch.cuh: nothing here needs nvcc.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "sampler/cuda/cooperative.cuh"
@@ -11,15 +12,16 @@
 namespace loader {
 
 // Shared memory of a block that picks.
-template <int Widest, typename N>
-constexpr size_t stage_bytes() {
-  return Widest == kWide ? kWarps * kMaxFanout * sizeof(uint32_t) : size_t{kBlock} * Widest * sizeof(N);
+template <int Widest, typename P, typename N>
+size_t stage_bytes(const SampleArgs<P, N>& args) {
+  if (Widest != kWide) return size_t{kBlock} * Widest * sizeof(N);
+  return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
 }
 
 // The same where the vertices are put in order in the same launch.
-template <int Widest, typename N>
-constexpr size_t hashed_bytes() {
-  return stage_bytes<Widest, N>() > kOrderBytes ? stage_bytes<Widest, N>() : kOrderBytes;
+template <int Widest, typename P, typename N>
+size_t hashed_bytes(const SampleArgs<P, N>& args) {
+  return std::max(stage_bytes<Widest>(args), kOrderBytes);
 }
 
 // Calls `f` with the narrowest number of registers (as a type) that a fanout fits.

@@ -141,6 +141,7 @@ struct SampleArgs {
   int64_t num_nodes;
   int hops;
   int fanouts[kMaxHops];  // hop order
+  int64_t shared_bytes;   // of shared memory that a block may have
   bool replace;
   bool edge_ids;
   bool pad;  // fill the outputs to their capacities, or wholly where the seeds are bad
@@ -180,6 +181,12 @@ struct SampleArgs {
   BatchArgs batches[kMaxBatchesPerLaunch];
 };
 
+#ifndef LOADER_SAMPLER_WARPS
+#define LOADER_SAMPLER_WARPS 16
+#endif
+constexpr int kWarps = LOADER_SAMPLER_WARPS;  // of a block
+constexpr int kBlock = 32 * kWarps;           // threads
+
 // The widest row that a thread of a kernel picks in registers; kWide: a warp picks rows of any fanout.
 constexpr int kWide = 0;
 
@@ -188,16 +195,35 @@ LOADER_HD constexpr int pick_width(int fanout) {
   return fanout <= 5 ? 5 : fanout <= 10 ? 10 : fanout <= 15 ? 15 : fanout <= 20 ? 20 : 32;
 }
 
+// The widest of the fanouts, and at least 1: all neighbours are not drawn.
+LOADER_HD constexpr int widest_fanout(const int* fanouts, int hops) {
+  int widest = 1;
+  for (int h = 0; h < hops; ++h) widest = fanouts[h] > widest ? fanouts[h] : widest;
+  return widest;
+}
+
+// Shared memory that kernels declare, at most: it comes on top of what they pick in.
+constexpr int64_t kDeclaredBytes = 16 * 1024;
+
+// Shared memory in which a block of any fanouts picks, a warp a row.
+constexpr int64_t wide_bytes(int widest) { return int64_t{kWarps} * widest * int64_t{sizeof(uint32_t)}; }
+
+// The widest fanout that a block with so much shared memory can pick.
+constexpr int most_fanout(int64_t shared_bytes) {
+  const int64_t most = (shared_bytes - kDeclaredBytes) / wide_bytes(1);
+  return static_cast<int>(most < kMaxFanout ? most : kMaxFanout);
+}
+
 // The width of the kernel that serves all of these fanouts, at least 10. Graphs of 2^31 vertices and more are
-// rare: they do without the code for narrow rows, which is long to compile.
+// rare: they do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may
+// have.
 template <typename N>
-int kernel_width(const int* fanouts, int hops) {
-  int widest = 10;
-  for (int h = 0; h < hops; ++h) {
+int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
+  for (int h = 0; h < hops; ++h)
     if (fanouts[h] == kAllNeighbours || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
-    widest = fanouts[h] > widest ? fanouts[h] : widest;
-  }
-  return pick_width(widest);
+  const int widest = widest_fanout(fanouts, hops), width = pick_width(widest > 10 ? widest : 10);
+  const int64_t picks = int64_t{kBlock} * width * static_cast<int64_t>(sizeof(N));
+  return picks + kDeclaredBytes <= shared_bytes ? width : kWide;
 }
 
 // Of the kernels with a queue, which have fewer variants; the entries that a row
@@ -206,11 +232,6 @@ constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
 // uint32 entries of SampleArgs::totals, a mini-batch: 64-bit sums, of blocks and of warps.
 constexpr int kMaxValues = kMaxHops + kMaxHops * (kMaxHops + 1) / 2;
-#ifndef LOADER_SAMPLER_WARPS
-#define LOADER_SAMPLER_WARPS 16
-#endif
-constexpr int kWarps = LOADER_SAMPLER_WARPS;  // of a block
-constexpr int kBlock = 32 * kWarps;           // threads
 LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues * kMaxBlocks * (1 + kWarps); }
 
 // Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as

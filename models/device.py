@@ -54,7 +54,8 @@ def check_features(features: DictConfig, device: str) -> None:
     on_gpu = getattr(store, "needs_gpu", False) or str(options.get("device") or "cpu") != "cpu"
     if on_gpu and device == "cpu":
         raise ValueError(
-            f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=host or memmap"
+            f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=auto, host or "
+            "memmap"
         )
 
 

@@ -1,5 +1,6 @@
 """Feature stores: vertex ids in, rows of features out, behind one protocol."""
 
+from loader.features.auto import auto_features
 from loader.features.base import FeatureStore, StoreContext, open_store
 from loader.features.cached import CachedFeatures
 from loader.features.device import DeviceFeatures
@@ -18,6 +19,7 @@ __all__ = [
     "PinnedFeatures",
     "StagedFeatures",
     "StoreContext",
+    "auto_features",
     "count_visits",
     "degree_hotness",
     "open_store",

@@ -1,0 +1,77 @@
+"""The store of a run that names none."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+from loader.cuda import cuda_device, require_cuda
+from loader.features.base import FeatureStore, StoreContext
+from loader.features.cached import CachedFeatures
+from loader.features.device import DeviceFeatures
+from loader.features.host import HostFeatures
+from loader.features.memmap import MemmapFeatures
+from loader.features.rows import Rows
+
+_LOCKED_SHARE = 0.5  # of the machine's memory, that may be locked for a GPU to read
+
+
+def auto_features(
+    tensor: Tensor,
+    device: str | torch.device = "cuda",
+    dtype: torch.dtype | str | None = None,
+    *,
+    storage_dtype: torch.dtype | str | None = None,
+    gpu_share: float = 0.5,
+    num_threads: int | None = None,
+    context: StoreContext | None = None,
+) -> FeatureStore:
+    """The fastest store that there is room for, where mini-batches arrive on `device`.
+
+    On a CPU `HostFeatures`. On a GPU `DeviceFeatures` (`lazy` where it can be) if all rows fit into `gpu_share` of the
+    memory that is free there now; else `CachedFeatures`, with a cache of that size; and `MemmapFeatures` if the rows
+    are more than half of the machine's memory, which must not be locked.
+
+    Args:
+        tensor: `[num_nodes, ...]` on the CPU; memory-mapped, if it may be larger than memory.
+        device: "cpu", or the GPU; "cuda" is the current one.
+        dtype, storage_dtype: of the rows, as gathered and as kept, see `Rows`.
+        gpu_share: of the free GPU memory, in (0, 1].
+        num_threads: of a gather by the CPU, see the stores.
+        context: what a cache chooses the hottest rows by; `open_store` passes it.
+
+    Raises:
+        TypeError, ValueError: an option is out of its range; and as the stores.
+        RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
+    """
+    if not 0 < gpu_share <= 1:
+        raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
+    if torch.device(device).type == "cpu":
+        return HostFeatures(tensor, num_threads, dtype=dtype, storage_dtype=storage_dtype)
+    require_cuda("features=auto on a GPU")
+    gpu = cuda_device(device)
+    rows = Rows(tensor, storage_dtype, dtype)
+    nbytes, room = rows.num_nodes * rows.nbytes, int(gpu_share * free_bytes(gpu))
+    if nbytes <= room:
+        return DeviceFeatures(tensor, gpu, dtype, storage_dtype=storage_dtype, lazy=None)
+    if nbytes <= _LOCKED_SHARE * host_bytes():
+        return CachedFeatures(tensor, gpu, dtype, budget_gib=room / 2**30, storage_dtype=storage_dtype, context=context)
+    if rows.storage_dtype != tensor.dtype:
+        raise ValueError(
+            f"storage_dtype is {storage_dtype}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
+            f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
+        )
+    return MemmapFeatures(tensor, gpu, dtype, num_threads=num_threads)
+
+
+def free_bytes(device: torch.device) -> int:
+    """GPU memory that is free, and what torch's allocator holds without using it."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def host_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -89,6 +89,13 @@ def _sampler_limits(result: Result) -> tuple[str, bool]:
     return text, len(found) == len(_LIMITS_MS) and all(ms <= limit for ms, limit in found)
 
 
+def _host_work(result: Result) -> tuple[str, bool]:
+    found = [row["cooperative"].get("host_work_ms") for row in result["rows"]]
+    if None in found:
+        return "not measured", False
+    return f"{1e3 * min(found):.0f} to {1e3 * max(found):.0f} us", max(found) <= 0.04
+
+
 def _several_a_launch(result: Result) -> tuple[str, bool]:
     ms = result["batches_per_launch"][0]["8"]
     return f"{ms:.3f} ms", ms <= 0.04
@@ -224,6 +231,11 @@ TARGETS = (
     Target("It takes no more memory than DGL's", "sampler_cpu", _memory_cpu),
     Target("Sampling on a GPU is at least 6x as fast as the best peer in every shape", "sampler_gpu", _sampler_gpu),
     Target("Whole sampling on a GPU (cooperative) keeps within its limits", "sampler_gpu", _sampler_limits),
+    Target(
+        "The host's own work on a mini-batch, to launch it and to take it back, is at most 40 us",
+        "sampler_gpu",
+        _host_work,
+    ),
     Target(
         "With 8 mini-batches a launch, (10, 10) x 1,024 takes at most 0.04 ms each", "sampler_gpu", _several_a_launch
     ),

@@ -4,8 +4,8 @@
     python benchmarks/sampler_gpu.py --csc indptr.npy indices.npy --seeds perm.npy --out results.json
 
 Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
-turns at every mini-batch. `host` is the time until `sample` returns to Python. The i-th mini-batch of size b is
-`perm[i * b : (i + 1) * b]`.
+turns at every mini-batch. `host` is the time until `sample` returns to Python; `host_work_ms` is the host's own work of
+it: to launch and, when the GPU is done, to take back. The i-th mini-batch of size b is `perm[i * b : (i + 1) * b]`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,23 @@ def measure_launches_of_several(
     return row
 
 
+def host_work(sampler: CudaSampler, graph: Graph, seeds: torch.Tensor, batch: int) -> float:
+    """Seconds that the host itself is at work on a mini-batch: to launch it, and to take it back when it is done."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    finish = sampler.start(graph, seeds, batch=batch)
+    launched = time.perf_counter()
+    torch.cuda.synchronize()
+    done = time.perf_counter()
+    finish()
+    return launched - start + time.perf_counter() - done
+
+
 def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int, blocks: int) -> dict:
     samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
     times: dict[str, list[float]] = {name: [] for name in samplers}
     hosts: dict[str, list[float]] = {name: [] for name in samplers}
+    work: dict[str, list[float]] = {name: [] for name in samplers}
     batches = max(1, perm.numel() // size)
     edges, nodes = [], []
     for i in range(rounds + 5):
@@ -78,11 +91,13 @@ def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rou
                 hosts[name].append(1e3 * host)
                 edges.append(batch.num_edges)
                 nodes.append(batch.nodes.numel())
+                work[name].append(1e3 * host_work(sampler, graph, seeds, i))
     row: dict = {"fanouts": fanouts, "batch": size, "edges": int(np.median(edges)), "nodes": int(np.median(nodes))}
     for name, sampler in samplers.items():
         row[name] = {
             "ms": float(np.median(times[name])),
             "host_ms": float(np.median(hosts[name])),
+            "host_work_ms": float(np.median(work[name])),
             "launches": sampler.launches,
         }
     return row

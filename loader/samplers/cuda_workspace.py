@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from operator import le
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ class Plan:
         self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
         if edge_ids:
             self.edge_room += [_aligned(n) for n in edges]
+        self._room = self.vertex_room + self.edge_room
         num_vertices, num_edges = sum(self.vertex_room), sum(self.edge_room)
         if vertex_dtype == edge_dtype:
             self.buffers = [(num_vertices + num_edges, vertex_dtype)]
@@ -86,15 +88,14 @@ class Plan:
 
     def cut(self, buffers: list[Tensor], sizes: list[int]) -> list[Tensor]:
         """The used part of each array: nodes, indices of each hop, indptr of each hop, edge ids of each hop."""
-        cuts = []
-        for size, room in zip(sizes, self.vertex_room + self.edge_room, strict=True):
-            cuts += [size, room - size]
+        cuts = [n for size, room in zip(sizes, self._room, strict=True) for n in (size, room - size)]
+        # "Unsafe": what is done to one array in place is not taken for a change of the others.
         if len(buffers) == 1:
-            return list(buffers[0].split_with_sizes(cuts)[::2])
+            return list(buffers[0].unsafe_split_with_sizes(cuts)[::2])
         split = 2 * len(self.vertex_room)
         return [
-            *buffers[0].split_with_sizes(cuts[:split])[::2],
-            *buffers[1].split_with_sizes(cuts[split:])[::2],
+            *buffers[0].unsafe_split_with_sizes(cuts[:split])[::2],
+            *buffers[1].unsafe_split_with_sizes(cuts[split:])[::2],
         ]
 
 
@@ -364,13 +365,17 @@ class Workspace:
 
     def learn(self, frontiers: list[int], edges: list[int], tasks: int, *, did_fit: bool) -> None:
         """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
-        if not self._largest[0] or not did_fit:
+        most_frontiers, most_edges = self._largest
+        known, new = [*most_edges, *most_frontiers, self._most_tasks], [*edges, *frontiers, tasks]
+        if did_fit and len(most_edges) == len(edges) and len(known) == len(new) and all(map(le, new, known)):
+            return  # as nearly always: nothing is larger than before
+        if not most_frontiers or not did_fit:
             self._plans.clear()
             self._planned = None
         self._most_tasks = max(self._most_tasks, tasks)
-        for known, new in zip(self._largest, (frontiers, edges), strict=True):
-            known += [0] * (len(new) - len(known))
-            known[: len(new)] = map(max, known, new)
+        for most, sizes in zip(self._largest, (frontiers, edges), strict=True):
+            most += [0] * (len(sizes) - len(most))
+            most[: len(sizes)] = map(max, most, sizes)
 
     def edge_ids(self) -> Tensor:
         """The graph's edge ids on the device."""

@@ -190,7 +190,7 @@ def test_a_hook_may_replace_what_a_step_is_given() -> None:
 def test_torchs_profiler_sees_the_steps() -> None:
     run = Run(GraphedAdam, "cpu")
     run.step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         run.steps(3)
     counts = {event.key: event.count for event in profile.key_averages()}
     assert counts["Optimizer.step#GraphedAdam.step"] == 3

@@ -183,7 +183,7 @@ def test_who_watches_autograd_sees_the_backward_pass(monkeypatch: pytest.MonkeyP
     on_cpu = OnCPU()
     with torch.autograd.set_detect_anomaly(True):
         assert not on_cpu.passes()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         assert not on_cpu.passes()
     assert any("_ReplayBackward" in event.key for event in profile.key_averages())
     with monkeypatch.context() as patch:
@@ -324,7 +324,7 @@ class TestOnGPU:
         with torch.autograd.set_detect_anomaly(True):
             assert not self.handed_over(net, first, monkeypatch)
         net.optimizer.zero_grad()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True):
             assert not self.handed_over(net, first, monkeypatch)
         net.optimizer.zero_grad()
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

@@ -211,12 +211,51 @@ def skewed(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def as_they_come(store: PinnedFeatures) -> Gather:
+    """Its gather, reading in the order of the ids."""
+
+    def gather(ids: Tensor) -> Tensor:
+        gatherer = store._open()
+        order_from, gatherer.order_from = gatherer.order_from, ids.numel() + 1
+        rows = store.gather(ids)
+        gatherer.order_from = order_from
+        return rows
+
+    return gather
+
+
+def large(args: argparse.Namespace, copies: dict[str, float]) -> list[dict[str, Any]]:
+    """Rows of 400 bytes over the bus, from a table of more pages than a GPU keeps the translations of."""
+    table = torch.empty(int(args.large_gib * 2**30 / 400), 100)
+    for part in table.split(2**20):
+        part.copy_(torch.rand(part.shape, device="cuda"))
+    pinned = PinnedFeatures(table)
+    ways = [Way("pinned", pinned.gather, "bus"), Way("pinned, in the order of the ids", as_they_come(pinned), "bus")]
+    view = mapped(table)
+    if isinstance(view, Tensor):
+        ways.append(Way("torch index_select, pinned memory", lambda ids: view.index_select(0, ids), "bus"))
+    rows = []
+    shuffled = id_sets(table.shape[0], args.ids, seed=3)
+    for order in ("sorted", "unsorted"):
+        sets = [ids.sort().values for ids in shuffled] if order == "sorted" else shuffled
+        for name, ms in measure(ways, sets, table, args.rounds).items():
+            rate = 4e-4 * args.ids / ms
+            share = rate / copies["bus"]
+            rows.append({"gib": args.large_gib, "ids": order, "way": name, "ms": ms, "gb_s": rate, "share": share})
+            print(
+                f"{args.large_gib} GiB  {order:8}  {name:34} {ms:9.3f} ms {rate:8.1f} GB/s  {share:.1%} of the bus copy"
+            )
+    pinned.close()
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num-nodes", type=int, default=2_450_000)
     parser.add_argument("--ids", type=int, default=500_000, help="ids of a gather")
     parser.add_argument("--row-bytes", type=ints, default=(128, 400, 1024), help="multiples of 4")
     parser.add_argument("--fractions", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.25, 0.5])
+    parser.add_argument("--large-gib", type=float, default=8.0, help="of one more table, in host memory; 0: without")
     parser.add_argument("--threads", type=int, default=None, help="of the host's gathers; default: the processors")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RESULTS / "gather_gpu.json")
@@ -233,6 +272,7 @@ def main() -> None:
         cached += skewed(table, args)
         del table
         torch.cuda.empty_cache()
+    of_large = large(args, copies) if args.large_gib else []
     write_json(
         args.out,
         {
@@ -242,6 +282,7 @@ def main() -> None:
             "rounds": args.rounds,
             "copy_gb_s": copies,
             "uniform": rows,
+            "large": of_large,
             "cached_on_skewed_ids": cached,
         },
     )

@@ -4,8 +4,9 @@
     python benchmarks/sampler_gpu.py --csc indptr.npy indices.npy --seeds perm.npy --out results.json
 
 Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
-turns at every mini-batch. `host` is the time until `sample` returns to Python; `host_work_ms` is the host's own work of
-it: to launch and, when the GPU is done, to take back. The i-th mini-batch of size b is `perm[i * b : (i + 1) * b]`.
+turns at every mini-batch. `host` is the time until `sample` returns to Python. The i-th mini-batch of size b is
+`perm[i * b : (i + 1) * b]`. `host_work_ms` is the host's own work on a mini-batch: to launch it and, when the GPU is
+done, to take it back; median over mini-batches of one sampler, one after the other.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ CASES = [
     ([20, 20, 20], 2048),
     ([20, 20, 20], 10240),
 ]
+_HOST_ROUNDS = 200
 
 
 def measure_launches_of_several(
     graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, schedule: str, rounds: int
-) -> dict:
-    """Milliseconds a mini-batch when several are sampled together."""
+) -> tuple[dict, dict]:
+    """Milliseconds a mini-batch when several are sampled together, and those of them in which the host works."""
     row: dict = {"fanouts": fanouts, "batch": size, "schedule": schedule}
+    work = dict(row)
     samplers = {n: CudaSampler(fanouts, schedule=schedule, batches_per_launch=n) for n in (1, 2, 4, 8, 16)}
     times: dict[int, list[float]] = {count: [] for count in samplers}
     batches = max(1, perm.numel() // size)
@@ -56,26 +59,33 @@ def measure_launches_of_several(
             if i >= 3:
                 times[count].append(1e3 * (time.perf_counter() - start) / count)
     row.update({str(count): float(np.median(t)) for count, t in times.items()})
-    return row
+    work.update({str(count): host_work(sampler, graph, perm, size, count) for count, sampler in samplers.items()})
+    return row, work
 
 
-def host_work(sampler: CudaSampler, graph: Graph, seeds: torch.Tensor, batch: int) -> float:
-    """Seconds that the host itself is at work on a mini-batch: to launch it, and to take it back when it is done."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    finish = sampler.start(graph, seeds, batch=batch)
-    launched = time.perf_counter()
-    torch.cuda.synchronize()
-    done = time.perf_counter()
-    finish()
-    return launched - start + time.perf_counter() - done
+def host_work(sampler: CudaSampler, graph: Graph, perm: torch.Tensor, size: int, together: int = 1) -> float:
+    """Milliseconds that the host itself is at work on a mini-batch, of `together` that are begun before one is done."""
+    times = []
+    batches = max(1, perm.numel() // size)
+    for i in range(_HOST_ROUNDS):
+        at = [(together * i + b) % batches for b in range(together)]
+        seeds = [perm[b * size : (b + 1) * size] for b in at]
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        finish = [sampler.start(graph, s, batch=b) for s, b in zip(seeds, at, strict=True)]
+        launched = time.perf_counter()
+        torch.cuda.synchronize()
+        done = time.perf_counter()
+        taken = [f() for f in finish]
+        times.append(1e3 * (launched - start + time.perf_counter() - done) / together)
+        del taken, finish  # what it takes to let go of a mini-batch is its user's
+    return float(np.median(times[_HOST_ROUNDS // 10 :]))
 
 
 def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int, blocks: int) -> dict:
     samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
     times: dict[str, list[float]] = {name: [] for name in samplers}
     hosts: dict[str, list[float]] = {name: [] for name in samplers}
-    work: dict[str, list[float]] = {name: [] for name in samplers}
     batches = max(1, perm.numel() // size)
     edges, nodes = [], []
     for i in range(rounds + 5):
@@ -91,13 +101,12 @@ def measure(graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rou
                 hosts[name].append(1e3 * host)
                 edges.append(batch.num_edges)
                 nodes.append(batch.nodes.numel())
-                work[name].append(1e3 * host_work(sampler, graph, seeds, i))
     row: dict = {"fanouts": fanouts, "batch": size, "edges": int(np.median(edges)), "nodes": int(np.median(nodes))}
     for name, sampler in samplers.items():
         row[name] = {
             "ms": float(np.median(times[name])),
             "host_ms": float(np.median(hosts[name])),
-            "host_work_ms": float(np.median(work[name])),
+            "host_work_ms": host_work(sampler, graph, perm, size),
             "launches": sampler.launches,
         }
     return row
@@ -126,17 +135,20 @@ def main() -> None:
         row = measure(graph, perm, fanouts, size, args.rounds, args.blocks_per_sm)
         rows.append(row)
         cells = "  ".join(
-            f"{name} {row[name]['ms']:.3f} ms (host {row[name]['host_ms']:.3f})" for name in sorted(SCHEDULES)
+            "{} {ms:.3f} ms (host {host_ms:.3f}, at work {host_work_ms:.3f})".format(name, **row[name])
+            for name in sorted(SCHEDULES)
         )
         print(f"{fanouts!s:14} {size:6} {row['edges']:9} edges {row['nodes']:8} nodes  {cells}", flush=True)
-    several = []
+    several, work = [], []
     for fanouts in ([10, 10], [15, 10, 5]):
         for schedule in ("cooperative", "hopwise"):
-            several.append(measure_launches_of_several(graph, perm, fanouts, 1024, schedule, args.rounds))
-            print("batches_per_launch", several[-1], flush=True)
+            of_both = measure_launches_of_several(graph, perm, fanouts, 1024, schedule, args.rounds)
+            several.append(of_both[0])
+            work.append(of_both[1])
+            print("batches_per_launch", several[-1], "host at work", work[-1], flush=True)
     if args.out:
         content = {"gpu": torch.cuda.get_device_name(), "graph": repr(graph), "blocks_per_sm": args.blocks_per_sm}
-        write_json(args.out, {**content, "rows": rows, "batches_per_launch": several})
+        write_json(args.out, {**content, "rows": rows, "batches_per_launch": several, "host_work": work})
 
 
 if __name__ == "__main__":

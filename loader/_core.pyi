@@ -184,7 +184,12 @@ class CudaGatherer:
 
     blocks: int  # that read from host memory at a time; 0 for the default
 
-    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, stream_address: int, /) -> None:
+    order_from: int  # so many ids and more are read by where their rows lie, if those are in host memory
+
+    def scratch_bytes(self, n: int, /) -> int:
+        """Device memory that a gather of `n` ids needs, beside its rows."""
+
+    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
         """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:

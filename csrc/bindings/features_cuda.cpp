@@ -55,9 +55,11 @@ class CudaGatherer {
     args_.hits = reinterpret_cast<unsigned long long*>(hits);
     args_.raised = reinterpret_cast<unsigned int*>(raised);
     args_.bad_id = reinterpret_cast<BadId*>(bad_id);
+    order_from_ = gather_order_from(num_rows * format_.in_bytes, placement_);
   }
 
-  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t stream_address) {
+  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
+              uintptr_t stream_address) {
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;
@@ -65,6 +67,7 @@ class CudaGatherer {
     args.wide_ids = wide_ids;
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
+    args.scratch = reinterpret_cast<void*>(scratch);
     cudaError_t error;
     {
       py::gil_scoped_release release;
@@ -78,6 +81,14 @@ class CudaGatherer {
     if (blocks < 0) throw py::value_error("blocks is " + std::to_string(blocks) + "; it must be at least 0");
     args_.blocks = blocks;
   }
+
+  int64_t order_from() const { return order_from_; }
+  void set_order_from(int64_t n) {
+    if (n < 0) throw py::value_error("order_from is " + std::to_string(n) + "; it must be at least 0");
+    order_from_ = n;
+  }
+
+  size_t scratch_bytes(int64_t n) const { return n < order_from_ ? 0 : gather_scratch(n); }
 
   // Throws what a kernel has reported so far, once.
   void raise_bad_id(uintptr_t stream_address) {
@@ -98,6 +109,7 @@ class CudaGatherer {
   GatherArgs args_{};
   RowFormat format_{};
   const Placement placement_;
+  int64_t order_from_ = 0;
 };
 
 // Pages of the host, locked and mapped for all GPUs as long as this lives.
@@ -155,6 +167,9 @@ void bind_features_cuda(py::module_& m) {
       .def("gather", &CudaGatherer::gather)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")
+      .def_property("order_from", &CudaGatherer::order_from, &CudaGatherer::set_order_from,
+                    "Rows in host memory are read by where they lie, for so many ids and more.")
+      .def("scratch_bytes", &CudaGatherer::scratch_bytes)
       .def("raise_bad_id", &CudaGatherer::raise_bad_id);
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
       .def(py::init<uintptr_t, int64_t>(), py::arg("address"), py::arg("nbytes"))

@@ -68,11 +68,14 @@ class KernelStore(StoreOfRows):
     def _launch(self, gatherer: _core.CudaGatherer, nodes: Tensor) -> Tensor:
         n = nodes.numel()
         out = torch.empty((n, *self._rows.shape), dtype=self._rows.dtype, device=self._device)
+        nbytes = gatherer.scratch_bytes(n)
+        scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
             nodes.data_ptr(),
             nodes.dtype == torch.int64,
             n,
             out.data_ptr(),
+            0 if scratch is None else scratch.data_ptr(),
             current_stream_handle(self._device.index),
         )
         return out

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "features/cuda/gather.h"
 #include "features/cuda/kernels.cuh"
+#include "features/cuda/order.cuh"
 
 namespace loader {
 namespace {
@@ -26,6 +28,8 @@ constexpr int kColdBlocks = 32;
 // Those for rows in device memory, beside the others: they are done long before.
 constexpr int kMultiprocessorsPerHotBlock = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
+// From so many ids on, and for tables from so many bytes on, ids are put in an order before.
+constexpr int64_t kOrderedIds = 16384, kOrderedTableBytes = int64_t{512} << 20;
 
 cudaError_t multiprocessors(int* count) {
   constexpr int kMaxDevices = 64;
@@ -131,9 +135,19 @@ cudaError_t launch_from(const GatherArgs& args, const RowFormat& format, Placeme
 
 }  // namespace
 
-cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement,
+int64_t gather_order_from(int64_t table_bytes, Placement placement) {
+  const bool far = placement != Placement::kDevice && table_bytes >= kOrderedTableBytes;
+  return far ? kOrderedIds : std::numeric_limits<int64_t>::max();
+}
+
+size_t gather_scratch(int64_t n) { return order_bytes(n); }
+
+cudaError_t launch_gather(GatherArgs args, const RowFormat& format, Placement placement,
                           cudaStream_t stream) {
   if (args.n == 0 || format.in_bytes == 0) return cudaSuccess;
+  args.positions = nullptr;
+  if (args.scratch && placement != Placement::kDevice && args.n <= kMostInOrder)
+    if (const cudaError_t error = launch_order(args, stream); error != cudaSuccess) return error;
   if (!format.convert || format.from == format.to) return launch_copied(args, format, placement, stream);
   switch (format.from) {
     case ElementType::kFloat32:

@@ -39,10 +39,18 @@ struct GatherArgs {
   unsigned int* raised;  // device memory: whether `bad_id` was written
   BadId* bad_id;
   int blocks;  // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
+  // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
+  // in; null to read them in that of `nodes`.
+  void* scratch;
+  const uint32_t* positions;  // set by the launch: [n], of the ids in `nodes`, in the order of reading
 };
 
+// Ids that a gather needs at least for its rows to be read in another order than `nodes` has, so that it
+// pays; and device memory for that.
+int64_t gather_order_from(int64_t table_bytes, Placement placement);
+size_t gather_scratch(int64_t n);
+
 // Launches out[i] = table[nodes[i]] on `stream`.
-cudaError_t launch_gather(const GatherArgs& args, const RowFormat& format, Placement placement,
-                          cudaStream_t stream);
+cudaError_t launch_gather(GatherArgs args, const RowFormat& format, Placement placement, cudaStream_t stream);
 
 }  // namespace loader

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "features/cuda/gather.h"
+#include "features/cuda/ids.cuh"
 #include "features/cuda/units.cuh"
 
 namespace loader {
@@ -49,15 +50,6 @@ struct Place {
     part = t - row * tiling.parts;
   }
 };
-
-__device__ __forceinline__ int64_t id_at(const GatherArgs& args, int64_t i) {
-  return args.wide_ids ? __ldg(static_cast<const long long*>(args.nodes) + i)
-                       : static_cast<int64_t>(__ldg(static_cast<const int*>(args.nodes) + i));
-}
-
-__device__ __forceinline__ bool in_range(const GatherArgs& args, int64_t id) {
-  return static_cast<uint64_t>(id) < static_cast<uint64_t>(args.num_rows);
-}
 
 // The first thread of the grid that meets a bad id tells the host.
 __device__ __noinline__ void report(const GatherArgs& args, int64_t position, int64_t id) {
@@ -139,6 +131,7 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
     const uint32_t total = rows * tiling.parts;
     for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
+      int64_t position[kInFlight];
       int64_t id[kInFlight];
       int32_t slot[kInFlight];
       int64_t at[kInFlight];  // in bytes of the row; negative before its begin
@@ -146,8 +139,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
-        id[k] = t < total ? id_at(args, first + Place(tiling, t).row) : 0;
+        position[k] = first + Place(tiling, t).row;
+        if (args.positions && t < total) position[k] = __ldg(args.positions + position[k]);
       }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) id[k] = begin + k * kGroups < total ? id_at(args, position[k]) : 0;
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
@@ -169,15 +165,13 @@ __global__ void __launch_bounds__(kThreads)
         if (valid && at[k] >= 0) word[k] = read_once<In>(row + at[k]);
         if (lane == 0 && place.part == 0) {
           hits += slot[k] >= 0;
-          if (!valid) report(args, first + place.row, id[k]);
+          if (!valid) report(args, position[k], id[k]);
         }
       }
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         if (at[k] < 0) continue;
-        const Place place(tiling, begin + k * kGroups);
-        reinterpret_cast<Out*>(args.out)[(first + place.row) * row_units + at[k] / kUnit] =
-            Unit::apply(word[k]);
+        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] = Unit::apply(word[k]);
       }
     }
   }

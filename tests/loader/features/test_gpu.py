@@ -44,7 +44,15 @@ STORES: dict[str, Callable[..., Any]] = {
     "none-cached": partial(cached, fraction=0.0),
 }
 KERNELS = [name for name in STORES if name != "staged"]
+FAR = ["pinned", "copied", "cached", "all-cached", "none-cached"]  # whose kernel reads host memory
 every_store = pytest.mark.parametrize("name", STORES)
+
+
+def in_order(store: Any) -> Any:
+    """The store, its rows read by where they lie, however few, where it can do that."""
+    if isinstance(store, PinnedFeatures | CachedFeatures):
+        store._gatherer.order_from = 0
+    return store
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
@@ -296,10 +304,81 @@ class TestOnGPU:
         assert same_bytes(store.gather(nodes.cuda()), torch.from_numpy(values)[nodes].bfloat16())
         store.close()
 
+    @pytest.mark.parametrize("name", FAR)
+    @pytest.mark.parametrize("index", [torch.int32, torch.int64])
+    @pytest.mark.parametrize("num_nodes", [1, 1023, 1025, 50_000])
+    def test_rows_read_by_where_they_lie(self, name: str, index: torch.dtype, num_nodes: int) -> None:
+        table = random_rows((num_nodes, 7), torch.float32)
+        store = in_order(STORES[name](table))
+        generator = torch.Generator().manual_seed(4)
+        for n in (1, 31, 8192, 8193, 70_000):
+            uniform = torch.randint(num_nodes, (n,), generator=generator)
+            ascending = uniform.sort().values
+            nearly = torch.where(torch.rand(n, generator=generator) < 0.05, uniform, ascending)
+            one_place = torch.where(torch.rand(n, generator=generator) < 0.9, 0, uniform)
+            for nodes in (uniform, ascending, ascending.flip(0), nearly, one_place):
+                assert same_bytes(store.gather(nodes.to(index).cuda()), table[nodes])
+        store.check()
+        store.close()
+
+    @pytest.mark.parametrize("name", FAR)
+    def test_where_a_bad_id_stood_is_told_whatever_the_order(self, name: str) -> None:
+        table = random_rows((5000, 33), torch.float32)
+        store = in_order(STORES[name](table))
+        nodes = torch.randint(5000, (20_000,), generator=torch.Generator().manual_seed(5))
+        for at, bad in ((0, 5000), (12_345, -7), (19_999, 2**40)):
+            ids = nodes.clone()
+            ids[at] = bad
+            rows = store.gather(ids.cuda())
+            with pytest.raises(ValueError, match=rf"nodes\[{at}\] = {bad};"):
+                store.check()
+            expected = table[nodes]
+            expected[at] = 0
+            assert same_bytes(rows, expected)
+        store.close()
+
+    def test_the_order_of_reading(self) -> None:
+        num_nodes, n = 100_000, 60_000
+        store = in_order(PinnedFeatures(torch.rand(num_nodes, 8)))
+        gatherer, out = store._gatherer, torch.empty(n, 8, device="cuda")
+        scratch = torch.empty(gatherer.scratch_bytes(n), dtype=torch.uint8, device="cuda")
+        generator = torch.Generator().manual_seed(6)
+        uniform = torch.randint(num_nodes, (n,), generator=generator)
+        runs = torch.cat([part.sort().values for part in uniform.split(n // 4)])  # as the hops of a mini-batch
+
+        def positions(nodes: Tensor) -> Tensor:
+            ids = nodes.cuda()
+            gatherer.gather(ids.data_ptr(), True, n, out.data_ptr(), scratch.data_ptr(), 0)
+            torch.cuda.synchronize()
+            return scratch[-4 * n :].view(torch.int32).long().cpu()
+
+        for ascending in (uniform.sort().values, runs):
+            assert torch.equal(positions(ascending), torch.arange(n))
+        for nodes in (uniform, uniform.sort(descending=True).values):
+            order = positions(nodes)
+            assert torch.equal(order.sort().values, torch.arange(n))
+            buckets = nodes[order] // (num_nodes // 1024 + 1)
+            assert bool((buckets.diff() >= 0).all())
+        store.close()
+
+    def test_which_gathers_are_ordered(self) -> None:
+        large = torch.empty(2**20, 512, dtype=torch.uint8)
+        for make, ordered in ((PinnedFeatures, True), (partial(cached, fraction=0.01), True), (DeviceFeatures, False)):
+            store = make(large)
+            gatherer = store._gatherer
+            assert (gatherer.scratch_bytes(500_000) > 4 * 500_000) == ordered
+            assert gatherer.scratch_bytes(1000) == 0
+            store.close()
+        small = PinnedFeatures(torch.empty(1000, 512, dtype=torch.uint8))
+        assert small._gatherer.scratch_bytes(500_000) == 0
+        with pytest.raises(ValueError, match="order_from is -1"):
+            small._gatherer.order_from = -1
+        small.close()
+
     @every_store
     def test_streams_of_their_own(self, name: str) -> None:
         table = random_rows((20_000, 256), torch.float32)
-        store = STORES[name](table)
+        store = in_order(STORES[name](table))
         generator = torch.Generator().manual_seed(3)
         ids = [torch.randint(20_000, (15_000,), generator=generator) for _ in range(8)]
         streams = [torch.cuda.Stream(), torch.cuda.Stream()]

@@ -143,8 +143,8 @@ def sampler_gpu(result: Result) -> list[str]:
         )
     lines = [
         f"{result['graph']}. Whole sampling, synchronised at both ends, medians. The best peer is the fastest of DGL "
-        "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20). Host: its own work, to "
-        "launch with schedule=cooperative and to take back. Faster by: "
+        "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20). Host: its own work, "
+        "to launch with schedule=cooperative and to take back. Faster by: "
         "schedule=auto, which takes cooperative up to 1.5 million edges and hopwise beyond.",
         "",
         *markdown(

@@ -6,7 +6,7 @@
 Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
 turns at every mini-batch. `host` is the time until `sample` returns to Python. The i-th mini-batch of size b is
 `perm[i * b : (i + 1) * b]`. `host_work_ms` is the host's own work on a mini-batch: to launch it and, when the GPU is
-done, to take it back; median over mini-batches of one sampler, one after the other.
+done, to take it back; median over mini-batches of one sampler, one after the other. The host never sleeps between.
 """
 
 from __future__ import annotations
@@ -65,16 +65,22 @@ def measure_launches_of_several(
 
 def host_work(sampler: CudaSampler, graph: Graph, perm: torch.Tensor, size: int, together: int = 1) -> float:
     """Milliseconds that the host itself is at work on a mini-batch, of `together` that are begun before one is done."""
+    stream = torch.cuda.current_stream()
+
+    def wait() -> None:
+        while not stream.query():  # a host that slept would find its caches cold, and its clock slow
+            pass
+
     times = []
     batches = max(1, perm.numel() // size)
     for i in range(_HOST_ROUNDS):
         at = [(together * i + b) % batches for b in range(together)]
         seeds = [perm[b * size : (b + 1) * size] for b in at]
-        torch.cuda.synchronize()
+        wait()
         start = time.perf_counter()
         finish = [sampler.start(graph, s, batch=b) for s, b in zip(seeds, at, strict=True)]
         launched = time.perf_counter()
-        torch.cuda.synchronize()
+        wait()
         done = time.perf_counter()
         taken = [f() for f in finish]
         times.append(1e3 * (launched - start + time.perf_counter() - done) / together)

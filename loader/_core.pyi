@@ -133,8 +133,11 @@ class _CudaSampler:
     def launch(self, schedule: int, blocks: int, stream_address: int, /) -> int:
         """Launches what was added; returns the number of kernels."""
 
-    def finish(self, number: int, hops: int, stream_address: int, /) -> tuple[int, int, int, list[int], list[int], int]:
-        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed)."""
+    def finish(
+        self, number: int, hops: int, stream_address: int, /
+    ) -> tuple[int, int, int, list[int], list[int], int, bool]:
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
+        these is the largest of all mini-batches that were finished)."""
 
     def peek(self, number: int, /) -> tuple[int, int] | None:
         """(status, detail), or None for a mini-batch that is not done."""

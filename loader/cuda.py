@@ -44,14 +44,15 @@ def cuda_device(device: str | int | torch.device | None) -> torch.device:
 
 
 _streams: dict[tuple[int, int], torch.cuda.Stream] = {}
-
-
 _AS_IT_IS = nullcontext()
 
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
-    """`torch.cuda.device(device)`, or nothing where it is the current one: that takes as long as a launch."""
-    return _AS_IT_IS if torch.cuda.current_device() == device.index else torch.cuda.device(device)
+    """`torch.cuda.device(device)`, or nothing where it is the current one: that takes as long as a launch.
+
+    CUDA must be in use already: `torch.cuda.current_device()`, which makes sure, takes longer.
+    """
+    return _AS_IT_IS if torch._C._cuda_getDevice() == device.index else torch.cuda.device(device)
 
 
 def current_stream_handle(device: int) -> int:

@@ -178,8 +178,9 @@ class Engine {
     return launches;
   }
 
-  // Waits for the sizes of a mini-batch: (status, detail, hops done, frontiers, edges, slots needed).
-  py::tuple finish(uint64_t sequence, size_t hops, uintptr_t stream) const {
+  // Waits for the sizes of a mini-batch: (status, detail, hops done, frontiers, edges, slots needed, whether
+  // one that was finished needed more of anything than all before it).
+  py::tuple finish(uint64_t sequence, size_t hops, uintptr_t stream) {
     const SampleHeader& h = *header_of(sequence);
     {
       py::gil_scoped_release release;
@@ -187,7 +188,8 @@ class Engine {
     }
     return py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
                           std::vector<int64_t>(h.frontiers, h.frontiers + hops + 1),
-                          std::vector<int64_t>(h.edges, h.edges + hops), h.tasks);
+                          std::vector<int64_t>(h.edges, h.edges + hops), h.tasks,
+                          h.status == SampleStatus::kOk && grows(h, hops));
   }
 
   // (status, detail) of a mini-batch that may not be done: without waiting; None where it is not.
@@ -199,6 +201,19 @@ class Engine {
   }
 
  private:
+  // Remembers the sizes of a mini-batch where they are the largest so far.
+  bool grows(const SampleHeader& h, size_t hops) {
+    bool grown = false;
+    const auto see = [&grown](int64_t& most, int64_t size) {
+      grown |= size > most;
+      most = std::max(most, size);
+    };
+    for (size_t i = 0; i <= hops; ++i) see(most_[2 * i], h.frontiers[i]);
+    for (size_t i = 0; i < hops; ++i) see(most_[2 * i + 1], h.edges[i]);
+    see(most_tasks_, h.tasks);
+    return grown;
+  }
+
   SampleHeader* header_of(uint64_t sequence) const { return headers_ + sequence % num_headers_; }
 
   WorkspaceSizes workspace_sizes(int64_t num_seeds, int64_t tasks, Schedule schedule) const {
@@ -241,6 +256,7 @@ class Engine {
   SampleHeader* headers_;
   uint64_t num_headers_;
   uint64_t sequence_ = 0;
+  int64_t most_[2 * kMaxHops + 1] = {}, most_tasks_ = -1;
 };
 
 template <typename P, typename N>

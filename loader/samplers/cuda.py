@@ -378,7 +378,7 @@ class _Begun:
         while True:
             assert self.stream is not None
             with made_current(self.sampler._device):  # else the default stream would be another GPU's
-                status, detail, done, frontiers, edges, tasks = self.space.engine.finish(
+                status, detail, done, frontiers, edges, tasks, grown = self.space.engine.finish(
                     self.sequence, hops, self.stream.cuda_stream
                 )
             if status == _OK:
@@ -395,8 +395,9 @@ class _Begun:
                     f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "
                     "should not happen: report it, and use vertex_set='bitmap'"
                 )
-        with self.sampler._lock:
-            self.space.learn(frontiers, edges, tasks, did_fit=True)
+        if grown:
+            with self.sampler._lock:
+                self.space.learn(frontiers, edges, tasks, did_fit=True)
         return self._build(frontiers, edges)
 
     def _again(self) -> None:

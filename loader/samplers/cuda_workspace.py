@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from operator import le
 from typing import Any
 
 import torch
@@ -365,11 +364,7 @@ class Workspace:
 
     def learn(self, frontiers: list[int], edges: list[int], tasks: int, *, did_fit: bool) -> None:
         """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
-        most_frontiers, most_edges = self._largest
-        known, new = [*most_edges, *most_frontiers, self._most_tasks], [*edges, *frontiers, tasks]
-        if did_fit and len(most_edges) == len(edges) and len(known) == len(new) and all(map(le, new, known)):
-            return  # as nearly always: nothing is larger than before
-        if not most_frontiers or not did_fit:
+        if not self._largest[0] or not did_fit:
             self._plans.clear()
             self._planned = None
         self._most_tasks = max(self._most_tasks, tasks)

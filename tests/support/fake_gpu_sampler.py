@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from dataclasses import dataclass
+from operator import gt
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +138,7 @@ class FakeEngine:
         self.indices = at(indices, int(self.indptr[-1]), node_dtype)
         self.added: list[tuple[int, tuple[int, ...]]] = []
         self.results: dict[int, tuple[int, int, int, list[int], list[int], int]] = {}
+        self.most: list[int] = []
         self.number = 0
 
     def plan(
@@ -177,8 +179,13 @@ class FakeEngine:
         self.added.clear()
         return 1
 
-    def finish(self, number: int, hops: int, stream: int) -> tuple[int, int, int, list[int], list[int], int]:
-        return self.results.pop(number)
+    def finish(self, number: int, hops: int, stream: int) -> tuple[int, int, int, list[int], list[int], int, bool]:
+        status, detail, done, frontiers, edges, tasks = self.results.pop(number)
+        sizes = [*frontiers, *edges]
+        grown = status == _OK and (not self.most or any(map(gt, sizes, self.most)))
+        if grown:
+            self.most = [*map(max, sizes, self.most or sizes)]
+        return status, detail, done, frontiers, edges, tasks, grown
 
     def peek(self, number: int) -> tuple[int, int] | None:
         return self.results[number][:2]

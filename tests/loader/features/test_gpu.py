@@ -362,7 +362,7 @@ class TestOnGPU:
         store.close()
 
     def test_which_gathers_are_ordered(self) -> None:
-        large = torch.empty(2**20, 512, dtype=torch.uint8)
+        large = torch.empty(2**20, 768, dtype=torch.uint8)
         for make, ordered in ((PinnedFeatures, True), (partial(cached, fraction=0.01), True), (DeviceFeatures, False)):
             store = make(large)
             gatherer = store._gatherer

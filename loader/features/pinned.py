@@ -18,8 +18,9 @@ class PinnedFeatures(KernelStore):
     lines of 128 bytes from the line that it begins in, as EMOGI does (Min et al., "EMOGI: Efficient Memory-access
     for Out-of-memory Graph-traversal in GPUs", VLDB 2020). See `KernelStore`.
 
-    Many ids in random order over a table of 768 MiB and more are read by where their rows lie, which the GPU finds out
-    first: it keeps few translations of host pages (`csrc/features/cuda/order.cuh`).
+    A GPU keeps few translations of the host's pages. Over a table of 768 MiB and more, 32,768 ids and more are
+    therefore read in the order in which their rows lie, roughly, which it finds out first unless they ascend
+    (`csrc/features/cuda/order.cuh`).
 
     The tensor's memory is put on huge pages, about a second a GiB, locked in place, and unlocked by `close()`, so the
     rows exist once. Where the system does not lock it (a memory-mapped file that may only be read), they are copied to

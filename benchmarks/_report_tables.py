@@ -136,7 +136,7 @@ def sampler_gpu(result: Result) -> list[str]:
                 cell(row["batch"]),
                 cell(row["edges"]),
                 *(f"{row[name]['ms']:.3f}" for name in names),
-                f"{1e3 * row['cooperative']['host_work_ms']:.0f}" if "host_work_ms" in row["cooperative"] else "",
+                f"{1e3 * row['cooperative']['host_work_ms']:.0f}",
                 "" if peer is None else f"{peer:.3f}",
                 "" if peer is None else f"{peer / auto_ms(row):.1f}x",
             )
@@ -155,9 +155,8 @@ def sampler_gpu(result: Result) -> list[str]:
     ]
     if several := result.get("batches_per_launch"):
         lines += ["Milliseconds a mini-batch where several are sampled together:", "", *table_of(several)]
-    if work := result.get("host_work"):
-        lines += ["Milliseconds of the host's own work on it, to launch and to take back:", "", *table_of(work)]
-    return lines
+    work = table_of(result["host_work"])
+    return [*lines, "Milliseconds of the host's own work on it, to launch and to take back:", "", *work]
 
 
 def sampler_gpu_paper(result: Result) -> list[str]:

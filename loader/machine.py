@@ -40,6 +40,30 @@ def _cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def usable_memory(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes of memory that this process and those beside it may use: the machine's, or less in a container or a job.
+
+    Args:
+        cgroups, own: where Linux keeps the limits of control groups, and the groups of this process (cgroups(7)).
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, name = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = cgroups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = root / path.lstrip("/")
+        # A container may be told the path that its group has outside.
+        for folder in (group, *group.parents[: len(group.relative_to(root).parts)]):
+            text = (folder / name).read_text(encoding="utf-8").strip() if (folder / name).is_file() else "max"
+            if text != "max":
+                limits.append(int(text))
+    return min(limits)
+
+
 def _memory() -> dict[str, float]:
     names = getattr(os, "sysconf_names", {})
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= names.keys():

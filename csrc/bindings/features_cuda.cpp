@@ -88,7 +88,7 @@ class CudaGatherer {
     order_from_ = n;
   }
 
-  size_t scratch_bytes(int64_t n) const { return n < order_from_ ? 0 : gather_scratch(n); }
+  size_t scratch_bytes(int64_t n) const { return n < order_from_ ? 0 : gather_scratch(n, placement_); }
 
   // Throws what a kernel has reported so far, once.
   void raise_bad_id(uintptr_t stream_address) {

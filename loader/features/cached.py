@@ -14,7 +14,7 @@ from loader.features.kernel import KernelStore
 from loader.features.pinning import PinnedTensor
 from loader.features.rows import Rows
 
-_SLOT_BYTES = 4
+SLOT_BYTES = 4  # of the place of a row in the cache
 
 
 class CachedFeatures(KernelStore):
@@ -85,7 +85,7 @@ class CachedFeatures(KernelStore):
     @property
     def cached_bytes(self) -> int:
         """GPU memory of the cached rows and of the table of their places."""
-        return self.num_cached * self._rows.nbytes + self.num_nodes * _SLOT_BYTES
+        return self.num_cached * self._rows.nbytes + self.num_nodes * SLOT_BYTES
 
     @property
     def hit_rate(self) -> float:
@@ -121,7 +121,7 @@ def cached_rows(rows: Rows, fraction: float | None, budget_gib: float | None) ->
             raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
         return int(fraction * rows.num_nodes)
     assert budget_gib is not None
-    table = rows.num_nodes * _SLOT_BYTES
+    table = rows.num_nodes * SLOT_BYTES
     room = int(budget_gib * 2**30) - table
     if room < 0:
         raise ValueError(

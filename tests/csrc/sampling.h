@@ -59,11 +59,11 @@ std::vector<N> random_seeds(Random& random, int64_t num_nodes, int64_t at_least 
 }
 
 SampleOptions random_options(Random& random) {
-  constexpr int64_t kFanouts[] = {-1, 1, 1, 2, 3, 5, 10, 17, 40};
+  constexpr int64_t kFanouts[] = {-1, 1, 1, 2, 3, 5, 10, 17, 25, 32, 40};
   SampleOptions options{
       {}, random.chance(0.3), random.chance(0.5), static_cast<uint64_t>(random.below(1 << 30))};
   const int64_t hops = random.between(1, 5);
-  for (int64_t h = 0; h < hops; ++h) options.fanouts.push_back(kFanouts[random.below(9)]);
+  for (int64_t h = 0; h < hops; ++h) options.fanouts.push_back(kFanouts[random.below(std::size(kFanouts))]);
   return options;
 }
 

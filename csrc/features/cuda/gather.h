@@ -48,7 +48,7 @@ struct GatherArgs {
 // Ids that a gather needs at least for its rows to be read in another order than `nodes` has, so that it
 // pays; and device memory for that.
 int64_t gather_order_from(int64_t table_bytes, Placement placement);
-size_t gather_scratch(int64_t n);
+size_t gather_scratch(int64_t n, Placement placement);
 
 // Launches out[i] = table[nodes[i]] on `stream`.
 cudaError_t launch_gather(GatherArgs args, const RowFormat& format, Placement placement, cudaStream_t stream);

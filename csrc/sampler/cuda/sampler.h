@@ -214,6 +214,8 @@ constexpr int most_fanout(int64_t shared_bytes) {
   return static_cast<int>(most < kMaxFanout ? most : kMaxFanout);
 }
 
+static_assert(kWarps != 16 || most_fanout(64 * 1024) == 768, "told of GPUs with the least shared memory");
+
 // The width of the kernel that serves all of these fanouts, at least 10. Graphs of 2^31 vertices and more are
 // rare: they do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may
 // have.

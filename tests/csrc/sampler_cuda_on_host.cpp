@@ -388,8 +388,9 @@ Compared compare(Random& random, int rounds) {
                 random.chance(0.3),
                 random.chance(0.3) ? kSmall : 1 << 20};
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
+        const std::vector<int> fanouts(options.fanouts.begin(), options.fanouts.end());
         const auto width = [&](int64_t bytes) {
-          return kernel_width<N>(options.fanouts.data(), options.hops(), bytes);
+          return kernel_width<N>(fanouts.data(), options.hops(), bytes);
         };
         all.without_room += width(how.shared_bytes) != width(1 << 20);
         const auto got = on_host.sample(seeds, options, how);

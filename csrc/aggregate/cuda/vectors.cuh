@@ -1,19 +1,17 @@
 // Elements of every type as vectors of up to 16 bytes, and how wide they may be for a layout.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "aggregate/cuda/mean.h"
+#include "words.cuh"
 
 namespace loader {
 
 template <typename T>
-using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+using Sum = Wide<T>;
 
 // The block that a kernel works on, with all that is live looked up.
 template <typename P, typename I>
@@ -33,29 +31,10 @@ struct alignas(sizeof(T) * N) Vector {
   T v[N];
 };
 
-template <int kBytes>
-struct Word;
-template <>
-struct Word<2> {
-  using type = uint16_t;
-};
-template <>
-struct Word<4> {
-  using type = uint32_t;
-};
-template <>
-struct Word<8> {
-  using type = uint2;
-};
-template <>
-struct Word<16> {
-  using type = uint4;
-};
-
 // As one word: the 16-bit types are classes, which the compiler would copy one by one.
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> load(const T* p) {
-  const auto word = *reinterpret_cast<const typename Word<sizeof(T) * N>::type*>(p);
+  const auto word = *reinterpret_cast<const Word<sizeof(T) * N>*>(p);
   Vector<T, N> out;
   memcpy(&out, &word, sizeof(word));
   return out;
@@ -63,25 +42,9 @@ __device__ __forceinline__ Vector<T, N> load(const T* p) {
 
 template <typename T, int N>
 __device__ __forceinline__ void store(T* p, const Vector<T, N>& vector) {
-  typename Word<sizeof(T) * N>::type word;
+  Word<sizeof(T) * N> word;
   memcpy(&word, &vector, sizeof(word));
   *reinterpret_cast<decltype(word)*>(p) = word;
-}
-
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ double widen(double x) { return x; }
-__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-template <typename T>
-__device__ __forceinline__ T narrow(Sum<T> x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16_rn(x);
-  } else {
-    return x;
-  }
 }
 
 template <typename T, int N, typename S>

@@ -153,9 +153,8 @@ def sampler_gpu(result: Result) -> list[str]:
         "![Ours beside the fastest other](images/sampler_gpu_peers.svg)",
         "",
     ]
-    if several := result.get("batches_per_launch"):
-        lines += ["Milliseconds a mini-batch where several are sampled together:", "", *table_of(several)]
-    work = table_of(result["host_work"])
+    several, work = table_of(result["batches_per_launch"]), table_of(result["host_work"])
+    lines += ["Milliseconds a mini-batch where several are sampled together:", "", *several]
     return [*lines, "Milliseconds of the host's own work on it, to launch and to take back:", "", *work]
 
 

@@ -129,8 +129,8 @@ def id_sets(num_nodes: int, count: int, seed: int, weights: Tensor | None = None
     return sets
 
 
-def all_ways(table: Tensor, threads: int | None) -> tuple[list[Way], list[Any], dict[str, str]]:
-    """The ways for rows of `table`, the stores to close, and what torch refused."""
+def all_ways(table: Tensor, threads: int | None) -> tuple[list[Way], list[Any]]:
+    """The ways for rows of `table`, and the stores to close."""
     on_gpu = table.cuda()
     device, pinned, copied = DeviceFeatures(on_gpu), PinnedFeatures(table), PinnedFeatures(table, copy=True)
     staged, host = StagedFeatures(table, num_threads=threads), HostFeatures(table, threads)
@@ -144,23 +144,25 @@ def all_ways(table: Tensor, threads: int | None) -> tuple[list[Way], list[Any], 
         Way("host, then .cuda()", lambda ids: host.gather(ids.cpu()).cuda(), "bus", host=True),
         Way("torch index_select, CPU, .cuda()", lambda ids: table.index_select(0, ids.cpu()).cuda(), "bus", host=True),
     ]
-    refused = {}
-    view = mapped(table)  # locked in place by `pinned`
+    return [*ways, *by_torch(table)], stores
+
+
+def by_torch(table: Tensor) -> list[Way]:
+    """torch's own gather from host memory that was locked, if torch takes that for the GPU's."""
+    name, view = "torch index_select, pinned memory", mapped(table)
     if isinstance(view, Tensor):
-        ways.append(Way("torch index_select, pinned memory", lambda ids: view.index_select(0, ids), "bus"))
-    else:
-        refused["torch index_select, pinned memory"] = view
-    return ways, stores, refused
+        return [Way(name, lambda ids: view.index_select(0, ids), "bus")]
+    print(f"{name}: not possible: {view}")
+    return []
 
 
-def uniform(table: Tensor, args: argparse.Namespace, copies: dict[str, float]) -> list[dict[str, Any]]:
-    """All ways over uniform ids, sorted and not."""
-    num_nodes, row_bytes = table.shape[0], table.shape[1] * table.element_size()
-    ways, stores, refused = all_ways(table, args.threads)
-    for name, why in refused.items():
-        print(f"{name}: not possible: {why}")
+def compared(
+    ways: list[Way], table: Tensor, args: argparse.Namespace, copies: dict[str, float], seed: int
+) -> list[dict[str, Any]]:
+    """The ways over uniform ids, sorted and not."""
+    row_bytes = table.shape[1] * table.element_size()
     rows = []
-    shuffled = id_sets(num_nodes, args.ids, seed=row_bytes)
+    shuffled = id_sets(table.shape[0], args.ids, seed)
     for order in ("sorted", "unsorted"):
         sets = [ids.sort().values for ids in shuffled] if order == "sorted" else shuffled
         ms = measure(ways, sets, table, args.rounds)
@@ -177,6 +179,13 @@ def uniform(table: Tensor, args: argparse.Namespace, copies: dict[str, float]) -
                 f"{100 * share:5.1f} % of the {way.bound} copy",
                 flush=True,
             )
+    return rows
+
+
+def uniform(table: Tensor, args: argparse.Namespace, copies: dict[str, float]) -> list[dict[str, Any]]:
+    """All ways over rows of `table`."""
+    ways, stores = all_ways(table, args.threads)
+    rows = compared(ways, table, args, copies, seed=table.shape[1] * table.element_size())
     for store in stores:
         store.close()
     return rows
@@ -230,23 +239,12 @@ def large(args: argparse.Namespace, copies: dict[str, float]) -> list[dict[str, 
     for part in table.split(2**20):
         part.copy_(torch.rand(part.shape, device="cuda"))
     pinned = PinnedFeatures(table)
-    ways = [Way("pinned", pinned.gather, "bus"), Way("pinned, in the order of the ids", as_they_come(pinned), "bus")]
-    view = mapped(table)
-    if isinstance(view, Tensor):
-        ways.append(Way("torch index_select, pinned memory", lambda ids: view.index_select(0, ids), "bus"))
-    rows = []
-    shuffled = id_sets(table.shape[0], args.ids, seed=3)
-    for order in ("sorted", "unsorted"):
-        sets = [ids.sort().values for ids in shuffled] if order == "sorted" else shuffled
-        for name, ms in measure(ways, sets, table, args.rounds).items():
-            rate = 4e-4 * args.ids / ms
-            share = rate / copies["bus"]
-            rows.append({"gib": args.large_gib, "ids": order, "way": name, "ms": ms, "gb_s": rate, "share": share})
-            print(
-                f"{args.large_gib} GiB  {order:8}  {name:34} {ms:9.3f} ms {rate:8.1f} GB/s  {share:.1%} of the bus copy"
-            )
+    in_order = Way("pinned, in the order of the ids", as_they_come(pinned), "bus")
+    ways = [Way("pinned", pinned.gather, "bus"), in_order, *by_torch(table)]
+    print(f"a table of {args.large_gib} GiB:")
+    rows = compared(ways, table, args, copies, seed=3)
     pinned.close()
-    return rows
+    return [{"gib": args.large_gib} | {key: row[key] for key in ("ids", "way", "ms", "gb_s", "share")} for row in rows]
 
 
 def main() -> None:

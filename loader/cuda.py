@@ -1,4 +1,4 @@
-"""Whether CUDA can be used here, which GPU is meant, and what is current."""
+"""Whether CUDA can be used here, which GPU is meant, what is free there and what is current."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def cuda_device(device: str | int | torch.device | None) -> torch.device:
     if wanted.index >= _count():
         raise ValueError(f"device is '{wanted}'; this machine has {_count()} GPUs, cuda:0 to cuda:{_count() - 1}")
     return wanted
+
+
+def free_bytes(device: torch.device) -> int:
+    """GPU memory that is free, and what torch's allocator holds without using it."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 _streams: dict[tuple[int, int], torch.cuda.Stream] = {}

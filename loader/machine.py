@@ -46,7 +46,7 @@ def usable_memory(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/pro
     Args:
         cgroups, own: where Linux keeps the limits of control groups, and the groups of this process (cgroups(7)).
     """
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [_memory_bytes()]
     for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else []:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -68,7 +68,11 @@ def _memory() -> dict[str, float]:
     names = getattr(os, "sysconf_names", {})
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= names.keys():
         return {}
-    return {"memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)}
+    return {"memory_gib": round(_memory_bytes() / 2**30, 1)}
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _versions() -> dict[str, str]:

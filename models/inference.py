@@ -9,6 +9,7 @@ import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from loader.cuda import free_bytes
 from loader.graph import Graph
 from loader.minibatch import Block
 from loader.ops import aggregate_mean
@@ -88,9 +89,7 @@ class _Place:
         """Whether the model's GPU has so much memory to spare, next to what a chunk needs."""
         if self.device.type != "cuda":
             return False
-        free, _ = torch.cuda.mem_get_info(self.device)
-        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return num_bytes + 4 * self._chunk_bytes < 0.9 * free
+        return num_bytes + 4 * self._chunk_bytes < 0.9 * free_bytes(self.device)
 
     def rows(self, begin: int, end: int, device: torch.device) -> Block:
         """Vertices `begin..end` with all their in-neighbours; sources keep their global ids."""

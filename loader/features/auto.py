@@ -8,7 +8,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from loader.cuda import cuda_device, require_cuda
+from loader.cuda import cuda_device, free_bytes, require_cuda
 from loader.features.base import FeatureStore, StoreContext
 from loader.features.cached import SLOT_BYTES, CachedFeatures
 from loader.features.device import DeviceFeatures
@@ -71,12 +71,6 @@ def auto_features(
             f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
         )
     return MemmapFeatures(tensor, gpu, dtype, num_threads=num_threads)
-
-
-def free_bytes(device: torch.device) -> int:
-    """GPU memory that is free, and what torch's allocator holds without using it."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def processes_here() -> int:

@@ -1,4 +1,4 @@
-"""The current stream of a GPU, which is asked for several times a mini-batch."""
+"""The current stream of a GPU, which is asked for several times a mini-batch, and its free memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from marks import needs_gpu
 
 from loader import cuda
+
+MIB = 2**20
 
 
 def test_a_stream_is_made_once_for_each_handle_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +52,11 @@ class TestOnGPU:
                 assert cuda.current_stream(0) is cuda.current_stream(0)
         assert cuda.current_stream(0) == torch.cuda.default_stream()
         assert all(stream == streams[2] for stream in found)
+
+    def test_what_torch_holds_unused_counts_as_free(self) -> None:
+        before = cuda.free_bytes(torch.device("cuda", 0))
+        held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+        taken = before - cuda.free_bytes(torch.device("cuda", 0))
+        del held
+        assert 64 * MIB <= taken < 80 * MIB
+        assert before - cuda.free_bytes(torch.device("cuda", 0)) < 16 * MIB

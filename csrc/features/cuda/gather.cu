@@ -28,13 +28,13 @@ constexpr int kColdBlocks = 32;
 // Those for rows in device memory, beside the others: they are done long before.
 constexpr int kMultiprocessorsPerHotBlock = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
-// From so many ids on, and for tables from so many bytes on, the rows are read by where they lie. On an H200
-// (benchmarks/gather_gpu.py --large-gib --ids), rows of 400 bytes: ids in random order
-// gain 1.0, 1.2, 2.2, 2.9 and 3.5 times with 500,000 of them over 0.5, 1, 2, 4 and 8 GB, 1.0, 1.1, 2.0, 2.2
-// and 1.9 with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that ascend lose the 12 microseconds in
+// From so many ids on, and for tables from so many bytes on, the rows are read by where they lie. On an
+// H200 (benchmarks/gather_gpu.py --large-gib --ids), rows of 400 bytes: ids in random order gain 1.0,
+// 1.2, 2.2, 2.9 and 3.5 times with 500,000 of them over 0.5, 1, 2, 4 and 8 GB, 1.0, 1.1, 2.0, 2.2 and 1.9
+// with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that ascend lose the 12 microseconds in
 // which that is found: 7 % with 16,384, 2 % with 65,536. Not with a cache, by itself: a gather takes less
-// time there, and to find that out beside training, whose thread blocks it waits for, took 0.1 ms of the 2.2
-// of a mini-batch whose ids ascend.
+// time there, and to find that out beside training, whose thread blocks it waits for, took 0.1 ms of the
+// 2.2 of a mini-batch whose ids ascend.
 constexpr int64_t kOrderedIds = 32768, kOrderedTableBytes = int64_t{768} << 20;
 
 cudaError_t multiprocessors(int* count) {

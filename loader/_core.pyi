@@ -178,19 +178,19 @@ class CudaGatherer:
         from_dtype: str,
         to_dtype: str,
         raised: int,
-        bad_id: int,
+        notes: int,
         cache: int = 0,
         slots: int = 0,
         hits: int = 0,
     ) -> None:
-        """`placement` is "device", "host" (pinned) or "cached"; a bad id is reported at `raised` and `bad_id`."""
+        """`placement` is "device", "host" (pinned) or "cached"; `raised` and `notes` are memory that it keeps."""
 
     blocks: int  # that read from host memory at a time; 0 for the default
 
-    order_from: int  # so many ids and more are read by where their rows lie, if those are in host memory
+    order_from: int  # so many ids and more are read by where their rows lie, if those are in host memory; 0: always
 
     def scratch_bytes(self, n: int, /) -> int:
-        """Device memory that a gather of `n` ids needs, beside its rows."""
+        """Device memory for the order of the next gather, of `n` ids; 0 where it needs none, or ids lay in order lately."""
 
     def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
         """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
@@ -207,7 +207,7 @@ class HostRegistration:
 def cuda_device_address(host_address: int) -> int:
     """Where the current GPU sees pinned host memory."""
 
-cuda_bad_id_bytes: int
+cuda_notes_bytes: int
 
 class PooledBuffer:
     """Writable bytes that return to their pool with the last reference."""

@@ -36,11 +36,11 @@ class CudaGatherer {
  public:
   CudaGatherer(const std::string& placement, uintptr_t table, int64_t num_rows, int64_t elements_a_row,
                int64_t element_size, const std::string& from, const std::string& to, uintptr_t raised,
-               uintptr_t bad_id, uintptr_t cache, uintptr_t slots, uintptr_t hits)
+               uintptr_t notes, uintptr_t cache, uintptr_t slots, uintptr_t hits)
       : placement_(placement_of(placement)) {
     if (placement_ == Placement::kCached && (!slots || !hits))
       throw py::value_error("a cached table needs slots and hits");
-    if (!raised || !bad_id) throw py::value_error("raised and bad_id must be given");
+    if (!raised || !notes) throw py::value_error("raised and notes must be given");
     format_.convert = from != to;
     format_.in_bytes = format_.out_bytes = elements_a_row * element_size;
     if (format_.convert) {
@@ -54,7 +54,7 @@ class CudaGatherer {
     args_.slots = reinterpret_cast<const int32_t*>(slots);
     args_.hits = reinterpret_cast<unsigned long long*>(hits);
     args_.raised = reinterpret_cast<unsigned int*>(raised);
-    args_.bad_id = reinterpret_cast<BadId*>(bad_id);
+    args_.notes = reinterpret_cast<Notes*>(notes);
     order_from_ = gather_order_from(num_rows * format_.in_bytes, placement_);
   }
 
@@ -88,14 +88,22 @@ class CudaGatherer {
     order_from_ = n;
   }
 
-  size_t scratch_bytes(int64_t n) const { return n < order_from_ ? 0 : gather_scratch(n, placement_); }
+  // Where ids lay in order when it was last asked, the next ones are taken to do the same: to ask costs
+  // little on an idle GPU, but waits for the thread blocks of whatever runs beside.
+  size_t scratch_bytes(int64_t n) {
+    if (n < order_from_) return 0;
+    const bool in_order = static_cast<const volatile Notes*>(args_.notes)->in_order != 0;
+    if (order_from_ > 0 && in_order && ++since_asked_ < kAskedOnceIn) return 0;
+    since_asked_ = 0;
+    return gather_scratch(n, placement_);
+  }
 
   // Throws what a kernel has reported so far, once.
   void raise_bad_id(uintptr_t stream_address) {
-    volatile BadId* const bad = args_.bad_id;
-    if (bad->raised == 0) return;
-    const int64_t id = bad->id, position = bad->position;
-    bad->raised = 0;
+    volatile Notes* const notes = args_.notes;
+    if (notes->bad_raised == 0) return;
+    const int64_t id = notes->bad_id, position = notes->position;
+    notes->bad_raised = 0;
     check(cudaMemsetAsync(args_.raised, 0, sizeof(*args_.raised),
                           reinterpret_cast<cudaStream_t>(stream_address)),
           "clearing the report of a bad id");
@@ -110,6 +118,8 @@ class CudaGatherer {
   RowFormat format_{};
   const Placement placement_;
   int64_t order_from_ = 0;
+  static constexpr int kAskedOnceIn = 16;
+  int since_asked_ = 0;  // gathers
 };
 
 // Pages of the host, locked and mapped for all GPUs as long as this lives.
@@ -163,12 +173,13 @@ void bind_features_cuda(py::module_& m) {
                     const std::string&, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t>(),
            py::arg("placement"), py::arg("table"), py::arg("num_rows"), py::arg("elements_a_row"),
            py::arg("element_size"), py::arg("from_dtype"), py::arg("to_dtype"), py::arg("raised"),
-           py::arg("bad_id"), py::arg("cache") = 0, py::arg("slots") = 0, py::arg("hits") = 0)
+           py::arg("notes"), py::arg("cache") = 0, py::arg("slots") = 0, py::arg("hits") = 0)
       .def("gather", &CudaGatherer::gather)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")
       .def_property("order_from", &CudaGatherer::order_from, &CudaGatherer::set_order_from,
-                    "Rows in host memory are read by where they lie, for so many ids and more.")
+                    "Rows in host memory are read by where they lie, for so many ids and more. 0: for "
+                    "all, whether or not those before lay in order.")
       .def("scratch_bytes", &CudaGatherer::scratch_bytes)
       .def("raise_bad_id", &CudaGatherer::raise_bad_id);
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
@@ -176,7 +187,7 @@ void bind_features_cuda(py::module_& m) {
       .def("release", &HostRegistration::release, "Unlocks them now.");
   m.def("cuda_device_address", &device_address, py::arg("host_address"),
         "Where the current GPU sees pinned host memory.");
-  m.attr("cuda_bad_id_bytes") = sizeof(BadId);
+  m.attr("cuda_notes_bytes") = sizeof(Notes);
 }
 
 }  // namespace loader

@@ -102,7 +102,7 @@ class KernelStore(StoreOfRows):
         """
         rows = self._rows
         raised = torch.zeros(1, dtype=torch.int32, device=self._device)
-        bad_id = torch.zeros(_core.cuda_bad_id_bytes, dtype=torch.uint8, pin_memory=True)
+        notes = torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8, pin_memory=True)
         extra = [t for t in (cache, slots, hits) if t is not None]
         # The memory was filled on the current stream; gathers come on any.
         torch.cuda.current_stream(self._device).synchronize()
@@ -115,10 +115,10 @@ class KernelStore(StoreOfRows):
             str(rows.storage_dtype),
             str(rows.dtype),
             raised.data_ptr(),
-            bad_id.data_ptr(),
+            notes.data_ptr(),
             *(0 if t is None else t.data_ptr() for t in (cache, slots, hits)),
         )
-        memory = [*held, *extra, raised, bad_id]
+        memory = [*held, *extra, raised, notes]
         self._finalizer = weakref.finalize(self, _free, self._device, memory, release)
 
     def __repr__(self) -> str:

@@ -19,8 +19,8 @@ class PinnedFeatures(KernelStore):
     for Out-of-memory Graph-traversal in GPUs", VLDB 2020). See `KernelStore`.
 
     A GPU keeps few translations of the host's pages. Over a table of 768 MiB and more, 32,768 ids and more are
-    therefore read in the order in which their rows lie, roughly, which it finds out first; unless seven in eight or
-    more are larger than the one before, as in the hops of a mini-batch (`csrc/features/cuda/order.cuh`).
+    therefore read in the order in which their rows lie, roughly, which it finds out first, unless they come in such
+    an order, as in the hops of a mini-batch (`csrc/features/cuda/order.cuh`).
 
     The tensor's memory is put on huge pages, about a second a GiB, locked in place, and unlocked by `close()`, so the
     rows exist once. Where the system does not lock it (a memory-mapped file that may only be read), they are copied to

@@ -31,10 +31,8 @@ constexpr int64_t kMaxBlocks = 0x7fffffff;
 // From so many ids on, and for tables from so many bytes on, the rows are read by where they lie. On an
 // H200 (benchmarks/gather_gpu.py --large-gib --ids), rows of 400 bytes: ids in random order gain 1.0,
 // 1.2, 2.2, 2.9 and 3.5 times with 500,000 of them over 0.5, 1, 2, 4 and 8 GB, 1.0, 1.1, 2.0, 2.2 and 1.9
-// with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that ascend lose the 12 microseconds in
-// which that is found: 7 % with 16,384, 2 % with 65,536. Not with a cache, by itself: a gather takes less
-// time there, and to find that out beside training, whose thread blocks it waits for, took 0.1 ms of the
-// 2.2 of a mini-batch whose ids ascend.
+// with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that lie in order lose the 12 microseconds
+// in which that is found, and 0.1 ms beside training, whose thread blocks it waits for.
 constexpr int64_t kOrderedIds = 32768, kOrderedTableBytes = int64_t{768} << 20;
 
 cudaError_t multiprocessors(int* count) {
@@ -142,8 +140,8 @@ cudaError_t launch_from(const GatherArgs& args, const RowFormat& format, Placeme
 }  // namespace
 
 int64_t gather_order_from(int64_t table_bytes, Placement placement) {
-  const bool ordered = placement == Placement::kHost && table_bytes >= kOrderedTableBytes;
-  return ordered ? kOrderedIds : std::numeric_limits<int64_t>::max();
+  const bool far = placement != Placement::kDevice && table_bytes >= kOrderedTableBytes;
+  return far ? kOrderedIds : std::numeric_limits<int64_t>::max();
 }
 
 size_t gather_scratch(int64_t n, Placement placement) {

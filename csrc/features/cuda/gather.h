@@ -19,11 +19,12 @@ struct RowFormat {
   int64_t in_bytes, out_bytes;
 };
 
-// An id that was out of range, told to the host without its waiting. In pinned host memory.
-struct BadId {
-  int64_t id;
-  int64_t position;  // nodes[position] was the id
-  int64_t raised;    // 0: there is none; written last
+// What kernels tell the host without its waiting. In pinned host memory.
+struct Notes {
+  int64_t bad_id;      // out of range
+  int64_t position;    // nodes[position] was the id
+  int64_t bad_raised;  // 0: there was none; written after these two
+  int64_t in_order;    // whether the ids lay in order, roughly, when it was last asked
 };
 
 struct GatherArgs {
@@ -36,8 +37,8 @@ struct GatherArgs {
   bool wide_ids;
   int64_t n;
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
-  unsigned int* raised;  // device memory: whether `bad_id` was written
-  BadId* bad_id;
+  unsigned int* raised;  // device memory: whether a bad id was noted
+  Notes* notes;
   int blocks;  // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
   // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
   // in; null to read them in that of `nodes`.

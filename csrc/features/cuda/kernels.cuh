@@ -54,11 +54,11 @@ struct Place {
 // The first thread of the grid that meets a bad id tells the host.
 __device__ __noinline__ void report(const GatherArgs& args, int64_t position, int64_t id) {
   if (atomicExch(args.raised, 1u) != 0) return;
-  volatile BadId* const bad = args.bad_id;
-  bad->id = id;
-  bad->position = position;
+  volatile Notes* const notes = args.notes;
+  notes->bad_id = id;
+  notes->position = position;
   __threadfence_system();
-  bad->raised = 1;
+  notes->bad_raised = 1;
 }
 
 template <typename Word>

@@ -5,8 +5,9 @@
 // they are read at 24 % of the bandwidth of the bus, in the order made here at 84 %.
 //
 // A counting sort into buckets of equally many rows, in two kernels. Which of two ids of one bucket comes
-// first is chance, and shows nowhere: a row goes where its id stood. Ids that ascend but for a few places, as
-// those of a mini-batch's hops do, keep their order, which is better than that of buckets.
+// first is chance, and shows nowhere: a row goes where its id stood. Ids most of which lie in the bucket of
+// the one before, as those of a mini-batch's hops do, keep their order, which is better than that of buckets.
+// The host is told that they did, and has the next ones looked at less often.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -20,12 +21,12 @@ constexpr int kOrderThreads = 1024, kIdsAThread = 8;
 constexpr int kBuckets = kOrderThreads;  // a thread of the last block to count has one each
 constexpr int64_t kIdsABlock = int64_t{kOrderThreads} * kIdsAThread;
 constexpr int64_t kMostInOrder = UINT32_MAX;
-// Ids of which at most one in so many is smaller than the one before it are left as they are.
-constexpr int64_t kAscendingPerDescent = 8;
+// Ids are left as they are if at most one in so many lies in another bucket than the one before.
+constexpr int64_t kIdsPerChange = 4;
 
 struct Order {
   uint32_t begins[kBuckets];  // of each bucket in `positions`; counts before, ends afterwards
-  uint32_t descents;          // ids smaller than the one before
+  uint32_t changes;           // ids in another bucket than the one before
   uint32_t counted;           // blocks that are done with counting
 };
 
@@ -33,28 +34,32 @@ __device__ __forceinline__ uint32_t bucket_of(const GatherArgs& args, int64_t id
   return in_range(args, id) ? static_cast<uint32_t>(id / rows_a_bucket) : 0;
 }
 
-// Counts the ids of each bucket and the descents; the last block adds the counts up.
+__device__ __forceinline__ bool is_in_order(const GatherArgs& args, int64_t changes) {
+  return changes * kIdsPerChange <= args.n;
+}
+
+// Counts the ids of each bucket and the changes; the last block adds the counts up.
 __global__ void __launch_bounds__(kOrderThreads)
     count_ids(const __grid_constant__ GatherArgs args, const int64_t rows_a_bucket, Order* order) {
   using Scan = cub::BlockScan<uint32_t, kOrderThreads>;
   __shared__ typename Scan::TempStorage scan;
   __shared__ uint32_t counts[kBuckets];
-  __shared__ uint32_t descents;
+  __shared__ uint32_t changes;
   __shared__ bool last;
   counts[threadIdx.x] = 0;
-  if (threadIdx.x == 0) descents = 0;
+  if (threadIdx.x == 0) changes = 0;
   __syncthreads();
   const int64_t begin = blockIdx.x * kIdsABlock, end = min(begin + kIdsABlock, args.n);
   uint32_t mine = 0;
   for (int64_t i = begin + threadIdx.x; i < end; i += kOrderThreads) {
-    const int64_t id = id_at(args, i);
-    atomicAdd(&counts[bucket_of(args, id, rows_a_bucket)], 1u);
-    mine += i > 0 && id < id_at(args, i - 1);
+    const uint32_t bucket = bucket_of(args, id_at(args, i), rows_a_bucket);
+    atomicAdd(&counts[bucket], 1u);
+    mine += i > 0 && bucket != bucket_of(args, id_at(args, i - 1), rows_a_bucket);
   }
-  if (mine > 0) atomicAdd(&descents, mine);
+  if (mine > 0) atomicAdd(&changes, mine);
   __syncthreads();
   if (counts[threadIdx.x] > 0) atomicAdd(&order->begins[threadIdx.x], counts[threadIdx.x]);
-  if (threadIdx.x == 0 && descents > 0) atomicAdd(&order->descents, descents);
+  if (threadIdx.x == 0 && changes > 0) atomicAdd(&order->changes, changes);
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) last = atomicAdd(&order->counted, 1u) == gridDim.x - 1;
@@ -64,6 +69,8 @@ __global__ void __launch_bounds__(kOrderThreads)
   uint32_t begins;
   Scan(scan).ExclusiveSum(__ldcg(&order->begins[threadIdx.x]), begins);
   order->begins[threadIdx.x] = begins;
+  if (threadIdx.x == 0)
+    static_cast<volatile Notes*>(args.notes)->in_order = is_in_order(args, __ldcg(&order->changes));
 }
 
 // positions[i]: where the id stands that is read as the `i`-th.
@@ -71,7 +78,7 @@ __global__ void __launch_bounds__(kOrderThreads)
     place_ids(const __grid_constant__ GatherArgs args, const int64_t rows_a_bucket, Order* order,
               uint32_t* positions) {
   const int64_t begin = blockIdx.x * kIdsABlock, end = min(begin + kIdsABlock, args.n);
-  if (order->descents * kAscendingPerDescent <= args.n) {
+  if (is_in_order(args, order->changes)) {
     for (int64_t i = begin + threadIdx.x; i < end; i += kOrderThreads)
       positions[i] = static_cast<uint32_t>(i);
     return;

@@ -354,16 +354,37 @@ class TestOnGPU:
 
         for ascending in (uniform.sort().values, runs):
             assert torch.equal(positions(ascending), torch.arange(n))
-        for nodes in (uniform, uniform.sort(descending=True).values):
+        short = torch.cat([part.sort().values for part in uniform.split(16)])  # each over all of the table
+        for nodes in (uniform, short):
             order = positions(nodes)
             assert torch.equal(order.sort().values, torch.arange(n))
             buckets = nodes[order] // (num_nodes // 1024 + 1)
             assert bool((buckets.diff() >= 0).all())
         store.close()
 
+    @pytest.mark.parametrize("name", FAR)
+    def test_ids_that_lay_in_order_are_looked_at_less_often(self, name: str) -> None:
+        n = 50_000
+        store = STORES[name](random_rows((n, 9), torch.float32))
+        store._gatherer.order_from = 1
+        ascending, mixed = torch.arange(n), torch.randperm(n, generator=torch.Generator().manual_seed(7))
+
+        def looked_at(nodes: Tensor) -> bool:
+            nbytes: int = store._gatherer.scratch_bytes(n)  # as the gather asks, which is then not asked itself
+            scratch, out = torch.empty(nbytes, dtype=torch.uint8, device="cuda"), torch.empty(n, 9, device="cuda")
+            ids = nodes.cuda()
+            at = scratch.data_ptr() if nbytes else 0
+            store._gatherer.gather(ids.data_ptr(), True, n, out.data_ptr(), at, 0)
+            torch.cuda.synchronize()
+            return nbytes > 0
+
+        assert [looked_at(ascending) for _ in range(33)] == [i % 16 == 0 for i in range(33)]
+        assert [looked_at(mixed) for _ in range(40)] == [i >= 15 for i in range(40)]
+        store.close()
+
     def test_which_gathers_are_ordered(self) -> None:
         large = torch.empty(2**20, 768, dtype=torch.uint8)
-        for make, ordered in ((PinnedFeatures, True), (partial(cached, fraction=0.01), False), (DeviceFeatures, False)):
+        for make, ordered in ((PinnedFeatures, True), (partial(cached, fraction=0.01), True), (DeviceFeatures, False)):
             store = make(large)
             gatherer = store._gatherer
             assert (gatherer.scratch_bytes(500_000) > 4 * 500_000) == ordered

@@ -113,6 +113,10 @@ cudaError_t resident_blocks(Kernel* kernel, size_t shared, Known (&known)[kMaxDe
   if (device >= kMaxDevices) return cudaErrorInvalidDevice;
   if (known[device].blocks == 0 || shared > known[device].shared) {
     int multiprocessors = 0, fit = 0;
+    cudaFuncAttributes attributes;
+    error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+    if (attributes.sharedSizeBytes > kDeclaredBytes) return cudaErrorLaunchOutOfResources;
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (error != cudaSuccess) return error;
     error =

@@ -251,15 +251,17 @@ def test_edge_features(make: Callable[..., NodeLoader], graph: Graph, sample: st
 def test_memory_and_times(make: Callable[..., NodeLoader], sample: str) -> None:
     loader = make(sample)
     weights = torch.randn(40, 40, device="cuda")
-    reserved = []
-    for _ in range(8):
+    reserved: list[int] = []
+    # How many mini-batches lie ready at a time is chance, but not more than `max_items`: what is reserved for them
+    # comes to an end.
+    while len(reserved) < 8 or len(set(reserved[-5:])) > 1:
+        assert len(reserved) < 40, reserved
         for batch in loader:
             (batch.x @ weights).sum()
         torch.cuda.synchronize()
         reserved.append(torch.cuda.memory_reserved())
-    assert len(set(reserved[3:])) == 1, reserved
     stats = loader.stats
-    assert stats.gpu_items > 7 * BATCHES / TIMED
+    assert stats.gpu_items > (len(reserved) - 1) * BATCHES / TIMED
     assert stats.gpu_busy["gather"] > 0
     assert stats.gpu_busy["train"] > 0
     assert stats.moved["gather"] > 0

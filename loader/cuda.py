@@ -68,11 +68,14 @@ def current_stream_handle(device: int) -> int:
 
 
 def current_stream(device: int) -> torch.cuda.Stream:
-    """`torch.cuda.current_stream(device)`, which makes an object each time: that takes as long as a launch."""
+    """`torch.cuda.current_stream(device)`, one object for each stream: to make one takes as long as a launch.
+
+    So `is` tells them apart, and without Python code, which `==` of streams is.
+    """
     handle = current_stream_handle(device)
     stream = _streams.get((device, handle))
     if stream is None:
-        stream = _streams[device, handle] = torch.cuda.current_stream(device)
+        stream = _streams.setdefault((device, handle), torch.cuda.current_stream(device))  # or another thread's
     return stream
 
 

@@ -47,6 +47,10 @@ class Block:
     def num_edges(self) -> int:
         return self.indices.numel()
 
+    def memory(self) -> list[Tensor]:
+        """Tensors in whose memory the arrays lie: these themselves, or what they are cut out of."""
+        return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
+
 
 @dataclass(eq=False)
 class MiniBatch:
@@ -115,8 +119,7 @@ class MiniBatch:
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that the mini-batch keeps: `nbytes`, and what its arrays were cut out of."""
-        storages = [t.untyped_storage() for t in self.tensors()]
-        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+        return sum(t.untyped_storage().nbytes() for t in self._memory())
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
@@ -152,10 +155,9 @@ class MiniBatch:
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        # What samplers cut the arrays of a mini-batch out of is recorded once.
-        memory = {t.untyped_storage().data_ptr(): t for t in self.tensors() if t.is_cuda}
-        for t in memory.values():
-            t.record_stream(stream)
+        for t in self._memory():
+            if t.is_cuda:
+                t.record_stream(stream)
         if self.rows is not None:
             self.rows.record_stream(stream)
 
@@ -170,6 +172,14 @@ class MiniBatch:
         from loader.interop import to_pyg
 
         return to_pyg(self.gathered())
+
+    def _memory(self) -> list[Tensor]:
+        """A tensor for each piece of memory: what samplers cut several arrays out of counts once."""
+        found: list[Tensor | None] = [self.nodes, self.x, self.y]
+        for block in self.blocks:
+            found += block.memory()
+        distinct = {id(t): t for t in found if t is not None}.values()
+        return list({t.untyped_storage().data_ptr(): t for t in distinct}.values())
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:

@@ -133,9 +133,10 @@ class Sampler(ABC):
 
 def check_position(epoch: int, batch: int) -> None:
     """Raises ValueError unless both count from 0."""
-    for name, value in (("epoch", epoch), ("batch", batch)):
-        if not 0 <= value < 2**64:
-            raise ValueError(f"{name} is {value}; it must be in [0, 2**64)")
+    if 0 <= epoch < 2**64 and 0 <= batch < 2**64:
+        return
+    name, value = ("batch", batch) if 0 <= epoch < 2**64 else ("epoch", epoch)
+    raise ValueError(f"{name} is {value}; it must be in [0, 2**64)")
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:

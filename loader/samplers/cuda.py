@@ -15,6 +15,7 @@ from loader.cuda import cuda_device, current_stream, made_current, require_cuda
 from loader.graph import Graph
 from loader.minibatch import Block, MiniBatch
 from loader.samplers.base import Sampler, as_seeds, check_position
+from loader.samplers.cuda_layout import Sampled, SampledBlock
 from loader.samplers.cuda_workspace import HEADERS, QUEUES, SCHEDULES, VERTEX_SETS, Plan, Workspace
 
 __all__ = ["SCHEDULES", "VERTEX_SETS", "CudaSampler", "PaddedMiniBatch"]
@@ -46,6 +47,9 @@ class PaddedMiniBatch(MiniBatch):
     def tensors(self) -> list[Tensor]:
         """All tensors, `sizes` last."""
         return super().tensors() + ([] if self.sizes is None else [self.sizes])
+
+    def _memory(self) -> list[Tensor]:
+        return super()._memory() + ([] if self.sizes is None else [self.sizes])
 
     def trim(self) -> MiniBatch:
         """The sampled mini-batch without what was added, and without features and labels. Waits for its sizes."""
@@ -246,6 +250,8 @@ class CudaSampler(Sampler):
 
     def _alive(self) -> list[_Begun]:
         """What waits to be launched."""
+        if not self._waiting:
+            return []
         alive = [begun for ref in self._waiting if (begun := ref()) is not None]
         if len(alive) < len(self._waiting):
             self._waiting = [weakref.ref(begun) for begun in alive]
@@ -264,19 +270,15 @@ class CudaSampler(Sampler):
         plan = space.plan(max([b.seeds.numel() for b in together]), len(together), ahead=together[0].ahead)
         rooms = [self._make_room(plan) for _ in together]  # where memory runs out, nothing was launched
         engine = space.engine
-        for b, (buffers, sizes) in zip(together, rooms, strict=True):
-            if b.stream is not None and b.stream != stream:
+        edges_at = plan.layout.edges_at
+        for b, (memory, sizes) in zip(together, rooms, strict=True):
+            if b.stream is not None and b.stream is not stream:
                 stream.wait_stream(b.stream)
                 b.seeds.record_stream(stream)
-            b.stream, b.buffers, b.sizes = stream, buffers, sizes
-            b.sequence = engine.add(
-                b.seeds.data_ptr(),
-                b.seeds.numel(),
-                b.key,
-                buffers[0].data_ptr(),
-                buffers[-1].data_ptr() + plan.edges_at,
-                0 if sizes is None else sizes.data_ptr(),
-            )
+            b.stream, b.memory, b.sizes = stream, memory, sizes
+            at = memory.data_ptr()
+            told = 0 if sizes is None else sizes.data_ptr()
+            b.sequence = engine.add(b.seeds.data_ptr(), b.seeds.numel(), b.key, at, at + edges_at, told)
         blocks = self._blocks_ahead if together[0].ahead else self._blocks
         self.launches = engine.launch(SCHEDULES[plan.schedule], blocks, stream.cuda_stream)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
@@ -290,12 +292,12 @@ class CudaSampler(Sampler):
         if self.pad_to_capacity:
             self._unchecked += together
 
-    def _make_room(self, plan: Plan) -> tuple[list[Tensor], Tensor | None]:
+    def _make_room(self, plan: Plan) -> tuple[Tensor, Tensor | None]:
         """Memory for what a mini-batch is made of, and for its sizes where the host does not wait for them."""
-        buffers = [torch.empty(n, dtype=dtype, device=self._device) for n, dtype in plan.buffers]
+        memory = torch.empty(plan.layout.length, dtype=plan.layout.dtype, device=self._device)
         if not self.pad_to_capacity:
-            return buffers, None
-        return buffers, torch.empty(2 * self.num_hops + 1, dtype=torch.int64, device=self._device)
+            return memory, None
+        return memory, torch.empty(2 * self.num_hops + 1, dtype=torch.int64, device=self._device)
 
     def _check_padded(self) -> None:
         """Raises for a padded mini-batch whose seeds turned out bad. Does not wait for any."""
@@ -337,11 +339,11 @@ class _Begun:
     __slots__ = (
         "__weakref__",
         "ahead",
-        "buffers",
         "epoch",
         "index",
         "key",
         "late",
+        "memory",
         "plan",
         "sampler",
         "seeds",
@@ -357,7 +359,7 @@ class _Begun:
         self.sampler, self.space, self.seeds, self.key = sampler, space, seeds, key
         self.epoch, self.index, self.ahead = epoch, index, ahead
         self.plan: Plan | None = None  # once it is launched
-        self.buffers: list[Tensor] = []
+        self.memory: Tensor | None = None
         self.sizes: Tensor | None = None
         self.sequence = 0
         self.stream: torch.cuda.Stream | None = None  # where it was launched; before, where it was begun
@@ -406,27 +408,27 @@ class _Begun:
             self.sampler._launch([self], again=True)
 
     def _build(self, frontiers: list[int], edges: list[int]) -> MiniBatch:
-        sampler, plan, graph = self.sampler, self.plan, self.space.graph
-        assert plan is not None
+        sampler, memory = self.sampler, self.memory
+        assert self.plan is not None
+        assert memory is not None
         if self.late is not None:
             stream = current_stream(sampler._device.index)
-            if stream != self.stream:
+            if stream is not self.stream:
                 stream.wait_event(self.late)
-                for buffer in self.buffers:
-                    buffer.record_stream(stream)
-        sizes = [frontiers[-1], *edges, *[n + 1 for n in frontiers[:-1]]]
-        arrays = plan.cut(self.buffers, sizes + edges if sampler.edge_ids else sizes)
-        hops = len(edges)
-        nodes, indices, indptr = arrays[0], arrays[1 : 1 + hops], arrays[1 + hops : 1 + 2 * hops]
-        edge_ids: Sequence[Tensor | None] = arrays[1 + 2 * hops :] if sampler.edge_ids else [None] * hops
-        if sampler.edge_ids and graph.edge_ids is not None:
-            stream = current_stream(sampler._device.index)
-            for buffer in self.buffers:
-                buffer.record_stream(stream)
-            edge_ids = [self.space.edge_ids()[ids] for ids in arrays[1 + 2 * hops :]]
-        blocks = tuple(
-            [Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], edge_ids[h]) for h in range(hops - 1, -1, -1)]
-        )
+                memory.record_stream(stream)
+        layout = self.plan.layout
+        nodes = layout.nodes(memory, frontiers[-1])
+        hops = range(len(edges) - 1, -1, -1)
+        blocks: tuple[Block, ...]
+        if sampler.edge_ids:
+            indices, indptr, ids = layout.cut(memory, frontiers, edges)
+            if self.space.graph.edge_ids is not None:
+                memory.record_stream(current_stream(sampler._device.index))
+                ids = [self.space.edge_ids()[i] for i in ids]
+            blocks = tuple([Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h]) for h in hops])
+        else:
+            sampled = Sampled(layout, memory, frontiers, edges)
+            blocks = tuple([SampledBlock.of(sampled, h, frontiers[h + 1], frontiers[h]) for h in hops])
         if self.sizes is not None:
             return PaddedMiniBatch(
                 nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index, sizes=self.sizes

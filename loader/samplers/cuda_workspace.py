@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from loader import _core
+from loader.cuda import current_stream
 from loader.graph import Graph
+from loader.samplers.cuda_layout import Layout
 
 HEADERS = 64  # mini-batches that may be begun and not finished
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
@@ -46,61 +48,18 @@ def choose_schedule(edges: float, *, ahead: bool) -> str:
     return "hopwise" if ahead or edges > _MANY_EDGES else "cooperative"
 
 
-class Plan:
-    """Where the outputs of a mini-batch lie: vertices, then edges, in one buffer if they have one type, else in two.
+class Plan(NamedTuple):
+    """How mini-batches of a number of seeds are sampled: by what, and with how much room, `L + 1` and `L` elements."""
 
-    Args:
-        schedule, vertex_set: that will sample it.
-        frontiers, edges: capacities, in elements.
-        edge_ids: whether there is room for them.
-        vertex_dtype, edge_dtype: of the buffers.
-    """
-
-    def __init__(
-        self,
-        schedule: str,
-        vertex_set: str,
-        frontiers: list[int],
-        edges: list[int],
-        edge_ids: bool,
-        vertex_dtype: torch.dtype,
-        edge_dtype: torch.dtype,
-    ) -> None:
-        self.schedule, self.vertex_set = schedule, vertex_set
-        self.frontiers, self.edges = frontiers, edges
-        self.vertex_room = [_aligned(n) for n in (frontiers[-1], *edges)]
-        self.edge_room = [_aligned(n + 1) for n in frontiers[:-1]]
-        if edge_ids:
-            self.edge_room += [_aligned(n) for n in edges]
-        self._room = self.vertex_room + self.edge_room
-        num_vertices, num_edges = sum(self.vertex_room), sum(self.edge_room)
-        if vertex_dtype == edge_dtype:
-            self.buffers = [(num_vertices + num_edges, vertex_dtype)]
-            self.edges_at = num_vertices * vertex_dtype.itemsize
-        else:
-            self.buffers = [(num_vertices, vertex_dtype), (num_edges, edge_dtype)]
-            self.edges_at = 0
+    schedule: str
+    vertex_set: str
+    frontiers: list[int]
+    edges: list[int]
+    layout: Layout
 
     def has_room_of(self, other: Plan) -> bool:
         """Whether it is no larger than `other`, and of its kind: what did not fit there does not fit here."""
         return (self.vertex_set, self.frontiers, self.edges) == (other.vertex_set, other.frontiers, other.edges)
-
-    def cut(self, buffers: list[Tensor], sizes: list[int]) -> list[Tensor]:
-        """The used part of each array: nodes, indices of each hop, indptr of each hop, edge ids of each hop."""
-        cuts = [n for size, room in zip(sizes, self._room, strict=True) for n in (size, room - size)]
-        # "Unsafe": what is done to one array in place is not taken for a change of the others.
-        if len(buffers) == 1:
-            return list(buffers[0].unsafe_split_with_sizes(cuts)[::2])
-        split = 2 * len(self.vertex_room)
-        return [
-            *buffers[0].unsafe_split_with_sizes(cuts[:split])[::2],
-            *buffers[1].unsafe_split_with_sizes(cuts[split:])[::2],
-        ]
-
-
-def _aligned(n: int) -> int:
-    """`n` rounded up so that every array begins at a multiple of 128 bytes."""
-    return (n + 31) // 32 * 32
 
 
 class Workspace:
@@ -171,7 +130,7 @@ class Workspace:
         # Mini-batches that were begun and dropped may still be sampled, and the headers be written then.
         weakref.finalize(self, _free, device, self._tensors, self._bitmaps, self._arrays).atexit = False
         self._sizes: tuple[int, ...] = ()
-        self._stream = torch.cuda.current_stream(device)
+        self._stream = current_stream(device.index)
         self._largest: tuple[list[int], list[int]] = ([], [])
         self._most_tasks = 0
         self._plans: dict[tuple[int, bool], Plan] = {}
@@ -194,14 +153,9 @@ class Workspace:
                 self._choose_set(frontiers[-1]),
                 frontiers,
                 edges,
-                self._edge_ids,
-                self._node_dtype,
-                self._edge_dtype,
+                Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
             )
         if plan is not self._planned:
-            hops = len(self._fanouts)
-            vertex_at = [sum(plan.vertex_room[:i]) for i in range(len(plan.vertex_room))]
-            edge_at = [sum(plan.edge_room[:i]) for i in range(len(plan.edge_room))]
             self._planned = None  # the engine's settings change from here on, and making room may fail
             sizes = self.engine.plan(
                 self._fanouts,
@@ -209,9 +163,9 @@ class Workspace:
                 self._pad,
                 plan.frontiers,
                 plan.edges,
-                vertex_at[1:],
-                edge_at[:hops],
-                edge_at[hops:],
+                plan.layout.indices_at,
+                plan.layout.indptr_at,
+                plan.layout.edge_ids_at,
                 num_seeds,
                 self._tasks(plan, num_seeds),
                 SCHEDULES[plan.schedule],
@@ -381,7 +335,7 @@ class Workspace:
 
     def wait_for_last_use(self, stream: torch.cuda.Stream) -> None:
         """The workspace is one: a mini-batch on another stream waits for what the last one's stream holds."""
-        if stream != self._stream:
+        if stream is not self._stream:
             stream.wait_stream(self._stream)
             self._stream = stream
 

@@ -81,7 +81,7 @@ class FakeGPU:
         )
         for module in (cuda, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
-        patch.setattr(cuda, "current_stream", lambda *_: self.stream)
+            patch.setattr(module, "current_stream", lambda *_: self.stream)
         patch.setattr(cuda, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)
         patch.setattr(cuda, "cuda_device", lambda *_: torch.device("cpu"))

@@ -125,9 +125,14 @@ def auto_ms(row: Result) -> float:
     return ms
 
 
+def _microseconds(ms: float | None) -> str:
+    return "-" if ms is None else f"{1e3 * ms:.0f}"
+
+
 def sampler_gpu(result: Result) -> list[str]:
     rows = []
     names = [key for key, value in result["rows"][0].items() if isinstance(value, dict) and "ms" in value]
+    keys = ("host_work_ms", "all_host_work_ms", "cut_ms")
     for row in result["rows"]:
         peer = PEERS_MS.get((tuple(row["fanouts"]), row["batch"]))
         rows.append(
@@ -136,7 +141,7 @@ def sampler_gpu(result: Result) -> list[str]:
                 cell(row["batch"]),
                 cell(row["edges"]),
                 *(f"{row[name]['ms']:.3f}" for name in names),
-                f"{1e3 * row['cooperative']['host_work_ms']:.0f}",
+                " / ".join(_microseconds(row["cooperative"][key]) for key in keys),
                 "" if peer is None else f"{peer:.3f}",
                 "" if peer is None else f"{peer / auto_ms(row):.1f}x",
             )
@@ -146,6 +151,12 @@ def sampler_gpu(result: Result) -> list[str]:
         "2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, 2026-11-20). Host: its own work, "
         "to launch with schedule=cooperative and to take back. Faster by: "
         "schedule=auto, which takes cooperative up to 1.5 million edges and hopwise beyond.",
+        "",
+        f"Medians of {result['passes']} passes. The host's work counts where its core is at full speed, which a fixed "
+        f"piece of Python tells ({result['fixed_work_us']:.1f} us): a shared host has cores whose other hardware "
+        "thread is another's, on which anything takes 1.9 times as long. The second figure has those too. The third is "
+        "what it takes to cut the arrays of the blocks out of the mini-batch's memory, which is done when a model asks "
+        "for them.",
         "",
         *markdown(
             ("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "host, us", "best peer, ms", "faster by"), rows

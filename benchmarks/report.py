@@ -90,13 +90,18 @@ def _sampler_limits(result: Result) -> tuple[str, bool]:
 
 
 def _host_work(result: Result) -> tuple[str, bool]:
-    found = [row["cooperative"]["host_work_ms"] for row in result["rows"]]
-    return f"{1e3 * min(found):.0f} to {1e3 * max(found):.0f} us", max(found) <= 0.04
+    return _within_40_us([row["cooperative"]["host_work_ms"] for row in result["rows"]])
 
 
 def _host_work_of_several(result: Result) -> tuple[str, bool]:
-    found = [row["8"] for row in result["host_work"] if row["schedule"] == "hopwise"]
-    return f"{1e3 * min(found):.0f} to {1e3 * max(found):.0f} us", max(found) <= 0.04
+    return _within_40_us([row["8"] for row in result["host_work"] if row["schedule"] == "hopwise"])
+
+
+def _within_40_us(found: list[float | None]) -> tuple[str, bool]:
+    known = [ms for ms in found if ms is not None]
+    if len(known) < len(found):
+        return f"known of {len(known)} of {len(found)}, elsewhere no core was at full speed", False
+    return f"{1e3 * min(known):.0f} to {1e3 * max(known):.0f} us", max(known) <= 0.04
 
 
 def _several_a_launch(result: Result) -> tuple[str, bool]:
@@ -235,7 +240,8 @@ TARGETS = (
     Target("Sampling on a GPU is at least 6x as fast as the best peer in every shape", "sampler_gpu", _sampler_gpu),
     Target("Whole sampling on a GPU (cooperative) keeps within its limits", "sampler_gpu", _sampler_limits),
     Target(
-        "The host's own work on a mini-batch, to launch it (cooperative) and to take it back, is at most 40 us",
+        "The host's own work on a mini-batch, to launch it (cooperative) and to take it back, is at most 40 us (the "
+        "arrays of its blocks are cut later, by whoever asks for them)",
         "sampler_gpu",
         _host_work,
     ),

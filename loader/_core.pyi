@@ -190,7 +190,7 @@ class CudaGatherer:
     order_from: int  # so many ids and more are read by where their rows lie, if those are in host memory; 0: always
 
     def scratch_bytes(self, n: int, /) -> int:
-        """Device memory for the order of the next gather, of `n` ids; 0: it needs none, or ids lay in order lately."""
+        """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
     def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
         """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""

@@ -61,6 +61,8 @@ class MiniBatch:
     Each frontier is a prefix of the next one, so one array names the vertices of every hop:
     `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
 
+    What a GPU sampled lies in one piece of memory, which stays as long as any of its arrays: clone what is to be kept.
+
     Attributes:
         nodes: `[num_input]` global ids: the input nodes, beginning with the output nodes.
         frontier_sizes: `L + 1` sizes, from the seeds outward.
@@ -119,7 +121,7 @@ class MiniBatch:
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that the mini-batch keeps: `nbytes`, and what its arrays were cut out of."""
-        return sum(t.untyped_storage().nbytes() for t in self._memory())
+        return sum(t.untyped_storage().nbytes() for t in self.memory())
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
@@ -155,7 +157,7 @@ class MiniBatch:
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        for t in self._memory():
+        for t in self.memory():
             if t.is_cuda:
                 t.record_stream(stream)
         if self.rows is not None:
@@ -173,8 +175,11 @@ class MiniBatch:
 
         return to_pyg(self.gathered())
 
-    def _memory(self) -> list[Tensor]:
-        """A tensor for each piece of memory: what samplers cut several arrays out of counts once."""
+    def memory(self) -> list[Tensor]:
+        """A tensor for each piece of memory of the mini-batch: what several arrays were cut out of counts once.
+
+        Override it together with `tensors`: it is what `record_stream` and `held_bytes` go by.
+        """
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:
             found += block.memory()

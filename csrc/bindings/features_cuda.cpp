@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <string>
 
 #include "bindings/views.h"
@@ -88,13 +89,10 @@ class CudaGatherer {
     order_from_ = n;
   }
 
-  // Where ids lay in order when it was last asked, the next ones are taken to do the same: to ask costs
-  // little on an idle GPU, but waits for the thread blocks of whatever runs beside.
   size_t scratch_bytes(int64_t n) {
     if (n < order_from_) return 0;
-    const bool in_order = static_cast<const volatile Notes*>(args_.notes)->in_order != 0;
-    if (order_from_ > 0 && in_order && ++since_asked_ < kAskedOnceIn) return 0;
-    since_asked_ = 0;
+    // A gather with a cache takes less time than one without, of which asking is a larger part.
+    if (placement_ == Placement::kCached && order_from_ > 0 && taken_to_lie_in_order()) return 0;
     return gather_scratch(n, placement_);
   }
 
@@ -114,12 +112,24 @@ class CudaGatherer {
   }
 
  private:
+  // Where ids lay in order every time that it was asked lately, the next ones are taken to do the same: to
+  // ask costs little on an idle GPU, but waits for the thread blocks of whatever runs beside.
+  bool taken_to_lie_in_order() {
+    if (static_cast<const volatile Notes*>(args_.notes)->in_order == 0) asked_in_order_ = 0;
+    if (asked_in_order_ == kAskedInOrder && ++since_asked_ < kAskedOnceIn) return true;
+    since_asked_ = 0;
+    asked_in_order_ = std::min(asked_in_order_ + 1, kAskedInOrder);
+    return false;
+  }
+
   GatherArgs args_{};
   RowFormat format_{};
   const Placement placement_;
   int64_t order_from_ = 0;
-  static constexpr int kAskedOnceIn = 16;
-  int since_asked_ = 0;  // gathers
+  // The second is a prime, so that it is not always the same one of gathers that take turns that is asked.
+  static constexpr int kAskedInOrder = 16, kAskedOnceIn = 17;
+  int asked_in_order_ = 0;  // times in a row, up to kAskedInOrder
+  int since_asked_ = 0;     // gathers
 };
 
 // Pages of the host, locked and mapped for all GPUs as long as this lives.

@@ -61,10 +61,10 @@ class Engine {
     most_.tasks = -1;  // even an empty mini-batch is larger than none
   }
 
-  // What the following mini-batches are, of at most `num_seeds` seeds. Outputs lie in two buffers: vertices
-  // (`nodes` at 0, each hop's `indices`) and edges (each hop's `indptr`, then its edge ids where those are
-  // wanted), at the given offsets, in elements, hop order. `tasks`: slots of the queue. Returns the sizes of
-  // the arrays that `use` and `use_hash` take: (rows, tasks, picks_at, picks, table, found).
+  // What the following mini-batches are, of at most `num_seeds` seeds. Outputs lie in two places, see `add`:
+  // vertices (`nodes` at 0, each hop's `indices`) and edges (each hop's `indptr`, then its edge ids where
+  // those are wanted), at the given offsets, in elements, hop order. `tasks`: slots of the queue. Returns the
+  // sizes of the arrays that `use` and `use_hash` take: (rows, tasks, picks_at, picks, table, found).
   py::tuple plan(const std::vector<int64_t>& fanouts, bool replace, bool pad,
                  const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
                  const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,

@@ -23,6 +23,9 @@ class CachedFeatures(KernelStore):
     A table `[num_nodes]` on the GPU says where each row is. What is cached is chosen once, at the start, and changes
     only how fast a row is read, never its bytes. See `KernelStore`.
 
+    Many ids over a large table are read by where their rows lie, as `PinnedFeatures` does, but where they came in such
+    an order 16 times in a row, only one gather in 17 finds out whether they still do.
+
     Args:
         tensor, device, dtype, storage_dtype, copy: as in `PinnedFeatures`.
         fraction: of the rows, to be cached; in [0, 1].

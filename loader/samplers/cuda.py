@@ -48,8 +48,8 @@ class PaddedMiniBatch(MiniBatch):
         """All tensors, `sizes` last."""
         return super().tensors() + ([] if self.sizes is None else [self.sizes])
 
-    def _memory(self) -> list[Tensor]:
-        return super()._memory() + ([] if self.sizes is None else [self.sizes])
+    def memory(self) -> list[Tensor]:
+        return super().memory() + ([] if self.sizes is None else [self.sizes])
 
     def trim(self) -> MiniBatch:
         """The sampled mini-batch without what was added, and without features and labels. Waits for its sizes."""

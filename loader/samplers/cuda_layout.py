@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import accumulate
 from operator import sub
 from typing import Any, NamedTuple
@@ -106,7 +107,10 @@ class Sampled:
 
     def arrays(self) -> Arrays:
         if self._arrays is None:
-            self._arrays = self._layout.cut(self.memory, self._frontiers, self.edges)
+            # In the mode of who sampled: what is cut in inference mode cannot be kept for a backward pass.
+            mode = self.memory.is_inference()
+            with nullcontext() if torch.is_inference_mode_enabled() == mode else torch.inference_mode(mode):
+                self._arrays = self._layout.cut(self.memory, self._frontiers, self.edges)
         return self._arrays
 
 
@@ -114,7 +118,8 @@ class SampledBlock(Block):
     """A block that has its arrays cut when one of them is first asked for.
 
     To cut those of a mini-batch takes the host as long as to launch it. Until the features are being gathered it would
-    keep the GPU waiting, and training by CUDA graphs does it beside the GPU's work. Copies are plain blocks.
+    keep the GPU waiting, and training by CUDA graphs does it beside the GPU's work. What `copy` and `pickle` make is a
+    plain block.
     """
 
     @classmethod
@@ -128,18 +133,32 @@ class SampledBlock(Block):
         """Called for attributes that there are not, or not yet."""
         if name not in ("indptr", "indices") or "_sampled" not in self.__dict__:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        self._cut()
+        return self.__dict__[name]
+
+    def _cut(self) -> None:
         arrays = self._sampled.arrays()
         # Not over what another thread has found meanwhile, or was put there.
         self.__dict__.setdefault("indptr", arrays.indptr[self._hop])
         self.__dict__.setdefault("indices", arrays.indices[self._hop])
-        return self.__dict__[name]
 
     @property
     def num_edges(self) -> int:
-        return self.indices.numel() if "indices" in self.__dict__ else self._sampled.edges[self._hop]
+        return super().num_edges if "indices" in self.__dict__ else self._sampled.edges[self._hop]
 
     def memory(self) -> list[Tensor]:
-        return super().memory() if "indptr" in self.__dict__ else [self._sampled.memory]
+        if "indptr" in self.__dict__ or "indices" in self.__dict__:
+            return super().memory()
+        return [self._sampled.memory, *[t for t in (self.edge_ids, self.edge_features) if t is not None]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Block, (self.indptr, self.indices, self.num_src, self.num_dst, self.edge_ids, self.edge_features)
+        if "_sampled" in self.__dict__:
+            self._cut()
+        own = ("_sampled", "_hop")
+        return _plain, ({name: held for name, held in self.__dict__.items() if name not in own},)
+
+
+def _plain(attributes: dict[str, Any]) -> Block:
+    block = object.__new__(Block)
+    block.__dict__.update(attributes)
+    return block

@@ -7,7 +7,7 @@
 // A counting sort into buckets of equally many rows, in two kernels. Which of two ids of one bucket comes
 // first is chance, and shows nowhere: a row goes where its id stood. Ids most of which lie in the bucket of
 // the one before, as those of a mini-batch's hops do, keep their order, which is better than that of buckets.
-// The host is told that they did, and has the next ones looked at less often.
+// The host is told that they did; with a cache it has the next ones looked at less often.
 #pragma once
 
 #include <cub/block/block_scan.cuh>

@@ -362,10 +362,9 @@ class TestOnGPU:
             assert bool((buckets.diff() >= 0).all())
         store.close()
 
-    @pytest.mark.parametrize("name", FAR)
-    def test_ids_that_lay_in_order_are_looked_at_less_often(self, name: str) -> None:
+    def test_ids_that_lay_in_order_are_looked_at_less_often_with_a_cache(self) -> None:
         n = 50_000
-        store = STORES[name](random_rows((n, 9), torch.float32))
+        store = cached(random_rows((n, 9), torch.float32), fraction=0.3)
         store._gatherer.order_from = 1
         ascending, mixed = torch.arange(n), torch.randperm(n, generator=torch.Generator().manual_seed(7))
 
@@ -378,7 +377,7 @@ class TestOnGPU:
             torch.cuda.synchronize()
             return nbytes > 0
 
-        assert [looked_at(ascending) for _ in range(33)] == [i % 16 == 0 for i in range(33)]
+        assert [looked_at(ascending) for _ in range(34)] == [i < 16 or i == 32 for i in range(34)]
         assert [looked_at(mixed) for _ in range(40)] == [i >= 15 for i in range(40)]
         store.close()
 

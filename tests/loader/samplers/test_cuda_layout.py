@@ -153,13 +153,44 @@ def test_copies_have_arrays(copied: Any, asked_before: bool) -> None:
     assert len(other.memory()) == 2 + (other.edge_features is not None)
 
 
+def test_copies_have_what_was_put_there() -> None:
+    _, batch = sampled()
+    block = batch.blocks[0]
+    block.live, block.color = 7, "red"  # type: ignore[attr-defined]
+    other = copy.copy(block)
+    assert type(other) is Block
+    assert (other.live, other.color) == (7, "red")  # type: ignore[attr-defined]
+    assert other.indices is block.indices
+
+
 def test_an_array_that_was_exchanged_stays() -> None:
     _, batch = sampled()
     block = batch.blocks[0]
     block.indices = torch.zeros(7)
     assert block.num_edges == 7
+    assert any(t is block.indices for t in block.memory())
     assert block.indptr.tolist() == [0, 1, 2, 5]
     assert block.indices.tolist() == [0] * 7
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_arrays_are_of_the_mode_of_who_sampled(dtype: torch.dtype) -> None:
+    _, batch = sampled(dtype)
+    with torch.inference_mode():
+        assert batch.blocks[0].indptr.numel() == 4
+        _, other = sampled(dtype)
+    assert not batch.blocks[0].indptr.is_inference()
+    assert not batch.blocks[1].indices.is_inference()
+    assert other.blocks[0].indptr.is_inference()
+
+
+def test_an_array_that_was_added_is_in_its_memory() -> None:
+    memory, batch = sampled()
+    block = batch.blocks[0]
+    block.edge_features = torch.ones(5, 1)
+    assert not is_cut(block)
+    assert [id(t) for t in block.memory()] == [id(memory), id(block.edge_features)]
+    assert batch.held_bytes == memory.nbytes + 5 * 4
 
 
 def test_digest_is_that_of_plain_blocks() -> None:

@@ -76,7 +76,7 @@ class QuietCore:
         self.fastest_us = min(self.fastest_us, found[quiet])
 
     def is_quiet(self) -> bool:
-        """Now."""
+        """Whether it is at full speed now."""
         return self._fixed_work() < self._SLOWER * self.fastest_us
 
     @staticmethod

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from _report_pictures import sampler_gpu as draw_sampler_gpu
-from _report_tables import KNOWN, PEERS_MS, Result, auto_ms, generic, markdown
+from _report_tables import KNOWN, PEERS_MS, Result, auto_ms, generic, markdown, whole_ms
 
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "results.md"
@@ -84,7 +84,7 @@ def _sampler_limits(result: Result) -> tuple[str, bool]:
     for row in result["rows"]:
         limit = _LIMITS_MS.get((tuple(row["fanouts"]), row["batch"]))
         if limit is not None:
-            found.append((row["cooperative"]["ms"], limit))
+            found.append((whole_ms(row, "cooperative"), limit))
     text = ", ".join(f"{ms:.3f} of {limit:.2f}" for ms, limit in found) + " ms"
     return text, len(found) == len(_LIMITS_MS) and all(ms <= limit for ms, limit in found)
 
@@ -106,7 +106,8 @@ def _within_40_us(found: list[float | None]) -> tuple[str, bool]:
 
 def _several_a_launch(result: Result) -> tuple[str, bool]:
     ms = result["batches_per_launch"][0]["8"]
-    return f"{ms:.3f} ms", ms <= 0.04
+    cut = result["rows"][0]["cooperative"]["cut_ms"] or 0  # of one by itself: takes more than eight in a row
+    return f"{ms:.3f} ms, with the blocks' arrays at most {ms + cut:.3f}", ms + cut <= 0.04
 
 
 def _persistent(kind: str, limit: float, baseline: str = "hopwise") -> Callable[[Result], tuple[str, bool]]:

@@ -9,8 +9,8 @@ turns at every mini-batch. `host` is the time until `sample` returns to Python. 
 done, to take it back; median over mini-batches of one sampler, one after the other. The host never sleeps between.
 It is measured on a core that is at full speed, see `_common.QuietCore`: mini-batches during which it is not are in
 `all_host_work_ms` alone, and `quiet` is the share of the others. `cut_ms` is what it takes to have the arrays of the
-blocks, which is left to whoever asks for them. All is measured several times, one pass over the cases
-after the other, and of the passes the median is taken.
+blocks, which is left to whoever asks for them. All is measured several times, one pass over the cases after the
+other, and of the passes the median is taken.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def host_work(
             if was_quiet and core.is_quiet():
                 quiet.append(times[-1])
                 cuts.append(1e3 * (cut_at - taken_at) / together)
-        del taken, finish  # what it takes to let go of a mini-batch is its user's
+        del taken, finish, batch, _  # what it takes to let go of a mini-batch is its user's
         if len(quiet) == _HOST_ROUNDS or (times and time.perf_counter() > end):
             break
     return {

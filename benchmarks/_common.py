@@ -47,9 +47,9 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
 class QuietCore:
     """A context in which the calling thread has a core of the host that runs at full speed, for times the host makes.
 
-    A machine that shares its processor with others has cores whose other hardware thread is theirs: on a host of
-    H200s, anything took 1.9 times as long there, for milliseconds or minutes. That is told from a fixed piece of
-    Python, timed beside what is measured.
+    On a machine that shares its processor with others, anything can take 1.9 times as long on some cores (seen on
+    hosts of H200s, for milliseconds or minutes; probably while another uses the core's other hardware thread). That
+    is told from a fixed piece of Python, timed beside what is measured.
     """
 
     _SLOWER = 1.15  # than the fastest so far, and a core is not quiet

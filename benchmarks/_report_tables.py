@@ -158,11 +158,11 @@ def sampler_gpu(result: Result) -> list[str]:
         "2026-11-20). Host: its own work, to launch with schedule=cooperative and to take back. Faster by: "
         "schedule=auto, which takes cooperative up to 1.5 million edges and hopwise beyond.",
         "",
-        f"Medians of {result['passes']} passes, on a core of the host that is at full speed. A shared host has cores "
-        "whose other hardware thread is another's, on which anything takes 1.9 times as long; a fixed piece of Python "
-        f"tells that, of {result['fixed_work_us']:.1f} us. The host's work counts where its core is quiet during the "
-        "mini-batch; the second figure is that of all. The third is what it takes to cut the arrays of the blocks out "
-        "of the mini-batch's memory, which is done when a model asks for them.",
+        f"Medians of {result['passes']} passes, on a core of the host that is at full speed. On a host that is shared, "
+        "anything takes up to 1.9 times as long on some cores, probably while another uses the core's other hardware "
+        f"thread; a fixed piece of Python tells that, of {result['fixed_work_us']:.1f} us. The host's work counts "
+        "where its core is quiet during the mini-batch; the second figure is that of all. The third is what it takes "
+        "to cut the arrays of the blocks out of the mini-batch's memory, which is done when a model asks for them.",
         "",
         *markdown(
             ("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "host, us", "best peer, ms", "faster by"), rows

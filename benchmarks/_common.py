@@ -44,6 +44,11 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def microseconds(ms: float | None) -> str:
+    """In whole ones; "-" for what could not be measured."""
+    return "-" if ms is None else f"{1e3 * ms:.0f}"
+
+
 class QuietCore:
     """A context in which the calling thread has a core of the host that runs at full speed, for times the host makes.
 

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from _common import microseconds
+
 from loader.samplers.cuda_workspace import choose_schedule
 
 Result = dict[str, Any]
@@ -127,12 +129,7 @@ def whole_ms(row: Result, schedule: str) -> float:
 
 def auto_ms(row: Result) -> float:
     """Of a row of sampler_gpu.json: milliseconds of the schedule that `schedule="auto"` takes."""
-    ms = whole_ms(row, choose_schedule(row["edges"], ahead=False))
-    return ms
-
-
-def _microseconds(ms: float | None) -> str:
-    return "-" if ms is None else f"{1e3 * ms:.0f}"
+    return whole_ms(row, choose_schedule(row["edges"], ahead=False))
 
 
 def sampler_gpu(result: Result) -> list[str]:
@@ -147,7 +144,7 @@ def sampler_gpu(result: Result) -> list[str]:
                 cell(row["batch"]),
                 cell(row["edges"]),
                 *(f"{whole_ms(row, name):.3f}" for name in names),
-                " / ".join(_microseconds(row["cooperative"][key]) for key in keys),
+                " / ".join(microseconds(row["cooperative"][key]) for key in keys),
                 "" if peer is None else f"{peer:.3f}",
                 "" if peer is None else f"{peer / auto_ms(row):.1f}x",
             )

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import QuietCore, write_json
+from _common import QuietCore, microseconds, write_json
 from _gpu_batches import products_shaped
 
 from loader.graph import Graph
@@ -201,12 +201,14 @@ def main() -> None:
             passes.append(one_pass(graph, perm, args.rounds, args.blocks_per_sm, core))
             host = [row["cooperative"] for row in passes[-1]["rows"]]
             keys = ("host_work_ms", "all_host_work_ms", "cut_ms")
-            shown = ["/".join("-" if r[k] is None else f"{1e3 * r[k]:.0f}" for k in keys) for r in host]
+            shown = ["/".join(microseconds(row[key]) for key in keys) for row in host]
             print(f"pass {len(passes)}: host at work, cooperative, us, quiet/all/cut: {' '.join(shown)}", flush=True)
     result = median_of(passes)
     for row in result["rows"]:
         cells = "  ".join(
-            "{} {ms:.3f} ms (host {host_ms:.3f}, at work {host_work_ms})".format(name, **row[name])
+            "{} {ms:.3f} ms (host {host_ms:.3f}, at work {} us)".format(
+                name, microseconds(row[name]["host_work_ms"]), **row[name]
+            )
             for name in sorted(SCHEDULES)
         )
         print(

@@ -183,8 +183,7 @@ class MiniBatch:
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:
             found += block.memory()
-        distinct = {id(t): t for t in found if t is not None}.values()
-        return list({t.untyped_storage().data_ptr(): t for t in distinct}.values())
+        return list({t.untyped_storage().data_ptr(): t for t in found if t is not None}.values())
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:

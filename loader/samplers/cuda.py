@@ -250,8 +250,6 @@ class CudaSampler(Sampler):
 
     def _alive(self) -> list[_Begun]:
         """What waits to be launched."""
-        if not self._waiting:
-            return []
         alive = [begun for ref in self._waiting if (begun := ref()) is not None]
         if len(alive) < len(self._waiting):
             self._waiting = [weakref.ref(begun) for begun in alive]

@@ -7,6 +7,7 @@ import torch
 
 from loader import _core
 
+# What is tested is compiled with CUDA alone; it needs no GPU.
 pytestmark = pytest.mark.skipif(not _core.with_cuda, reason="needs a CUDA build")
 
 IDS, ROWS = 50_000, 1 << 21
@@ -35,7 +36,7 @@ class Gatherer:
     def asks(self, in_order: bool) -> bool:
         asks = self.core.scratch_bytes(IDS) > 0
         if asks:
-            self._notes[3] = int(in_order)
+            self._notes[-1] = int(in_order)  # `Notes::in_order` of csrc/features/cuda/gather.h
         return asks
 
 

@@ -12,11 +12,11 @@ from hydra.utils import instantiate
 from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
-from models.console import show_config
-from models.device import check_features, choose_device
-from models.errors import one_line_errors
-from models.job_result import JobResult
-from models.lightning_module import METRICS, WholeGraph
+from models.training.console import show_config
+from models.training.device import check_features, choose_device
+from models.training.errors import one_line_errors
+from models.training.job_result import JobResult
+from models.training.module import METRICS, WholeGraph
 
 
 def train(cfg: DictConfig) -> float:

@@ -21,7 +21,7 @@ import torch
 
 from loader.datasets import NodeDataset
 from loader.graph import Graph
-from loader.machine import provenance
+from loader.machine.hardware import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -153,7 +153,7 @@ def _command() -> str:
 
 
 def command_and_provenance() -> dict[str, Any]:
-    """How this process was called, and `loader.machine.provenance()`."""
+    """How this process was called, and `loader.machine.hardware.provenance()`."""
     return {"command": _command(), **provenance()}
 
 

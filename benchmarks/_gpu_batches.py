@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
-from loader.samplers.cuda import CudaSampler
+from loader.samplers.gpu.sampler import CudaSampler
+from loader.samples import MiniBatch
 
 NUM_NODES = 2_449_029
 NUM_EDGES = 123_718_280

@@ -8,7 +8,7 @@ from typing import Any
 
 from _common import microseconds
 
-from loader.samplers.cuda_workspace import choose_schedule
+from loader.samplers.gpu.workspace import choose_schedule
 
 Result = dict[str, Any]
 

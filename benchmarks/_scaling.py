@@ -14,8 +14,8 @@ from rich.table import Table
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.samplers import FusedSampler
+from loader.samples import MiniBatch
 
 EDGES = (1_000_000, 4_000_000, 16_000_000, 62_000_000, 123_700_000)
 MEAN_DEGREE = 50.5  # of ogbn-products

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.minibatch import Block, MiniBatch
 from loader.samplers import FusedSampler
+from loader.samples import Block, MiniBatch
 from models.sage import SAGEConv
 
 MIN_SECONDS = 1.0

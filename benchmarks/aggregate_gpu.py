@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from loader.minibatch import Block
 from loader.ops import aggregate_mean
+from loader.samples import Block
 
 Aggregate = Callable[[Tensor], Tensor]
 

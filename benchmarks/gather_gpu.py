@@ -27,7 +27,7 @@ import torch
 from _common import RESULTS, ints, write_json
 from torch import Tensor
 
-from loader.features import CachedFeatures, DeviceFeatures, HostFeatures, PinnedFeatures, StagedFeatures
+from loader.stores import CachedFeatures, DeviceFeatures, HostFeatures, PinnedFeatures, StagedFeatures
 
 Gather = Callable[[Tensor], Tensor]
 _SETS = 4

@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from loader.features import HostFeatures
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
 from loader.samplers import FusedSampler
+from loader.samples import MiniBatch
+from loader.stores import HostFeatures
 from models.sage import GraphSAGE
 
 NUM_CLASSES = 47

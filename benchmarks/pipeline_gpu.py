@@ -32,19 +32,19 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-import loader.features as stores
-from loader.features import FeatureStore, HostFeatures, StoreContext
+import loader.stores as stores
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
 from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
-from loader.transfer import to_gpu
-from models.graphed import GraphedLoss
-from models.graphed_adam import GraphedAdam
-from models.lightning_module import NodeClassifier
-from models.profiler import NoProfiler
+from loader.samples import MiniBatch
+from loader.stages.transfer import to_gpu
+from loader.stores import FeatureStore, HostFeatures, StoreContext
 from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss
+from models.training.graphed_adam import GraphedAdam
+from models.training.module import NodeClassifier
+from models.training.profiler import NoProfiler
 
 NUM_CLASSES, HIDDEN = 47, 256
 STORES = ("lazy", "device", "cached", "pinned", "staged", "host")
@@ -68,7 +68,7 @@ def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStor
                "pinned": "PinnedFeatures", "staged": "StagedFeatures", "host": "HostFeatures"}  # fmt: skip
     kind: Any = getattr(stores, classes[name], None)
     if kind is None:
-        return f"loader.features has no {classes[name]}"
+        return f"loader.stores has no {classes[name]}"
     if name == "host":
         return HostFeatures(x)
     if name == "lazy":
@@ -84,7 +84,7 @@ class Training:
     def __init__(self, num_features: int, num_layers: int, *, graphed: bool) -> None:
         torch.manual_seed(0)
         self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
-        # As `models.lightning_module.NodeClassifier`: by CUDA graphs, or not at all.
+        # As `models.training.module.NodeClassifier`: by CUDA graphs, or not at all.
         parameters: Any = self.model.parameters()
         self.optimizer: torch.optim.Optimizer = (
             GraphedAdam(parameters, lr=3e-3) if graphed else torch.optim.Adam(parameters, lr=3e-3, fused=True)
@@ -394,7 +394,7 @@ def main() -> None:
             rows.append(row)
             console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
         if arguments.timeline is not None:
-            from models.callbacks.timeline import LANES, draw
+            from models.training.callbacks.timeline import LANES, draw
 
             timed = make(arguments.prefetch)
             timed.timeline = Timeline(len(timed) // 2, 3 * together)

@@ -45,7 +45,7 @@ Sample = Callable[[Tensor, int], int]  # (seeds, batch) -> number of sampled edg
 def make_sampler(name: str, graph: Graph, fanouts: tuple[int, ...], threads: int) -> Sample:
     """A function that samples one mini-batch and counts its edges."""
     if name == "dgl":
-        from loader.optional import import_dgl
+        from loader.machine.optional import import_dgl
 
         dgl = import_dgl("the comparison with DGL")
         csc = (graph.indptr.long(), graph.indices.long(), torch.empty(0, dtype=torch.int64))

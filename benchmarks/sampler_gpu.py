@@ -27,7 +27,7 @@ from _common import QuietCore, microseconds, write_json
 from _gpu_batches import products_shaped
 
 from loader.graph import Graph
-from loader.samplers.cuda import SCHEDULES, CudaSampler
+from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 
 CASES = [
     ([10, 10], 1024),

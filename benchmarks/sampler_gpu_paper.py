@@ -33,7 +33,7 @@ from _common import RESULTS, ROOT, write_json
 from _gpu_batches import sampling_on_the_gpu
 
 from loader.graph import Graph
-from loader.samplers.cuda import SCHEDULES, CudaSampler
+from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 
 # vertices, edges (both directions), largest degree, skew of a lognormal; sources in conf/dataset/synthetic-*.yaml
 SHAPES: dict[str, tuple[int, int, int, float]] = {

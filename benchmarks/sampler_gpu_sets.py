@@ -26,8 +26,8 @@ from _gpu_batches import sampling_on_the_gpu
 from sampler_gpu_paper import regular_graph
 
 from loader.graph import Graph
-from loader.samplers.cuda import VERTEX_SETS, CudaSampler
-from loader.samplers.cuda_workspace import choose_vertex_set
+from loader.samplers.gpu.sampler import VERTEX_SETS, CudaSampler
+from loader.samplers.gpu.workspace import choose_vertex_set
 
 VERTICES = (2_500_000, 10_000_000, 30_000_000, 100_000_000, 400_000_000)
 CASES = (([10, 10], 1024), ([15, 10, 5], 1024), ([10, 10, 10], 2048))

@@ -30,9 +30,9 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loader.minibatch import Block, MiniBatch
-from models.graphed import GraphedLoss
+from loader.samples import Block, MiniBatch
 from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss
 
 HOST_STEPS = 5  # the GPU's queue has room for their kernels
 Prepared = tuple[Block, Tensor, Tensor]  # the block, its destinations and its indices as int64

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
-    from loader.minibatch import Block, MiniBatch
     from loader.node_loader import NodeLoader
     from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
+    from loader.samples import Block, MiniBatch
 
 __version__ = "0.1.0"
 
 # Names are fetched on first use, so that reading a graph does not wait for Lightning to be imported.
 _HOMES = {
-    "Block": "loader.minibatch",
+    "Block": "loader.samples",
     "DGLSampler": "loader.samplers",
     "FullSampler": "loader.samplers",
     "FusedSampler": "loader.samplers",
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodule",
     "HopwiseSampler": "loader.samplers",
-    "MiniBatch": "loader.minibatch",
+    "MiniBatch": "loader.samples",
     "NodeLoader": "loader.node_loader",
     "Sampler": "loader.samplers",
 }

@@ -11,12 +11,12 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from loader.features import FeatureStore, HostFeatures, StoreContext, open_store
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
+from loader.items.batches import check_batch_size
 from loader.node_loader import LOOKAHEAD, NodeLoader
 from loader.samplers import Sampler, on_device
-from loader.seeds import check_batch_size
+from loader.samples import MiniBatch
+from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
@@ -42,7 +42,7 @@ class GraphDataModule(LightningDataModule):
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`.
         sampler: for training.
         eval_sampler: for validation, test and prediction; by default the train sampler.
-        features: makes the feature store of the dataset's feature tensor, see `loader.features.open_store`.
+        features: makes the feature store of the dataset's feature tensor, see `loader.stores.open_store`.
         edge_features: a store, or a tensor `[rows, D]`, of rows by edge id; see `NodeLoader`.
         batch_size: seeds of a training mini-batch, per process.
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.

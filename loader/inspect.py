@@ -22,11 +22,11 @@ from rich.table import Table
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, NpzDataset
-from loader.features import HostFeatures, degree_hotness
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
+from loader.items.batches import SeedBatches
 from loader.samplers import FusedSampler, resolve_fanouts
-from loader.seeds import SeedBatches
+from loader.samples import MiniBatch
+from loader.stores import HostFeatures, degree_hotness
 
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 

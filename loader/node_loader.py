@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.features import FeatureStore, HostFeatures
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
-from loader.orders import Orders
+from loader.items.batches import SeedBatches
+from loader.items.orders import Orders
 from loader.pipeline import PRIORITIES, Pipeline, PipelineIterator, PipelineStats, StageStreams, Timeline
-from loader.plan import Plan, choose_device, choose_plan
 from loader.samplers.base import Sampler
-from loader.seeds import SeedBatches
-from loader.steps import Steps, Task, check_edge_features
+from loader.samples import MiniBatch
+from loader.stages.plan import Plan, choose_device, choose_plan
+from loader.stages.steps import Steps, Task, check_edge_features
+from loader.stores import FeatureStore, HostFeatures
 
 _STATE_VERSION = 1
 LOOKAHEAD = ("consumer", "thread")
@@ -68,13 +68,13 @@ class NodeLoader:
             sampler must return edge ids.
         prioritize_loading: kernels of the stages go before those of an ordinary stream that wait for the GPU's
             multiprocessors. They are short or, where they read over the bus, few, while one that begins late keeps the
-            bus idle. Training by CUDA graphs (`models.graphed`) goes before sampling, not before gathering.
+            bus idle. Training by CUDA graphs (`models.training.graphed`) goes before sampling, not before gathering.
         lookahead: who launches the stages where all of them are asynchronous: "consumer", the thread that asks for
             mini-batches, as it asks; or "thread", one of its own.
 
     Attributes:
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
-        steps: what the stages do, see `loader.steps.Steps`.
+        steps: what the stages do, see `loader.stages.steps.Steps`.
         device: where the mini-batches arrive.
 
     Raises:

@@ -9,10 +9,10 @@ import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from loader.cuda import free_bytes
 from loader.graph import Graph
-from loader.minibatch import Block
+from loader.machine.gpu import free_bytes
 from loader.ops import aggregate_mean
+from loader.samples import Block
 from models.sage import GraphSAGE, SAGEConv
 
 CHUNK_BYTES = 256 * 2**20

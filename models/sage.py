@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loader.lazy_rows import LazyRows
-from loader.minibatch import Block
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
+from loader.samples import Block, LazyRows
 
 # One gathered element costs about as much as this many multiply-adds of the projection, forward and backward
 # together (on an AMD EPYC core: 0.29 ns and 0.09 ns).

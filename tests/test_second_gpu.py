@@ -11,15 +11,15 @@ from marks import needs_gpu, needs_two_gpus
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.features import CachedFeatures, DeviceFeatures, FeatureStore, PinnedFeatures, StagedFeatures
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.node_loader import LOOKAHEAD, NodeLoader
 from loader.samplers import HopwiseSampler
-from loader.samplers.cuda import SCHEDULES, CudaSampler
-from models.graphed import GraphedLoss
-from models.graphed_adam import GraphedAdam
+from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
+from loader.samples import MiniBatch
+from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, PinnedFeatures, StagedFeatures
 from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss
+from models.training.graphed_adam import GraphedAdam
 
 pytestmark = [*needs_gpu, needs_two_gpus]
 

@@ -23,9 +23,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import train as train_module
 from loader.samplers import DGLSampler, Sampler
-from models.device import check_features
-from models.lightning_module import METRICS, NodeClassifier
-from models.profiler import NoProfiler
+from models.training.device import check_features
+from models.training.module import METRICS, NodeClassifier
+from models.training.profiler import NoProfiler
 
 ROOT = Path(train_module.__file__).parent
 CONF = ROOT / "conf"
@@ -313,7 +313,7 @@ class TestOnGPU:
 def test_bad_input_ends_in_one_line_and_leaves_nothing(
     composed: Composer, tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], message: str
 ) -> None:
-    from models.errors import one_line_errors
+    from models.training.errors import one_line_errors
 
     with pytest.raises(SystemExit) as ended, one_line_errors():
         in_process(composed, *overrides)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from loader.cuda import current_stream
+from loader.machine.gpu import current_stream
 
 if TYPE_CHECKING:
     from loader.pipeline.stages import PipelineStats
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Of kernels that wait for the multiprocessors the lowest number goes first. One that reads over the bus needs few of
 # them, and keeps the bus idle until it begins; sampling is several mini-batches ahead and takes what training leaves,
-# where that has a priority: its CUDA graphs do (`models.graphed`), with a torch that heeds that of their kernels (as
+# where that has a priority: its CUDA graphs do, with a torch that heeds the priority of their kernels (as
 # 2.11).
 PRIORITIES = {"sample": -1, "gather": -3, "move": -3}
 TRAINING_PRIORITY = -2

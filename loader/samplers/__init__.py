@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from loader.samplers.base import Sampler, resolve_fanouts
-from loader.samplers.core import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
+from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.placement import fused, on_device
 
 if TYPE_CHECKING:
-    from loader.samplers.cuda import CudaSampler
+    from loader.samplers.gpu.sampler import CudaSampler
 
 __all__ = [
     "CoreSampler",
@@ -26,7 +26,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "CudaSampler":  # on first use: most runs without a GPU never need it
-        from loader.samplers.cuda import CudaSampler
+        from loader.samplers.gpu.sampler import CudaSampler
 
         return CudaSampler
     raise AttributeError(f"module 'loader.samplers' has no attribute {name!r}")

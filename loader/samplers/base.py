@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
+from loader.samples import MiniBatch
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8

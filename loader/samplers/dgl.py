@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.minibatch import Block, MiniBatch
-from loader.optional import import_dgl
+from loader.machine.optional import import_dgl
 from loader.samplers.base import Sampler, as_seeds, check_position
+from loader.samples import Block, MiniBatch
 
 
 class DGLSampler(Sampler):

@@ -9,7 +9,7 @@ import torch
 
 from loader import _core
 from loader.samplers.base import Sampler
-from loader.samplers.core import FusedSampler
+from loader.samplers.cpu import FusedSampler
 
 # A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, hop by hop, and
 # more bring little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
@@ -61,7 +61,7 @@ def fused(
         for name, value in given.items():
             raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed, num_threads=num_threads)
-    from loader.samplers.cuda import QUEUES, CudaSampler
+    from loader.samplers.gpu.sampler import QUEUES, CudaSampler
 
     if schedule not in QUEUES:
         given.setdefault("batches_per_launch", _TOGETHER)
@@ -75,7 +75,7 @@ def on_device(sampler: Sampler, device: torch.device) -> Sampler:
     """
     if sampler.device.type != "cuda" or device.type != "cuda" or sampler.device == device:
         return sampler
-    from loader.samplers.cuda import CudaSampler
+    from loader.samplers.gpu.sampler import CudaSampler
 
     if not isinstance(sampler, CudaSampler):
         raise ValueError(f"{type(sampler).__name__} samples on {sampler.device}, but this process trains on {device}")

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 @pytest.fixture
 def job() -> Callable[..., dict[str, Any]]:
-    """`job(sampler, seed, accuracy)`: a result as `models.job_result` writes it; `changes` go into its config."""
+    """`job(sampler, seed, accuracy)`: a result as a training run writes it; `changes` go into its config."""
 
     def make(sampler: str, seed: int, accuracy: float, **changes: Any) -> dict[str, Any]:
         config: dict[str, Any] = {

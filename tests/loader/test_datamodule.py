@@ -23,10 +23,10 @@ import loader
 from loader import _core
 from loader.datamodule import GraphDataModule
 from loader.datasets import NodeDataset
-from loader.features import HostFeatures
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.samplers import FullSampler, FusedSampler, fused
+from loader.samples import MiniBatch
+from loader.stores import HostFeatures
 
 NUM_TRAIN, BATCH_SIZE = 100, 15
 NUM_BATCHES = 7  # the last one is smaller

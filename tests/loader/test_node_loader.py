@@ -17,12 +17,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from loader.features import HostFeatures
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.node_loader import NodeLoader
 from loader.pipeline import Timeline
 from loader.samplers import FusedSampler, HopwiseSampler, Sampler
+from loader.samples import MiniBatch
+from loader.stores import HostFeatures
 
 NUM_NODES = 200
 SEEDS = torch.arange(10, 110)

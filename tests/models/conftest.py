@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from graphed_nets import make_batches
 
-from loader.minibatch import MiniBatch
+from loader.samples import MiniBatch
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from marks import needs_gpu
 from torch import Tensor, nn
 
 from loader.graph import Graph
-from loader.minibatch import Block, MiniBatch
-from loader.optional import import_dgl
+from loader.machine.optional import import_dgl
 from loader.samplers import FullSampler, HopwiseSampler
+from loader.samples import Block, MiniBatch
 from models.sage import GraphSAGE, SAGEConv
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.samplers import cuda, cuda_workspace
-from loader.samplers.cuda import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
+from loader.samplers.gpu import sampler as cuda
+from loader.samplers.gpu import workspace as cuda_workspace
+from loader.samplers.gpu.sampler import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
 
 
 def at(address: int, length: int, dtype: torch.dtype) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.samplers import Sampler
+from loader.samples import MiniBatch
 
 
 class Boom(Exception):

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.lazy_rows import LazyRows
-from loader.minibatch import MiniBatch
 from loader.samplers import HopwiseSampler
-from models.graphed import GraphedLoss
+from loader.samples import LazyRows, MiniBatch
 from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss
 
 # All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
 FEATURES, CLASSES, BATCH = 12, 12, 32

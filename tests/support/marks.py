@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loader import _core
-from loader.optional import import_dgl
+from loader.machine.optional import import_dgl
 
 
 def _reason_without_dgl() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from loader.graph import Graph
-from loader.minibatch import Block, MiniBatch
+from loader.samples import Block, MiniBatch
 
 WORD = 1 << 32
 

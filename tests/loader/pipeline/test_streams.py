@@ -272,7 +272,7 @@ def test_an_unchanged_stream_is_not_asked_for_again(monkeypatch: pytest.MonkeyPa
     """Each question makes an object, which the consumer's host thread would pay for with every item."""
     asked: list[int] = []
     handle = 0
-    monkeypatch.setattr("loader.cuda._streams", {})
+    monkeypatch.setattr("loader.machine.gpu._streams", {})
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: handle, raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.append(device) or object())
     streams = StageStreams(DEVICE, [])

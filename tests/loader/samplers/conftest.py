@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from loader.samplers import core
+from loader.samplers import cpu
 
 
 @pytest.fixture(autouse=True, scope="package")
 def share_out_small_batches() -> Iterator[None]:
     """The mini-batches of tests are small: without this one thread would sample them, and nothing be tested."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "SERIAL_EDGES", 0)
+        patch.setattr(cpu, "SERIAL_EDGES", 0)
         yield

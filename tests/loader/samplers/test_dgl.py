@@ -14,8 +14,8 @@ from scipy import stats
 from statistics_of_counts import LEVEL, p_equal, p_same
 
 from loader.graph import Graph
-from loader.minibatch import MiniBatch
 from loader.samplers import DGLSampler, FullSampler, FusedSampler, Sampler
+from loader.samples import MiniBatch
 
 pytestmark = needs_dgl
 

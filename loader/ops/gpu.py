@@ -1,0 +1,353 @@
+"""The GPU's side of `loader.ops`: launches of the core's kernels, and what autograd has to know about them.
+
+Nothing here waits for the GPU. Values of index arrays are trusted to be a sampler's, all else is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle, require_cuda
+from loader.ops.live import LiveBlock, draw_keys
+from loader.samples import Block
+
+_DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
+_INDEX_DTYPES = ((torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64))
+_DROPOUT_STEPS = 65536  # a dropped element is told by 16 random bits
+_PADDING_BYTES = 16
+
+
+class Activation(NamedTuple):
+    """ReLU or not; how many elements of 65536 are dropped; the key from which their choice follows."""
+
+    relu: bool = False
+    threshold: int = 0
+    key: int = 0
+
+
+IDENTITY = Activation()
+
+
+class Edges(NamedTuple):
+    """A block's arrays, and where they are looked up if it is live (else 0)."""
+
+    indptr: Tensor
+    indices: Tensor
+    num_dst: int
+    live: int
+
+
+def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
+    """The activation of one call, its key from torch's CPU generator; that of a live block is drawn by its owner."""
+    if not dropout:
+        return Activation(relu)
+    threshold = min(round(dropout * _DROPOUT_STEPS), _DROPOUT_STEPS - 1)
+    if not threshold:
+        return Activation(relu)
+    if isinstance(block, LiveBlock):
+        block.draws += 1
+        return Activation(relu, threshold)
+    return Activation(relu, threshold, draw_keys(1)[0])
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """That of `x`; under autocast, for float32, that of autocast."""
+    return (autocast_dtype() or x.dtype) if x.dtype == torch.float32 else x.dtype
+
+
+def autocast_dtype() -> torch.dtype | None:
+    """That of autocast on a GPU; None without autocast."""
+    if not torch.is_autocast_enabled():
+        return None
+    if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4, where the other one warns
+        return torch.get_autocast_dtype("cuda")
+    return torch.get_autocast_gpu_dtype()
+
+
+def check(x: Tensor, block: Block) -> None:
+    """What can be known without waiting for the GPU: the kernels get no more than addresses."""
+    if not _DTYPES:
+        require_cuda("an aggregation on the GPU")
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")
+    if block.live:
+        return
+    indptr, indices = block.indptr, block.indices
+    if indptr.get_device() != x.get_device():
+        raise ValueError(f"x lies on {x.device}, the block's indptr on {indptr.device}; move one of them")
+    if (indptr.dtype, indices.dtype) not in _INDEX_DTYPES:
+        raise TypeError(
+            f"the block has indptr of {indptr.dtype} and indices of {indices.dtype}; they must be int32 or int64, "
+            "and indices must not be the wider one"
+        )
+    if not (indptr.is_contiguous() and indices.is_contiguous()):
+        raise ValueError("the block's arrays are not contiguous; call .contiguous() first")
+    if indptr.dim() != 1 or indptr.shape[0] != block.num_dst + 1 or indices.dim() != 1:
+        raise ValueError(
+            f"the block's indptr has shape {tuple(indptr.shape)}, indices {tuple(indices.shape)}; "
+            f"with num_dst = {block.num_dst} they must be [{block.num_dst + 1}] and [num_edges]"
+        )
+    if block.num_dst > block.num_src:
+        raise ValueError(f"the block has {block.num_dst} destinations, but only {block.num_src} sources")
+
+
+def mean_of(x: Tensor, edges: Edges) -> Tensor:
+    """`[num_dst, F]`, without autograd."""
+    mean = x.new_empty(edges.num_dst, x.shape[1])
+    if mean.numel():
+        _forward(_rows(x), edges, mean.data_ptr(), 0, mean, 0, IDENTITY)
+    return mean
+
+
+def concat_of(
+    x: Tensor,
+    edges: Edges,
+    dtype: torch.dtype,
+    padding: int,
+    activation: Activation,
+    device: torch.device,
+    nodes: Tensor | None = None,
+) -> Tensor:
+    """`[num_dst, 2 F + padding]`: own features, mean, then a one and zeros; without autograd.
+
+    With `nodes`, source `s` has row `nodes[s]` of `x`.
+    """
+    dim = x.shape[1]
+    both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
+    if edges.num_dst and dim:
+        begin = both.data_ptr()
+        _forward(_rows(x), edges, begin + dim * both.element_size(), begin, both, padding, activation, nodes)
+    return both
+
+
+class Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> Tensor:
+        ctx.save_for_backward(indptr, indices)
+        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
+        return mean_of(x, Edges(indptr, indices, num_dst, live))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
+        indptr, indices = ctx.saved_tensors
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        return _backward(edges, ctx.num_src, None, grad_mean), None, None, None, None
+
+
+class SelfAndMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(indptr, indices)
+        ctx.set_materialize_grads(False)
+        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
+        return x[:num_dst], mean_of(x, Edges(indptr, indices, num_dst, live))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_self: Tensor | None, grad_mean: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad_self is None and grad_mean is None:
+            return None, None, None, None, None
+        indptr, indices = ctx.saved_tensors
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        return _backward(edges, ctx.num_src, grad_self, grad_mean), None, None, None, None
+
+
+class ConcatSelfMean(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        indptr: Tensor,
+        indices: Tensor,
+        num_dst: int,
+        live: int,
+        dtype: torch.dtype,
+        activation: Activation,
+    ) -> Tensor:
+        ctx.save_for_backward(indptr, indices, *((x,) if activation.relu else ()))
+        ctx.shape, ctx.dtype, ctx.activation = x.shape, x.dtype, activation
+        ctx.num_dst, ctx.live = num_dst, live
+        return concat_of(x, Edges(indptr, indices, num_dst, live), dtype, 0, activation, x.device)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        indptr, indices, *x = ctx.saved_tensors
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad, x, ctx.activation)
+        return grad_x, None, None, None, None, None, None
+
+
+class LinearOfSelfAndMean(torch.autograd.Function):
+    """One product for `[own | mean]` and one for each of its gradients.
+
+    The column of ones behind the mean makes the bias' gradient a column of the weights': a sum over all rows of
+    its own would take longer than the product.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight_self: Tensor,
+        weight_mean: Tensor,
+        bias: Tensor,
+        indptr: Tensor,
+        indices: Tensor,
+        num_dst: int,
+        live: int,
+        dtype: torch.dtype,
+        activation: Activation,
+        nodes: Tensor | None,
+    ) -> Tensor:
+        dim, padding = x.shape[1], _PADDING_BYTES // dtype.itemsize
+        edges = Edges(indptr, indices, num_dst, live)
+        both = concat_of(x, edges, dtype, padding, activation, weight_self.device, nodes)  # a live `x` has none
+        weight = torch.cat((weight_self, weight_mean), 1)
+        if weight.dtype != dtype:
+            weight, bias = weight.to(dtype), bias.to(dtype)
+        ctx.save_for_backward(both, weight, indptr, indices, *((x,) if activation.relu else ()))
+        ctx.shape, ctx.dtype, ctx.weight_dtype, ctx.activation = x.shape, x.dtype, weight_self.dtype, activation
+        ctx.num_dst, ctx.live = num_dst, live
+        return torch.addmm(bias, both[:, : 2 * dim], weight.t())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        both, weight, indptr, indices, *x = ctx.saved_tensors
+        dim = ctx.shape[1]
+        grad_x = grad_self = grad_mean = grad_bias = None
+        if any(ctx.needs_input_grad[1:4]):
+            grad_weight = (grad.t() @ both).to(ctx.weight_dtype)
+            parts: Any = torch.split_with_sizes_copy  # torch's own annotation says that it returned nothing
+            sizes = (dim, dim, 1, both.shape[1] - 2 * dim - 1)
+            grad_self, grad_mean, grad_bias, _ = parts(grad_weight, sizes, 1)
+            grad_bias = grad_bias.view(-1)
+        if ctx.needs_input_grad[0]:
+            grad_both = grad @ weight
+            edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+            grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
+        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None, None, None
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Itself, or a copy where the elements of a row are not neighbours in memory."""
+    return x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
+
+
+def _forward(
+    x: Tensor,
+    edges: Edges,
+    mean: int,
+    own: int,
+    out: Tensor,
+    padding: int,
+    activation: Activation,
+    nodes: Tensor | None = None,
+) -> None:
+    """Launches the mean to addresses inside of `out`."""
+    indptr, indices = edges.indptr, edges.indices
+    num_edges = indices.shape[0]
+    workspace = None  # for the list of long rows
+    if num_edges > _core.cuda_mean_long_row:
+        workspace = out.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
+    device = out.get_device()
+    _core.cuda_mean_forward(
+        indptr.data_ptr(),
+        indices.data_ptr(),
+        indptr.element_size(),
+        indices.element_size(),
+        out.shape[0],
+        x.shape[0],
+        num_edges,
+        device,
+        current_stream_handle(device),
+        _DTYPES[x.dtype],
+        _DTYPES[out.dtype],
+        x.data_ptr(),
+        x.stride(0),
+        x.shape[1],
+        mean,
+        own,
+        out.stride(0),
+        padding,
+        activation.relu,
+        activation.threshold,
+        activation.key,
+        0 if workspace is None else workspace.data_ptr(),
+        edges.live,
+        0 if nodes is None else nodes.data_ptr(),
+    )
+
+
+def _concat_backward(
+    edges: Edges, shape: torch.Size, dtype: torch.dtype, grad: Tensor, x: list[Tensor], activation: Activation
+) -> Tensor:
+    num_src, dim = shape
+    grad = grad.to(dtype)
+    return _backward(edges, num_src, grad[:, :dim], grad[:, dim : 2 * dim], x[0] if x else None, activation)
+
+
+def _backward(
+    edges: Edges,
+    num_src: int,
+    grad_self: Tensor | None,
+    grad_mean: Tensor | None,
+    x: Tensor | None = None,
+    activation: Activation = IDENTITY,
+) -> Tensor:
+    """The gradient of `x`, `[num_src, F]`."""
+    indptr, indices = edges.indptr, edges.indices
+    grad_self = None if grad_self is None else _rows(grad_self)
+    grad_mean = None if grad_mean is None else _rows(grad_mean)
+    grad = grad_self if grad_mean is None else grad_mean
+    assert grad is not None
+    num_dst, dim = grad.shape
+    grad_x = grad.new_empty(num_src, dim)
+    if not grad_x.numel():
+        return grad_x
+    sources = order = None
+    if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
+        if edges.live:
+            raise RuntimeError("deterministic algorithms sort a block's edges, which a live block has none of")
+        # Edges beyond the last row's, which a padded mini-batch has, go behind those of all sources.
+        edge = torch.arange(indices.shape[0], device=indices.device)
+        sources, order = torch.sort(torch.where(edge < indptr[-1], indices, num_src), stable=True)
+    x = None if x is None else _rows(x)
+    num_edges, sizes = indices.shape[0], (indptr.element_size(), indices.element_size())
+    needed = _core.cuda_mean_backward_workspace(num_src, num_edges, *sizes)
+    workspace = grad.new_empty(needed, dtype=torch.uint8)
+    device = grad.get_device()
+    _core.cuda_mean_backward(
+        indptr.data_ptr(),
+        indices.data_ptr(),
+        *sizes,
+        num_dst,
+        num_src,
+        num_edges,
+        device,
+        current_stream_handle(device),
+        _DTYPES[grad.dtype],
+        0 if sources is None else sources.data_ptr(),
+        0 if order is None else order.data_ptr(),
+        *_address_and_stride(grad_mean),
+        *_address_and_stride(grad_self),
+        *_address_and_stride(x),
+        dim,
+        grad_x.data_ptr(),
+        activation.relu,
+        activation.threshold,
+        activation.key,
+        workspace.data_ptr(),
+        edges.live,
+    )
+    return grad_x
+
+
+def _address_and_stride(t: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if t is None else (t.data_ptr(), t.stride(0))

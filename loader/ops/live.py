@@ -1,0 +1,186 @@
+"""Mini-batches of changing size under a CUDA graph: its kernels look up arrays and sizes when they run.
+
+A CUDA graph repeats launches with the addresses and sizes that they were captured with. A `LiveBatch` stands in for
+mini-batches while a model is captured. Its blocks have room for the largest, and name a place in GPU memory where the
+kernels of `loader.ops` find the block of the moment; rows beyond its own become zeros, which add nothing to a product
+or its gradient. `load` exchanges the mini-batch by one small launch: nothing is padded or copied but the labels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle
+from loader.samples import Block, LazyRows, MiniBatch
+
+_ALIGNMENT = 16  # bytes: of the vectors by which rows are read
+
+
+def draw_keys(count: int) -> list[int]:
+    """Of so many activations, 32 bits each from torch's CPU generator; the same as when drawn one by one."""
+    keys: list[int] = torch.randint(2**32, (count,), dtype=torch.int64).tolist()
+    return keys
+
+
+class Kind(NamedTuple):
+    """What mini-batches have to have in common to take turns under one graph."""
+
+    device: torch.device
+    batch_size: int
+    index_dtypes: tuple[tuple[torch.dtype, torch.dtype], ...]
+    features: tuple[torch.dtype, int]
+    labels: tuple[torch.dtype, torch.Size]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> Kind | None:
+        """That of a mini-batch; None if it cannot be live.
+
+        That is: no features or labels, not on a GPU, more than 8 hops, or features that are to get a gradient.
+        """
+        x, y = batch.features, batch.y
+        if x is None or y is None or not (y.is_cuda and batch.nodes.is_cuda):
+            return None
+        if isinstance(x, Tensor) and x.requires_grad:
+            return None
+        held = x.table if isinstance(x, LazyRows) else x
+        readable = held.is_cuda and held.dim() == 2 and held.is_contiguous() and held.data_ptr() % _ALIGNMENT == 0
+        if not readable or len(batch.blocks) > _core.cuda_max_live_blocks:
+            return None
+        if isinstance(x, LazyRows) and x.nodes.dtype != batch.blocks[0].indices.dtype:
+            return None
+        dtypes = tuple((block.indptr.dtype, block.indices.dtype) for block in batch.blocks)
+        return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape))
+
+
+class Room(NamedTuple):
+    """Sizes of mini-batches, or upper bounds of them.
+
+    Attributes:
+        frontiers: `L + 1` numbers of vertices, from the seeds outward.
+        edges: of the `L` blocks, in the order of `MiniBatch.blocks`.
+    """
+
+    frontiers: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> Room:
+        return cls(batch.frontier_sizes, tuple(block.num_edges for block in batch.blocks))
+
+    def union(self, other: Room) -> Room:
+        """Room for both."""
+        return Room(
+            tuple(map(max, self.frontiers, other.frontiers)),
+            tuple(map(max, self.edges, other.edges)),
+        )
+
+    def holds(self, other: Room) -> bool:
+        return self.union(other) == self
+
+    def widened(self, share: float, step: int) -> Room:
+        """Larger by `share`, in whole `step`s; the seeds stay as many as they are."""
+
+        def wider(size: int) -> int:
+            return -(-int(size * (1 + share)) // step) * step
+
+        return Room((self.frontiers[0], *map(wider, self.frontiers[1:])), tuple(map(wider, self.edges)))
+
+
+class LiveBlock(Block):
+    """A block as launches see it that are captured: how large it may be. Its arrays have no memory.
+
+    Attributes:
+        live: address in GPU memory where the kernels find the block of the moment.
+        draws: activations with dropout that were captured on it; each replay needs a key for them.
+    """
+
+    def __init__(self, num_src: int, num_dst: int, num_edges: int, like: Block, live: int) -> None:
+        indptr = torch.empty(num_dst + 1, dtype=like.indptr.dtype, device="meta")
+        indices = torch.empty(num_edges, dtype=like.indices.dtype, device="meta")
+        super().__init__(indptr, indices, num_src, num_dst)
+        self.live = live
+        self.draws = 0
+
+
+class LiveBatch:
+    """Stands in for the mini-batches of one kind up to some size, see the module.
+
+    Args:
+        like: one of them, on a GPU, with features and labels.
+        room: how large they may be.
+
+    Attributes:
+        batch: what to give to the model while it is captured. Only the functions of `loader.ops` can read its blocks,
+            and only `linear_self_mean` its `x`: they are tensors without memory, any other use of them is an error.
+            `y` is an ordinary tensor.
+    """
+
+    def __init__(self, like: MiniBatch, room: Room) -> None:
+        kind = Kind.of(like)
+        if kind is None or like.y is None:
+            raise ValueError(f"{like!r} cannot be live: it needs features, contiguous, and labels, all on a GPU")
+        self.kind = kind
+        self.room = room
+        hops = len(like.blocks)
+        self._live = torch.empty(hops * _core.cuda_live_block_bytes, dtype=torch.uint8, device=kind.device)
+        dst, src = room.frontiers[:-1][::-1], room.frontiers[1:][::-1]
+        self.blocks = tuple(
+            LiveBlock(src[i], dst[i], room.edges[i], block, self._live.data_ptr() + i * _core.cuda_live_block_bytes)
+            for i, block in enumerate(like.blocks)
+        )
+        self.batch = MiniBatch(
+            nodes=torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta"),
+            frontier_sizes=room.frontiers,
+            blocks=self.blocks,
+            x=torch.empty(room.frontiers[-1], kind.features[1], dtype=kind.features[0], device="meta"),
+            y=torch.empty_like(like.y, memory_format=torch.contiguous_format),
+        )
+
+    def holds(self, batch: MiniBatch) -> bool:
+        """Whether `batch` can be loaded."""
+        return Kind.of(batch) == self.kind and self.room.holds(Room.of(batch))
+
+    def forget_draws(self) -> None:
+        """To be called before the model is captured: `draws` are counted from here."""
+        for block in self.blocks:
+            block.draws = 0
+
+    def check_draws(self) -> None:
+        """To be called after the model was captured.
+
+        Raises:
+            RuntimeError: it dropped elements twice with one block, which has one key.
+        """
+        if any(block.draws > 1 for block in self.blocks):
+            raise RuntimeError("the model drops elements more than once with the same block; a live block has one key")
+
+    def load(self, batch: MiniBatch) -> None:
+        """Makes `batch` the one that kernels find from now on, in the order of the current stream.
+
+        Draws new keys for the activations, in the order in which the model would have drawn them. `batch` has to stay
+        alive until all that reads it was launched.
+        """
+        features = batch.features
+        assert features is not None
+        assert batch.y is not None
+        assert self.batch.y is not None
+        if isinstance(features, LazyRows):
+            rows = (features.table.data_ptr(), features.table.stride(0), features.nodes.data_ptr())
+        else:
+            rows = (features.data_ptr(), features.stride(0), 0)
+        values = []
+        keys = iter(draw_keys(sum(live.draws for live in self.blocks)))
+        for block, live in zip(batch.blocks, self.blocks, strict=True):
+            key = next(keys) if live.draws else 0
+            values.append(
+                (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, *rows, key)
+            )
+            rows = (0, 0, 0)  # the other blocks read what the layer before them wrote
+        device = self.kind.device.index
+        y = batch.y.contiguous()
+        labels = y.data_ptr(), self.batch.y.data_ptr(), y.nbytes
+        _core.cuda_write_live_blocks(values, self._live.data_ptr(), *labels, device, current_stream_handle(device))

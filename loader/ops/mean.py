@@ -1,0 +1,227 @@
+"""Neighbourhood aggregation over blocks: differentiable, without an edge-by-feature intermediate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader import _core
+from loader.ops import gpu as ops_gpu
+from loader.samples import Block, LazyRows
+
+_CPU_DTYPES = (torch.float32, torch.float64)
+
+
+def aggregate_mean(x: Tensor, block: Block) -> Tensor:
+    """Mean over the sampled in-neighbours: `out[i] = mean(x[indices[e]] for e in row i)`, zero for an empty row.
+
+    The aggregator of GraphSAGE-mean (Hamilton et al. 2017, https://arxiv.org/abs/1706.02216). The implementation
+    is chosen by the device of `x`, nothing else:
+
+    - CPU: the C++ core, on `torch.get_num_threads()` threads, without the GIL. Output and gradient have the same
+      bits for every number of threads.
+    - CUDA: kernels of the core, on the current stream, without a wait for the GPU; sums of float16 and bfloat16 are
+      taken in float32. The output has the same bits every time. The gradient is summed in an order that chance
+      decides, unless `torch.use_deterministic_algorithms(True)` is set: then the edges are sorted first, which
+      takes longer. Values of the block's arrays are not looked at, they are trusted to be a sampler's.
+
+    Nothing is computed backward when `x` needs no gradient.
+
+    Args:
+        x: `[num_src, F]` features of the block's sources; float32 or float64, on CUDA float16 or bfloat16 too.
+        block: the block; its tensors lie where `x` lies.
+
+    Returns:
+        `[num_dst, F]`, dtype and device of `x`.
+
+    Raises:
+        ValueError: shapes or devices disagree, or (on the CPU) the block's arrays contradict each other.
+        TypeError: a dtype that is not supported.
+        RuntimeError: `x` lies on a GPU and the build of the loader has no CUDA.
+    """
+    if x.is_cuda:
+        _check(x, block)
+        edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)
+        if not (x.requires_grad and torch.is_grad_enabled()):
+            return ops_gpu.mean_of(x, edges)
+        mean: Tensor = ops_gpu.Mean.apply(x, *edges)
+        return mean
+    return self_and_mean(x, block)[1]
+
+
+def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    """The destinations' own features and their neighbours' mean: `(x[:num_dst], aggregate_mean(x, block))`.
+
+    Both gradients are summed in one array, which spares what autograd would do for the slice: a second array of the
+    size of `x`, filled with zeros and added.
+
+    Args and Raises: see `aggregate_mean`.
+
+    Returns:
+        Two tensors `[num_dst, F]`; the first one shares the memory of `x`.
+    """
+    _check(x, block)
+    if x.is_cuda:
+        own, mean = ops_gpu.SelfAndMean.apply(x, block.indptr, block.indices, block.num_dst, block.live)
+    else:
+        own, mean = _CpuSelfAndMean.apply(x, block.indptr, block.indices, block.num_dst)
+    return own, mean
+
+
+def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
+    """Each destination's own features beside its neighbours' mean: `torch.cat(self_and_mean(f(x), block), 1)`.
+
+    `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row as it is read, so that neither `f(x)` nor
+    its gradient ever lies in memory; which elements are dropped follows from a number drawn from torch's CPU
+    generator (`torch.manual_seed`), by Philox 2x32-10. There the probability is rounded to 1/65536, and under
+    autocast a float32 `x` gives the result in autocast's dtype, summed in float32.
+
+    Args:
+        x, block: see `aggregate_mean`.
+        relu: whether negative elements of `x` count as 0.
+        dropout: probability in [0, 1) that an element of `x` counts as 0; the others are scaled by 1 / (1 - dropout).
+
+    Returns:
+        `[num_dst, 2 F]`.
+
+    Raises:
+        As `aggregate_mean`, and ValueError for a probability outside of [0, 1).
+    """
+    _check_dropout(dropout)
+    _check(x, block)
+    if not x.is_cuda:
+        x = F.relu(x) if relu else x
+        return torch.cat(self_and_mean(F.dropout(x, dropout) if dropout else x, block), 1)
+    activation = ops_gpu.draw_activation(relu, dropout, block)
+    both: Tensor = ops_gpu.ConcatSelfMean.apply(
+        x, block.indptr, block.indices, block.num_dst, block.live, ops_gpu.working_dtype(x), activation
+    )
+    return both
+
+
+def linear_self_mean(
+    x: Tensor | LazyRows,
+    block: Block,
+    weight_self: Tensor,
+    weight_mean: Tensor,
+    bias: Tensor,
+    *,
+    relu: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """A layer of GraphSAGE-mean: `own @ weight_self.T + mean @ weight_mean.T + bias` of `concat_self_mean`'s halves.
+
+    On CUDA it is one node of the autograd graph with one matrix product forward and two backward. Under autocast the
+    products have autocast's dtype.
+
+    Args:
+        x, block, relu, dropout: see `concat_self_mean`. `LazyRows` are read where they lie; then what is dropped goes
+            by the row of the table.
+        weight_self, weight_mean: `[out, F]`, dtype and device of `x`.
+        bias: `[out]`.
+
+    Returns:
+        `[num_dst, out]`.
+
+    Raises:
+        As `concat_self_mean`.
+    """
+    nodes = None
+    if isinstance(x, LazyRows):
+        _check_lazy(x, block)
+        nodes = x.nodes
+        x = x.table
+    elif not (x.is_cuda or block.live):
+        both = concat_self_mean(x, block, relu=relu, dropout=dropout)
+        return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
+    else:
+        _check(x, block, may_be_live=True)
+    _check_dropout(dropout)
+    activation, dtype = ops_gpu.draw_activation(relu, dropout, block), ops_gpu.working_dtype(x)
+    out: Tensor = ops_gpu.LinearOfSelfAndMean.apply(
+        x,
+        weight_self,
+        weight_mean,
+        bias,
+        block.indptr,
+        block.indices,
+        block.num_dst,
+        block.live,
+        dtype,
+        activation,
+        nodes,
+    )
+    return out
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
+
+
+def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
+    if x.dim() != 2 or x.shape[0] != block.num_src:
+        raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F]")
+    if block.live:
+        if not (x.is_cuda or (x.is_meta and may_be_live)):
+            raise ValueError(f"x lies on {x.device}; a live block needs it on the GPU, or live in linear_self_mean")
+        ops_gpu.check(x, block)
+        return
+    if x.device != block.indices.device:
+        raise ValueError(f"x lies on {x.device}, the block on {block.indices.device}; move one of them")
+    if x.is_cuda:
+        ops_gpu.check(x, block)
+    elif x.device.type != "cpu":
+        raise ValueError(f"x lies on {x.device}; aggregate_mean runs on cpu and cuda")
+    elif x.dtype not in _CPU_DTYPES:
+        raise TypeError(f"x has dtype {x.dtype}; on the CPU it must be float32 or float64 (x.float())")
+
+
+def _check_lazy(x: LazyRows, block: Block) -> None:
+    if x.table.dim() != 2 or x.nodes.shape != (block.num_src,):
+        raise ValueError(
+            f"the table has shape {tuple(x.table.shape)}, nodes {tuple(x.nodes.shape)}; "
+            f"the block needs [num_nodes, F] and [{block.num_src}]"
+        )
+    if not x.table.is_cuda or x.table.device != block.indices.device or x.nodes.device != x.table.device:
+        raise ValueError(
+            f"the table lies on {x.table.device}, nodes on {x.nodes.device}, the block on {block.indices.device}; "
+            "rows are read in place from the block's own GPU"
+        )
+    if x.nodes.dtype != block.indices.dtype:
+        raise TypeError(f"nodes has dtype {x.nodes.dtype}, the block's indices {block.indices.dtype}; make them equal")
+    if x.table.requires_grad:
+        raise ValueError("the table gets no gradient; gather its rows first (LazyRows.gather)")
+    if not (x.table.is_contiguous() and x.nodes.is_contiguous()):
+        raise ValueError("table and nodes must be contiguous; call .contiguous() first")
+    ops_gpu.check(x.table, block)
+
+
+class _CpuSelfAndMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(indptr, indices)
+        ctx.set_materialize_grads(False)
+        ctx.num_src = x.shape[0]
+        mean = x.new_empty(num_dst, x.shape[1])
+        _core.mean_forward(indptr, indices, x.detach().contiguous(), mean, torch.get_num_threads())
+        return x[:num_dst], mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_self: Tensor | None, grad_mean: Tensor | None) -> tuple[Tensor | None, ...]:
+        grad = grad_self if grad_mean is None else grad_mean
+        if grad is None or not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        if grad_mean is None:
+            grad_x = grad.new_zeros(ctx.num_src, grad.shape[1])
+        else:
+            indptr, indices = ctx.saved_tensors
+            grad_x = grad.new_empty(ctx.num_src, grad.shape[1])
+            _core.mean_backward(indptr, indices, grad_mean.contiguous(), grad_x, torch.get_num_threads())
+        if grad_self is not None:
+            grad_x[: grad_self.shape[0]] += grad_self
+        return grad_x, None, None, None

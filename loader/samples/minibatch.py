@@ -1,0 +1,207 @@
+"""What a sampler returns: the blocks of one mini-batch, and the vertices they are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.samples.lazy_rows import LazyRows
+
+
+# Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
+# Lightning do; equality is identity, since tensors have none that is one value.
+@dataclass(eq=False)
+class Block:
+    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
+
+    Immutable by convention: change a copy (`dataclasses.replace`).
+
+    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
+    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
+    graph's neighbour list.
+
+    Attributes:
+        indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
+        indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
+        num_src, num_dst: numbers of vertices.
+        edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
+        edge_features: `[num_edges, D]` features of the edges, once gathered.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    num_src: int
+    num_dst: int
+    edge_ids: Tensor | None = None
+    edge_features: Tensor | None = None
+
+    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
+    live = 0
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()
+
+    def memory(self) -> list[Tensor]:
+        """Tensors in whose memory the arrays lie: these themselves, or what they are cut out of."""
+        return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
+
+
+@dataclass(eq=False)
+class MiniBatch:
+    """The sampled neighbourhood of a batch of seeds, ready for a model.
+
+    Immutable by convention: change a copy (`replace`).
+
+    Each frontier is a prefix of the next one, so one array names the vertices of every hop:
+    `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
+
+    What a GPU sampled lies in one piece of memory, which stays as long as any of its arrays: clone what is to be kept.
+
+    Attributes:
+        nodes: `[num_input]` global ids: the input nodes, beginning with the output nodes.
+        frontier_sizes: `L + 1` sizes, from the seeds outward.
+        blocks: `L` blocks in the order a model applies them: `blocks[0]` reads the input nodes, `blocks[-1]`
+            writes the output nodes. Hop `h` (counted from the seeds, from 1) is `blocks[L - h]`.
+        epoch, index: which epoch and which mini-batch of it this is.
+        x: `[num_input, F]` features of the input nodes, once gathered.
+        y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered. Those of mini-batches sampled
+            together lie in one piece of memory, which stays as long as any of them: clone what is to be kept.
+        rows: in the place of `x`, where a store leaves the features where they lie; see `gathered`.
+    """
+
+    nodes: Tensor
+    frontier_sizes: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    epoch: int = 0
+    index: int = 0
+    x: Tensor | None = None
+    y: Tensor | None = None
+    rows: LazyRows | None = None
+
+    @property
+    def features(self) -> Tensor | LazyRows | None:
+        """`x`, or where its rows lie: what `models.sage.GraphSAGE` takes."""
+        return self.rows if self.x is None else self.x
+
+    def gathered(self) -> MiniBatch:
+        """Itself, or a copy with `x` in the place of `rows`."""
+        return self if self.rows is None else self.replace(x=self.rows.gather(), rows=None)
+
+    @property
+    def input_nodes(self) -> Tensor:
+        """`[num_input]` global ids of the vertices whose features the model reads."""
+        return self.nodes
+
+    @property
+    def output_nodes(self) -> Tensor:
+        """`[batch_size]` global ids of the seeds, in the order they were given."""
+        return self.nodes[: self.frontier_sizes[0]]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of seeds."""
+        return self.frontier_sizes[0]
+
+    @property
+    def num_edges(self) -> int:
+        """Sampled edges of all hops together."""
+        return sum(block.num_edges for block in self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of the mini-batch."""
+        return sum(t.numel() * t.element_size() for t in self.tensors())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the mini-batch keeps: `nbytes`, and what its arrays were cut out of."""
+        return sum(t.untyped_storage().nbytes() for t in self.memory())
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
+        found: list[Tensor | None] = [self.nodes]
+        for block in self.blocks:
+            found += [block.indptr, block.indices, block.edge_ids, block.edge_features]
+        found += [self.x, self.y]
+        return [t for t in found if t is not None]
+
+    def digest(self) -> str:
+        """SHA-256 of shapes, types and bytes of all tensors: equal for equal mini-batches on any device."""
+        sha = hashlib.sha256(repr((self.frontier_sizes, self.epoch, self.index)).encode())
+        for t in self.gathered().tensors():
+            sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
+            sha.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return sha.hexdigest()
+
+    def replace(self, **changes: Any) -> MiniBatch:
+        """A copy with some attributes exchanged; tensors are shared."""
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
+        copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
+        """The mini-batch on `device`; `non_blocking` copies from pinned memory run asynchronously."""
+        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> MiniBatch:
+        """The mini-batch in page-locked host memory."""
+        return self._map(lambda t: t.pin_memory())
+
+    def record_stream(self, stream: Any) -> None:
+        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
+        for t in self.memory():
+            if t.is_cuda:
+                t.record_stream(stream)
+        if self.rows is not None:
+            self.rows.record_stream(stream)
+
+    def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
+        """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
+        from loader.samples.interop import to_dgl
+
+        return to_dgl(self.gathered())
+
+    def to_pyg(self) -> Any:
+        """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it."""
+        from loader.samples.interop import to_pyg
+
+        return to_pyg(self.gathered())
+
+    def memory(self) -> list[Tensor]:
+        """A tensor for each piece of memory of the mini-batch: what several arrays were cut out of counts once.
+
+        Override it together with `tensors`: it is what `record_stream` and `held_bytes` go by.
+        """
+        found: list[Tensor | None] = [self.nodes, self.x, self.y]
+        for block in self.blocks:
+            found += block.memory()
+        return list({t.untyped_storage().data_ptr(): t for t in found if t is not None}.values())
+
+    def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
+        def opt(t: Tensor | None) -> Tensor | None:
+            return None if t is None else f(t)
+
+        blocks = tuple(
+            Block(f(b.indptr), f(b.indices), b.num_src, b.num_dst, opt(b.edge_ids), opt(b.edge_features))
+            for b in self.blocks
+        )
+        nodes, x, rows = f(self.nodes), opt(self.x), self.rows
+        if rows is not None:
+            ids = f(rows.nodes)
+            stays = ids.device == rows.device  # a table is not copied
+            x, rows = (x, LazyRows(rows.table, ids)) if stays else (f(rows.gather()), None)
+        return self.replace(nodes=nodes, blocks=blocks, x=x, rows=rows, y=opt(self.y))
+
+    def __repr__(self) -> str:
+        return (
+            f"MiniBatch(epoch={self.epoch}, index={self.index}, frontier_sizes={self.frontier_sizes}, "
+            f"num_edges={self.num_edges}, device='{self.nodes.device}')"
+        )

@@ -1,0 +1,1 @@
+"""The stages of a loader: sample, gather, move."""

@@ -1,0 +1,81 @@
+"""The store of a run that names none."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from loader.machine.gpu import cuda_device, free_bytes, require_cuda
+from loader.machine.hardware import usable_memory
+from loader.stores.base import FeatureStore, StoreContext
+from loader.stores.cached import SLOT_BYTES, CachedFeatures
+from loader.stores.device import DeviceFeatures
+from loader.stores.host import HostFeatures
+from loader.stores.memmap import MemmapFeatures
+from loader.stores.pinned import PinnedFeatures
+from loader.stores.rows import Rows
+
+_LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be locked for GPUs to read
+
+
+def auto_features(
+    tensor: Tensor,
+    device: str | int | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+    *,
+    storage_dtype: torch.dtype | str | None = None,
+    gpu_share: float = 0.5,
+    num_threads: int | None = None,
+    context: StoreContext | None = None,
+) -> FeatureStore:
+    """The fastest store that there is room for, where mini-batches arrive on `device`.
+
+    On a CPU `HostFeatures`. On a GPU `DeviceFeatures` (`lazy` where it can be) if all rows fit into `gpu_share` of the
+    memory that is free there now; else `CachedFeatures`, with a cache of that size, or `PinnedFeatures` if that has
+    no room for a row or nothing tells which rows are hot; and `MemmapFeatures` if the rows of all processes here are
+    more than half of the memory that these may use, which must not be locked.
+
+    Args:
+        tensor: `[num_nodes, ...]` on the CPU; memory-mapped, if it may be larger than memory.
+        device: "cpu", or the GPU, by default the current one.
+        dtype, storage_dtype: of the rows, as gathered and as kept, see `Rows`.
+        gpu_share: of the free GPU memory, in (0, 1].
+        num_threads: of a gather by the CPU, see the stores.
+        context: what a cache chooses the hottest rows by, if its graph has a vertex a row; `open_store` passes it.
+
+    Raises:
+        TypeError, ValueError: an option is out of its range; and as the stores.
+        RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
+    """
+    if not 0 < gpu_share <= 1:
+        raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
+    if device is not None and torch.device(device).type == "cpu":
+        return HostFeatures(tensor, num_threads, dtype=dtype, storage_dtype=storage_dtype)
+    require_cuda("features=auto on a GPU")
+    gpu = cuda_device(device)
+    rows = Rows(tensor, storage_dtype, dtype)
+    nbytes, room = rows.num_nodes * rows.nbytes, int(gpu_share * free_bytes(gpu))
+    if nbytes <= room:
+        return DeviceFeatures(tensor, gpu, dtype, storage_dtype=storage_dtype, lazy=None)
+    if nbytes * processes_here() <= _LOCKED_SHARE * usable_memory():
+        known = context is not None and context.graph.num_nodes == rows.num_nodes
+        if not known or room < rows.num_nodes * SLOT_BYTES + rows.nbytes:
+            return PinnedFeatures(tensor, gpu, dtype, storage_dtype=storage_dtype)
+        return CachedFeatures(tensor, gpu, dtype, budget_gib=room / 2**30, storage_dtype=storage_dtype, context=context)
+    if rows.storage_dtype != tensor.dtype:
+        raise ValueError(
+            f"storage_dtype is {storage_dtype}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
+            f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
+        )
+    return MemmapFeatures(tensor, gpu, dtype, num_threads=num_threads)
+
+
+def processes_here() -> int:
+    """Of a distributed run, on this machine: those of all machines, where it does not say."""
+    if local := os.environ.get("LOCAL_WORLD_SIZE"):
+        return int(local)
+    started = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if started else 1

@@ -1,0 +1,132 @@
+"""The stores whose gather is one kernel: what they have in common."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle, made_current
+from loader.stores.rows import Rows, StoreOfRows, check_nodes, check_range
+
+
+class KernelStore(StoreOfRows):
+    """Rows gathered by one kernel on the current stream of `device`. The host never waits.
+
+    A subclass puts the rows where the GPU reads them and calls `_start`. Ids on the CPU are copied to the GPU first;
+    from pageable memory that copy is not asynchronous. Several threads and streams may gather at the same time.
+
+    An id out of range never reads outside the table: its row is zeros, and the first such id is reported through
+    pinned memory, where the next `gather` after that kernel, or `check()`, finds it and raises.
+    """
+
+    needs_gpu = True
+
+    def __init__(self, rows: Rows, device: torch.device) -> None:
+        self._rows, self._device = rows, device
+        self._gatherer: _core.CudaGatherer | None = None
+        self._finalizer: weakref.finalize | None = None
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
+
+    def gather(self, nodes: Tensor) -> Tensor:
+        """See `FeatureStore.gather`."""
+        gatherer = self._open()
+        check_nodes(nodes)
+        if nodes.device != self._device:
+            if nodes.device.type != "cpu":
+                raise ValueError(f"nodes lies on {nodes.device}; it must lie on the CPU or on {self._device}")
+            nodes = nodes.to(self._device, non_blocking=True)
+        if self.dim == 0:
+            check_range(nodes, self.num_nodes)  # there is nothing to launch
+        with made_current(self._device):
+            return self._launch(gatherer, nodes.contiguous())
+
+    def check(self) -> None:
+        """Waits for the GPU, then raises ValueError if an id was out of range."""
+        gatherer = self._open()
+        torch.cuda.synchronize(self._device)
+        with torch.cuda.device(self._device):
+            gatherer.raise_bad_id(torch.cuda.current_stream(self._device).cuda_stream)
+
+    def close(self) -> None:
+        """Waits for the GPU and frees the rows."""
+        self._gatherer = None
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def _open(self) -> _core.CudaGatherer:
+        if self._gatherer is None:
+            raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
+        return self._gatherer
+
+    def _launch(self, gatherer: _core.CudaGatherer, nodes: Tensor) -> Tensor:
+        n = nodes.numel()
+        out = torch.empty((n, *self._rows.shape), dtype=self._rows.dtype, device=self._device)
+        nbytes = gatherer.scratch_bytes(n)
+        scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
+        gatherer.gather(
+            nodes.data_ptr(),
+            nodes.dtype == torch.int64,
+            n,
+            out.data_ptr(),
+            0 if scratch is None else scratch.data_ptr(),
+            current_stream_handle(self._device.index),
+        )
+        return out
+
+    def _start(
+        self,
+        placement: str,
+        table: int,
+        *,
+        cache: Tensor | None = None,
+        slots: Tensor | None = None,
+        hits: Tensor | None = None,
+        held: tuple[Tensor, ...] = (),
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        """Makes the gatherer of the rows at the address `table`.
+
+        Args:
+            placement: "device", "host" or "cached", see `_core.CudaGatherer`.
+            cache, slots, hits: of a cached table: its rows in GPU memory, `[num_nodes]` int32 where each row is in
+                `cache` (or -1), and an int64 that counts the rows found there.
+            held: tensors that must live as long as the gatherer.
+            release: frees what is not a tensor, once the GPU is done.
+        """
+        rows = self._rows
+        raised = torch.zeros(1, dtype=torch.int32, device=self._device)
+        notes = torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8, pin_memory=True)
+        extra = [t for t in (cache, slots, hits) if t is not None]
+        # The memory was filled on the current stream; gathers come on any.
+        torch.cuda.current_stream(self._device).synchronize()
+        self._gatherer = _core.CudaGatherer(
+            placement,
+            table,
+            rows.num_nodes,
+            rows.dim,
+            rows.storage_dtype.itemsize,
+            str(rows.storage_dtype),
+            str(rows.dtype),
+            raised.data_ptr(),
+            notes.data_ptr(),
+            *(0 if t is None else t.data_ptr() for t in (cache, slots, hits)),
+        )
+        memory = [*held, *extra, raised, notes]
+        self._finalizer = weakref.finalize(self, _free, self._device, memory, release)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._rows.describe()}, device='{self._device}')"
+
+
+def _free(device: torch.device, memory: list[Tensor], release: Callable[[], None] | None) -> None:
+    torch.cuda.synchronize(device)  # kernels of any stream may still read it
+    if release is not None:
+        release()
+    memory.clear()

@@ -1,0 +1,141 @@
+"""Features in a file, larger than memory may be."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loader.machine.cpus import available_cpus
+from loader.stores.host import HostFeatures
+from loader.stores.pages import advise_random
+from loader.stores.rows import Rows, StoreOfRows, as_dtype
+from loader.stores.staged import StagedFeatures
+
+# A thread that reads a row from disk only waits: more of them than processors keep the disk's queue filled.
+_THREADS_A_CPU = 4
+
+
+class MemmapFeatures(StoreOfRows):
+    """Rows of a file that is mapped to memory; the system keeps in RAM what fits.
+
+    The system is told that rows are read in no order, so that it reads no more than their pages. Rows are gathered
+    by threads of the C++ core, to the CPU as `HostFeatures` does or to a GPU as `StagedFeatures` does.
+
+    Args:
+        source: a `.npy` file; or any other file, of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
+            memory-mapped already, as those of a dataset's cache are. A file is opened to be read only.
+        device: `"cpu"`, or the GPU that the rows are copied to.
+        dtype: type of the rows that `gather` returns, by default the one they are kept in.
+        storage_dtype: type of a raw file's elements; of other sources it is known.
+        shape: of a raw file: `[num_nodes, ...]`.
+        offset: bytes before the first row of a raw file.
+        num_threads: threads of one gather, by default four a processor.
+        buffer_mib: with a GPU: see `StagedFeatures`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TypeError, ValueError: the file is shorter than its shape says, or an option is missing, superfluous or out of
+            range; and as `Rows`.
+        RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
+    """
+
+    def __init__(
+        self,
+        source: Tensor | str | os.PathLike[str],
+        device: str | int | torch.device = "cpu",
+        dtype: torch.dtype | str | None = None,
+        *,
+        storage_dtype: torch.dtype | str | None = None,
+        shape: Sequence[int] | None = None,
+        offset: int = 0,
+        num_threads: int | None = None,
+        buffer_mib: int = 8,
+    ) -> None:
+        raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
+        if not raw and (shape is not None or offset):
+            raise ValueError("shape and offset describe a raw file; a tensor and a .npy file know their own")
+        if isinstance(source, Tensor):
+            self.path, tensor = None, source
+        else:
+            self.path = Path(source)
+            tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
+        if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
+            raise TypeError(
+                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; dtype converts what is gathered"
+            )
+        self._rows = Rows(tensor, None, dtype)
+        if num_threads is None:
+            num_threads = _THREADS_A_CPU * available_cpus()
+        self._store: HostFeatures | StagedFeatures | None
+        if torch.device(device).type == "cpu":
+            self._store = HostFeatures(tensor, num_threads, dtype=dtype)
+        else:
+            self._store = StagedFeatures(tensor, device, dtype, num_threads=num_threads, buffer_mib=buffer_mib)
+        self._device = self._store.device
+        self.num_threads = self._store.num_threads
+        advise_random(tensor)
+
+    @property
+    def asynchronous(self) -> bool:
+        return False
+
+    def gather(self, nodes: Tensor) -> Tensor:
+        """See `FeatureStore.gather`; an id out of range is raised at once."""
+        return self._open().gather(nodes)
+
+    def check(self) -> None:
+        """Nothing to wait for: `gather` raises by itself."""
+
+    def close(self) -> None:
+        """Frees threads and buffers, and lets go of the file."""
+        if self._store is not None:
+            self._store.close()
+        self._store = None
+
+    def _open(self) -> HostFeatures | StagedFeatures:
+        if self._store is None:
+            raise RuntimeError("this MemmapFeatures was closed; make a new one")
+        return self._store
+
+    def __repr__(self) -> str:
+        source = "" if self.path is None else f"'{self.path}', "
+        return (
+            f"MemmapFeatures({source}{self._rows.describe()}, device='{self._device}', num_threads={self.num_threads})"
+        )
+
+
+def _open_npy(path: Path) -> Tensor:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{path} is in Fortran order; its rows are not contiguous: save np.ascontiguousarray(array)")
+    return _read_only(array)
+
+
+def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtype | str | None, offset: int) -> Tensor:
+    if shape is None or storage_dtype is None:
+        raise ValueError(f"{path} is not a .npy file; say its shape and storage_dtype")
+    if offset < 0 or any(n < 0 for n in shape):
+        raise ValueError(f"shape is {list(shape)} and offset {offset}; none of them may be negative")
+    dtype = as_dtype("storage_dtype", storage_dtype)
+    nbytes = int(np.prod([*shape, dtype.itemsize], dtype=np.int64))
+    size = path.stat().st_size
+    if size < offset + nbytes:
+        raise ValueError(
+            f"{path} has {size} bytes; {list(shape)} elements of {dtype} from byte {offset} need {offset + nbytes}"
+        )
+    if nbytes == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    flat = _read_only(np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(nbytes,)))
+    return flat.view(dtype).view(tuple(shape))
+
+
+def _read_only(array: np.ndarray) -> Tensor:
+    with warnings.catch_warnings():  # nobody writes to it
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -1,0 +1,89 @@
+"""The result of a job in one small file, so that a sweep which was killed goes on with the jobs that are left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from loader.machine.hardware import provenance
+from models.training.callbacks.epoch_record import EpochRecord
+
+# Where things lie, not what is computed.
+_PLACES = ("run_dir", "checkpoint_dir", "data_dir", "cache_dir", "result_path", "ckpt_path", "debug")
+
+
+class JobResult:
+    """What a job ended with, at `cfg.result_path`.
+
+    The file holds the resolved configuration (but for paths), and counts only for a job of the same one: after a
+    change the job runs again.
+
+    Args:
+        cfg: of the job, with its device chosen. Without `result_path` nothing is read or written.
+
+    Attributes:
+        metric: what the job returned when it ran before; None where it has to run.
+    """
+
+    def __init__(self, cfg: DictConfig) -> None:
+        path = cfg.get("result_path")
+        self.path = None if path is None else Path(path)
+        self.config = _settings(cfg)
+        self.metric: float | None = None
+        if self.path is not None and self.path.is_file():
+            before = json.loads(self.path.read_text(encoding="utf-8"))
+            if before["settings"] == _digest(self.config):
+                self.metric = float(before["metric"])
+                print(f"finished before: {self.path}")
+            else:
+                print(f"settings have changed since {self.path} was written: this job runs again")
+
+    def write(self, metric: float, metrics: dict[str, Any], callbacks: list[Any]) -> float:
+        """Writes the file, all of it or none, and returns `metric`.
+
+        Args:
+            metric: what the job returns.
+            metrics: name -> value, of the last epoch and of the test.
+            callbacks: of the trainer; an `EpochRecord` among them gives the curves.
+        """
+        if self.path is None:
+            return metric
+        machine = provenance()
+        if self.config["device"] == "cuda":
+            machine["hardware"]["gpu"] = torch.cuda.get_device_name()
+        record = next((c for c in callbacks if isinstance(c, EpochRecord)), None)
+        result = {
+            "metric": metric,
+            "metrics": {name: float(value) for name, value in metrics.items()},
+            "epochs": [] if record is None else record.epochs,
+            **machine,
+            "settings": _digest(self.config),
+            "config": self.config,
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        part.write_text(json.dumps(result) + "\n", encoding="utf-8")
+        os.replace(part, self.path)
+        return metric
+
+
+def _settings(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration without the places, wherever others refer to them."""
+    blank = cfg.copy()
+    OmegaConf.set_readonly(blank, False)
+    OmegaConf.set_struct(blank, False)
+    for key in _PLACES:
+        blank[key] = None
+    settings = OmegaConf.to_container(blank, resolve=True)
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items() if key not in _PLACES}
+
+
+def _digest(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,299 @@
+"""The LightningModule: what a step is, what is measured, how it is optimised."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.graph import Graph
+from loader.ops.gpu import autocast_dtype
+from loader.samples import MiniBatch
+from models.inference import layerwise_inference
+from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss
+from models.training.graphed_adam import GraphedAdam
+from models.training.scores import RunningScores
+
+SPLITS = ("train", "val", "test")
+
+_PRECISIONS = ("highest", "high", "medium")
+
+# What a run of fit and of test on the whole graph logs.
+METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_acc" for split in SPLITS))
+
+
+@dataclass
+class WholeGraph:
+    """A loader whose one batch is itself, the whole graph: `trainer.test(model, dataloaders=WholeGraph(...))`.
+
+    `NodeClassifier.test_step` evaluates it by layer-wise inference.
+
+    Attributes:
+        graph, features: as `models.inference.layerwise_inference` takes them.
+        labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` when multilabel.
+        splits: "train", "val" and "test" -> vertices whose accuracy is reported.
+    """
+
+    graph: Graph
+    features: Tensor
+    labels: Tensor
+    splits: dict[str, Tensor]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[WholeGraph]:
+        yield self
+
+    def to(self, device: torch.device, **_: Any) -> WholeGraph:
+        """Itself: the graph stays in host memory, inference moves what it needs."""
+        return self
+
+
+class NodeClassifier(LightningModule):
+    """GraphSAGE that classifies the seeds of mini-batches; Adam, on a GPU its fused form.
+
+    Batches are `MiniBatch`es with `x` and `y`, wherever they come from. Per epoch it logs `train/loss`,
+    `train/acc`, `val/loss`, `val/acc`; a test on a `WholeGraph` logs `test/train_acc`, `test/val_acc`,
+    `test/test_acc` (exact, without sampling), on mini-batches `test/acc`. "acc" is the share of vertices that got
+    their class; for multilabel data it is the micro-averaged F1 score. Both are summed on the device and logged once
+    an epoch: a step neither waits for a GPU nor calls the logger. A run resumed in the middle of an epoch goes on with
+    the sums that it had.
+
+    Args:
+        num_features, num_classes: of the data.
+        multilabel: every class is a yes or no of its own (binary cross entropy) instead of one of many.
+        num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        inference_chunk_mib: see `models.inference.layerwise_inference`, in MiB.
+        matmul_precision: of float32 matrix products on a GPU while a trainer runs, see
+            `torch.set_float32_matmul_precision`: "highest", "high" (tf32) or "medium". On a CPU it changes nothing.
+        cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the
+            results are the same. None does so where it is possible (without batch norm and deterministic algorithms)
+            and pays (not where features are so wide that the first layer narrows them before it takes the mean).
+
+    Raises:
+        ValueError: a value out of its range, or `cuda_graph` with batch norm.
+        RuntimeError: on the first training step, `cuda_graph` and deterministic algorithms, or a run on a CPU.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        multilabel: bool = False,
+        num_layers: int = 2,
+        hidden: int = 256,
+        dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        norm: str = "none",
+        lr: float = 0.01,
+        weight_decay: float = 0.0,
+        inference_chunk_mib: int = 256,
+        matmul_precision: str = "high",
+        cuda_graph: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if lr <= 0:
+            raise ValueError(f"lr is {lr}; it must be greater than 0")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
+        if inference_chunk_mib < 1:
+            raise ValueError(f"inference_chunk_mib is {inference_chunk_mib}; it must be at least 1")
+        if matmul_precision not in _PRECISIONS:
+            raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
+        if cuda_graph and norm == "batch":
+            raise ValueError("cuda_graph cannot be had with norm='batch', which mixes the rows; take norm='layer'")
+        self.save_hyperparameters()
+        self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
+        self.multilabel = multilabel
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.inference_chunk_bytes = inference_chunk_mib * 2**20
+        self.matmul_precision = matmul_precision
+        self.cuda_graph = cuda_graph if norm != "batch" else False
+        self.graphed = GraphedLoss(self._loss, self.net)
+        self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}
+        self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
+        self._resumed_epoch = self._logged_epoch = -1
+        self._precision_before: str | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning notes the running hook here, two dozen times a step; torch's way of setting an attribute, which
+        # looks for parameters and modules, took a sixth of what Lightning adds to a step.
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """Logits of the seeds, `[batch_size, num_classes]`."""
+        features = self._in_precision(batch).features
+        if features is None:
+            raise ValueError("the mini-batch has no features; a loader fills x (MiniBatch.replace(x=...))")
+        return self.net(batch.blocks, features)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs or self._fabric is not None:
+            super().backward(loss, *args, **kwargs)
+        else:
+            self.graphed.backward(loss)
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        return self._step(batch, "train")
+
+    # Lightning looks at the signature in each step: this way there is nothing to work out. Functions take attributes,
+    # but are declared without any.
+    training_step.__signature__ = inspect.signature(training_step)  # type: ignore[attr-defined]
+
+    def validation_step(self, batch: MiniBatch, batch_idx: int) -> None:
+        self._step(batch, "val")
+
+    def test_step(self, batch: MiniBatch | WholeGraph, batch_idx: int) -> None:
+        if isinstance(batch, MiniBatch):
+            self._step(batch, "test")
+            return
+        bar = self.trainer.progress_bar_callback
+        logits = layerwise_inference(
+            self.net,
+            batch.graph,
+            batch.features,
+            chunk_bytes=self.inference_chunk_bytes,
+            progress=bar is not None and getattr(bar, "is_enabled", True),
+        )
+        for split in SPLITS:
+            nodes = batch.splits[split]
+            scores = RunningScores(self.multilabel)
+            scores.add(logits[nodes], batch.labels[nodes])
+            _, accuracy = scores.result(scores.sums())
+            # On the device, where processes on GPUs can exchange it.
+            here = accuracy.to(self.device)
+            self.log(f"test/{split}_acc", here, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
+
+    def setup(self, stage: str) -> None:
+        if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
+            self._precision_before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision(self.matmul_precision)
+
+    def teardown(self, stage: str) -> None:
+        if self._precision_before is not None:
+            torch.set_float32_matmul_precision(self._precision_before)
+            self._precision_before = None
+
+    def on_train_start(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and resumed["epoch"] == self.current_epoch:
+            self.scores["train"].load_state_dict(resumed["scores"], self.device)
+            self._resumed_epoch = self.current_epoch
+
+    def on_train_epoch_start(self) -> None:
+        # Not every release of Lightning calls this in an epoch that it resumes in the middle.
+        if self._resumed_epoch != self.current_epoch:
+            self.scores["train"].reset()
+        self._resumed_epoch = -1
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        # With the last batch, not with the epoch's end: callbacks are told of that before the module is.
+        if self.trainer.is_last_batch or self.global_step == self.trainer.max_steps:
+            self._log("train")
+
+    def on_train_epoch_end(self) -> None:
+        if self._logged_epoch != self.current_epoch and self.scores["train"].count:  # the epoch was cut short
+            self._log("train")
+
+    def on_validation_epoch_start(self) -> None:
+        self.scores["val"].reset()
+
+    def on_validation_epoch_end(self) -> None:
+        self._log("val")
+
+    def on_test_epoch_start(self) -> None:
+        self.scores["test"].reset()
+
+    def on_test_epoch_end(self) -> None:
+        if self.scores["test"].count:
+            self._log("test")
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._resumed = checkpoint.get("train_scores")
+
+    def _log(self, stage: str) -> None:
+        """Logs the mean over the epoch so far, over all processes."""
+        scores = self.scores[stage]
+        sums = scores.sums()
+        if self.trainer.world_size > 1:
+            sums = self.trainer.strategy.reduce(sums.to(self.device, copy=True), reduce_op="sum")
+        loss, accuracy = scores.result(sums)
+        if stage == "train":
+            self._logged_epoch = self.current_epoch
+        values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
+        weight = max(scores.count, 1)
+        # All processes have the same values: `sync_dist` changes none, and without it Lightning advises it.
+        # Alone it would be wrong: an F1 score is no mean over processes.
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=weight, sync_dist=True)
+
+    def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """Logits of the seeds, `[batch_size, num_classes]`."""
+        return self(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        # One kernel for all parameters, a graph where steps are; on the CPU torch's own choice. Lightning does not clip
+        # for an optimiser that undoes the loss scaling by itself, as the fused one does.
+        trainer = self._trainer
+        clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
+        options: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        fused = all(p.is_cuda for p in self.parameters()) and not clips
+        if fused and self.cuda_graph is not False:
+            return GraphedAdam(self.parameters(), **options)
+        return torch.optim.Adam(self.parameters(), **options, fused=fused or None)
+
+    def _step(self, batch: MiniBatch, stage: str) -> Tensor:
+        y = batch.y
+        if y is None:
+            raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
+        batch = self._in_precision(batch)
+        graphed = stage == "train" and self._may_be_graphed(batch)
+        loss, found = (self.graphed if graphed else self._loss)(batch)
+        self.scores[stage].add_found(found, y.shape[0], loss)
+        return loss
+
+    def _in_precision(self, batch: MiniBatch) -> MiniBatch:
+        """What a trainer of another precision did not convert: rows that still lie in their table."""
+        if batch.rows is None or autocast_dtype() is not None:
+            return batch
+        dtype = self.net.first.lin_self.weight.dtype
+        return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)
+
+    def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """The mean loss, and what the scores add up; all of it is part of a CUDA graph."""
+        assert batch.y is not None
+        logits = self(batch)
+        loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+        return loss(logits, batch.y), self.scores["train"].find(logits, batch.y)
+
+    def _may_be_graphed(self, batch: MiniBatch) -> bool:
+        if self.cuda_graph is False:
+            return False
+        block = batch.blocks[0]
+        sizes = block.num_src, block.num_dst, block.num_edges
+        if self.cuda_graph is None and self.net.first.projects_first(*sizes, on_gpu=True):
+            return False  # a graph cannot; narrowing wide features first spares more than it would
+        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
+        if self.cuda_graph and not possible:
+            raise RuntimeError(
+                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set; "
+                "leave it at null for graphs where they are possible"
+            )
+        return possible

@@ -1,0 +1,62 @@
+"""The current stream of a GPU, which is asked for several times a mini-batch, and its free memory."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from marks import needs_gpu
+
+from loader.machine import gpu as cuda
+
+MIB = 2**20
+
+
+def test_a_stream_is_made_once_for_each_handle_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int]] = []
+    current = {0: 0, 1: 0}
+
+    def make(device: int) -> SimpleNamespace:
+        made.append((device, current[device]))
+        return SimpleNamespace(device=device, handle=current[device])
+
+    monkeypatch.setattr(cuda, "_streams", {})
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", current.__getitem__, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", make)
+    for device, handle in ((0, 0), (1, 0), (0, 7), (1, 9), (0, 0), (0, 7), (1, 9)):
+        current[device] = handle
+        stream = cuda.current_stream(device)
+        assert (stream.device, stream.handle) == (device, handle)
+    assert made == [(0, 0), (1, 0), (0, 7), (1, 9)]
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    def test_it_is_the_one_that_torch_says(self) -> None:
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        found = []
+
+        def in_a_thread() -> None:
+            with torch.cuda.stream(streams[2]):
+                found.append(cuda.current_stream(0))
+
+        for stream in (*streams, *streams):
+            with torch.cuda.stream(stream):
+                thread = threading.Thread(target=in_a_thread)
+                thread.start()
+                thread.join()
+                assert cuda.current_stream(0) == torch.cuda.current_stream() == stream
+                assert cuda.current_stream(0) is cuda.current_stream(0)
+        assert cuda.current_stream(0) == torch.cuda.default_stream()
+        assert all(stream == streams[2] for stream in found)
+
+    def test_what_torch_holds_unused_counts_as_free(self) -> None:
+        before = cuda.free_bytes(torch.device("cuda", 0))
+        held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+        taken = before - cuda.free_bytes(torch.device("cuda", 0))
+        del held
+        assert 64 * MIB <= taken < 80 * MIB
+        assert before - cuda.free_bytes(torch.device("cuda", 0)) < 16 * MIB

@@ -1,0 +1,258 @@
+"""The mean over neighbours: against a definition in float64, and its promises about threads and memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loader import _core
+from loader.ops import aggregate_mean, self_and_mean
+from loader.samples import Block
+
+INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
+
+
+@pytest.fixture(autouse=True)
+def _keep_thread_count() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def make_block(rows: list[list[int]], num_src: int, types: tuple[torch.dtype, torch.dtype] = INDEX_TYPES[0]) -> Block:
+    indptr = torch.tensor([0, *[len(r) for r in rows]]).cumsum(0).to(types[0])
+    indices = torch.tensor([s for r in rows for s in r], dtype=types[1])
+    return Block(indptr, indices, num_src, len(rows))
+
+
+def random_block(num_dst: int, num_src: int, max_degree: int, seed: int = 0, types: int = 0) -> Block:
+    g = torch.Generator().manual_seed(seed)
+    degrees = torch.randint(max_degree + 1, (num_dst,), generator=g).tolist()
+    return make_block(
+        [torch.randint(num_src, (d,), generator=g).tolist() for d in degrees], num_src, INDEX_TYPES[types]
+    )
+
+
+def rows_of(block: Block) -> list[list[int]]:
+    ends, indices = block.indptr.tolist(), block.indices.tolist()
+    return [indices[a:b] for a, b in pairwise(ends)]
+
+
+def by_definition(x: torch.Tensor, block: Block) -> torch.Tensor:
+    """The mean, spelled out in Python floats."""
+    table = x.double().tolist()
+    out = [
+        [sum(table[s][f] for s in row) / len(row) if row else 0.0 for f in range(x.shape[1])] for row in rows_of(block)
+    ]
+    return torch.tensor(out, dtype=torch.float64).view(block.num_dst, x.shape[1])
+
+
+def gradient_by_definition(grad_out: torch.Tensor, block: Block) -> torch.Tensor:
+    grad = [[0.0] * grad_out.shape[1] for _ in range(block.num_src)]
+    table = grad_out.double().tolist()
+    for i, row in enumerate(rows_of(block)):
+        for s in row:
+            for f in range(grad_out.shape[1]):
+                grad[s][f] += table[i][f] / len(row)
+    return torch.tensor(grad, dtype=torch.float64).view(block.num_src, grad_out.shape[1])
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    num_src = draw(st.integers(1, 12))
+    rows = draw(st.lists(st.lists(st.integers(0, num_src - 1), max_size=11), max_size=num_src))
+    return make_block(rows, num_src, draw(st.sampled_from(INDEX_TYPES)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(blocks(), st.integers(0, 19), st.sampled_from([torch.float32, torch.float64]), st.integers(1, 3))
+def test_forward_and_backward_follow_the_definition(block: Block, dim: int, dtype: torch.dtype, threads: int) -> None:
+    torch.set_num_threads(threads)
+    g = torch.Generator().manual_seed(dim)
+    x = torch.randn(block.num_src, dim, generator=g, dtype=dtype).requires_grad_()
+    grad_out = torch.randn(block.num_dst, dim, generator=g, dtype=dtype)
+    out = aggregate_mean(x, block)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), by_definition(x.detach(), block), rtol=1e-5, atol=1e-5)
+    (grad_x,) = torch.autograd.grad(out, x, grad_out)
+    torch.testing.assert_close(grad_x.double(), gradient_by_definition(grad_out, block), rtol=1e-5, atol=1e-5)
+
+
+def test_gradcheck() -> None:
+    block = random_block(7, 12, 5)
+    x = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: aggregate_mean(t, block), (x,))
+    assert torch.autograd.gradcheck(lambda t: self_and_mean(t, block), (x,))
+
+
+@pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)])
+def test_self_and_mean_are_the_slice_and_the_mean(used: tuple[bool, bool]) -> None:
+    block = random_block(9, 20, 5)
+    x = torch.randn(20, 4, requires_grad=True)
+    weights = torch.randn(2, 9, 4)
+    grads = []
+    for own, mean in (self_and_mean(x, block), (x[:9], aggregate_mean(x, block))):
+        parts = [(w * part).sum() for w, part, use in zip(weights, (own, mean), used, strict=True) if use]
+        grads.append(torch.autograd.grad(sum(parts), x)[0])  # type: ignore[arg-type]
+    torch.testing.assert_close(grads[0], grads[1])
+    assert self_and_mean(x, block)[0].data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("types", range(len(INDEX_TYPES)))
+@pytest.mark.parametrize("dim", [1, 37, 64])
+def test_bits_do_not_depend_on_the_number_of_threads(types: int, dim: int) -> None:
+    block = random_block(8000, 9000, 20, seed=3, types=types)  # large enough to be split
+    x = torch.randn(9000, dim, requires_grad=True)
+    grad_out = torch.randn(8000, dim)
+    results = []
+    for threads in (1, 2, 3, 8):
+        torch.set_num_threads(threads)
+        out = aggregate_mean(x, block)
+        results.append((out.detach(), torch.autograd.grad(out, x, grad_out)[0]))
+    for out, grad in results[1:]:
+        assert torch.equal(out, results[0][0])
+        assert torch.equal(grad, results[0][1])
+
+
+def test_one_hub_among_leaves() -> None:
+    torch.set_num_threads(4)
+    block = make_block([[*range(5000)], [], [4999]], 5000)
+    x = torch.randn(5000, 8)
+    expected = torch.stack((x.double().mean(0), torch.zeros(8), x[4999].double())).double()
+    torch.testing.assert_close(aggregate_mean(x, block).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_computed_backward_for_an_input_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("mean_backward was called")
+
+    monkeypatch.setattr(_core, "mean_backward", refuse)
+    block = random_block(5, 9, 4)
+    weight = torch.randn(3, 2, requires_grad=True)
+    (aggregate_mean(torch.randn(9, 3), block) @ weight).sum().backward()
+    assert weight.grad is not None
+
+
+def test_non_contiguous_input_and_gradient() -> None:
+    block = random_block(6, 10, 4)
+    wide = torch.randn(4, 10, requires_grad=True)
+    out = aggregate_mean(wide.t(), block)
+    torch.testing.assert_close(out.double(), by_definition(wide.detach().t(), block))
+    out.sum().backward()  # the gradient of a sum is an expanded scalar
+    torch.testing.assert_close(
+        wide.grad.t().double(), gradient_by_definition(torch.ones(6, 4), block), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_python_threads_may_call_at_the_same_time() -> None:
+    torch.set_num_threads(2)
+    block = random_block(8000, 9000, 12)
+    x = torch.randn(9000, 64)
+    expected = aggregate_mean(x, block)
+    equal: list[bool] = []
+
+    def work() -> None:
+        equal.extend(torch.equal(aggregate_mean(x, block), expected) for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert equal == [True] * 80
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_makes_threads_of_its_own() -> None:
+    torch.set_num_threads(2)
+    block = random_block(8000, 9000, 12)
+    x, out = torch.randn(9000, 64), torch.empty(8000, 64)
+    _core.mean_forward(block.indptr, block.indices, x, out, 2)  # the parent's threads exist now
+    child = os.fork()
+    if child == 0:
+        _core.mean_forward(block.indptr, block.indices, x, out, 2)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_wrong_shapes_and_types_are_refused() -> None:
+    block = make_block([[0, 1]], 2)
+    with pytest.raises(ValueError, match=r"x has shape \(3, 4\); the block needs \[2, F\]"):
+        aggregate_mean(torch.zeros(3, 4), block)
+    with pytest.raises(ValueError, match=r"x has shape \(2,\)"):
+        aggregate_mean(torch.zeros(2), block)
+    with pytest.raises(TypeError, match=r"torch\.float16"):
+        aggregate_mean(torch.zeros(2, 4, dtype=torch.float16), block)
+    with pytest.raises(ValueError, match="meta"):
+        aggregate_mean(torch.zeros(2, 4, device="meta"), block)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "message"),
+    [
+        ([1, 2], [0, 1], "starts at 1; it must start at 0"),
+        ([0, 3], [0, 1], "ends at 3; it must end at the number of edges, 2"),
+        ([0, 2, 1, 2], [0, 1], r"not monotone: indptr\[1\] = 2 > 1"),
+        ([0, 2], [0, 7], "source 7 at edge 1; valid local ids are 0 to 1"),
+        ([0, 2], [-1, 0], "source -1 at edge 0"),
+    ],
+)
+def test_blocks_that_contradict_themselves_are_refused(indptr: list[int], indices: list[int], message: str) -> None:
+    block = Block(torch.tensor(indptr), torch.tensor(indices), 2, len(indptr) - 1)
+    with pytest.raises(ValueError, match=message):
+        aggregate_mean(torch.zeros(2, 4), block)
+
+
+def test_the_first_offence_in_a_large_block_is_named() -> None:
+    torch.set_num_threads(3)
+    num_edges = 2**21 + 600  # large enough to be checked by several threads
+    block = Block(torch.arange(0, num_edges + 1, 10), torch.zeros(num_edges // 10 * 10).int(), 5, num_edges // 10)
+    x = torch.zeros(5, 1)
+    block.indices[2_000_000] = 5
+    block.indices[123_456] = -5
+    with pytest.raises(ValueError, match="source -5 at edge 123456"):
+        aggregate_mean(x, block)
+    block.indptr[150_000] = 0
+    block.indptr[1_000] = 0
+    with pytest.raises(ValueError, match=r"indptr\[999\] = 9990 > 0"):
+        aggregate_mean(x, block)
+
+
+def test_the_core_checks_what_python_hands_it() -> None:
+    block = make_block([[0, 1]], 2)
+    x, out = torch.zeros(2, 4), torch.zeros(1, 4)
+    with pytest.raises(ValueError, match="num_threads is 0"):
+        _core.mean_forward(block.indptr, block.indices, x, out, 0)
+    with pytest.raises(ValueError, match="input has 4 columns, output 3"):
+        _core.mean_forward(block.indptr, block.indices, x, torch.zeros(1, 3), 1)
+    with pytest.raises(ValueError, match="indptr has 2 elements; it must have 3"):
+        _core.mean_forward(block.indptr, block.indices, x, torch.zeros(2, 4), 1)
+    with pytest.raises(TypeError, match="must not be the wider one"):
+        _core.mean_forward(block.indptr, block.indices.long(), x, out, 1)
+    with pytest.raises(ValueError, match="not contiguous"):
+        _core.mean_forward(block.indptr, block.indices, torch.zeros(4, 2).t(), out, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("types", range(len(INDEX_TYPES)))
+def test_cuda_equals_cpu(types: int) -> None:
+    block = random_block(300, 500, 12, types=types)
+    moved = Block(block.indptr.cuda(), block.indices.cuda(), block.num_src, block.num_dst)
+    x = torch.randn(500, 16)
+    grad_out = torch.randn(300, 16)
+    results = []
+    for device, b in (("cpu", block), ("cuda", moved)):
+        leaf = x.to(device).requires_grad_()
+        out = aggregate_mean(leaf, b)
+        assert out.device.type == device
+        results.append((out.detach().cpu(), torch.autograd.grad(out, leaf, grad_out.to(device))[0].cpu()))
+    torch.testing.assert_close(results[0], results[1])

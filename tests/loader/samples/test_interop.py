@@ -1,0 +1,195 @@
+"""Mini-batches as DGL blocks and as PyG Data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.samplers import FullSampler, HopwiseSampler
+from loader.samples import MiniBatch, interop
+
+SEEDS = torch.tensor([5, 150, 7, 33, 90])
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph(200, 900)
+
+
+def sample(graph: Graph, *, full: bool = False, edge_ids: bool = True, hops: int = 3) -> MiniBatch:
+    sampler = (
+        FullSampler(hops, edge_ids=edge_ids, num_threads=1)
+        if full
+        else HopwiseSampler(2, hops, edge_ids=edge_ids, num_threads=1)
+    )
+    batch = sampler.sample(graph, SEEDS)
+    return batch.replace(x=batch.nodes.float()[:, None].repeat(1, 4), y=batch.output_nodes % 3)
+
+
+def sources_of(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Source and destination of each edge, by position in the CSC."""
+    dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees())
+    return graph.indices.long(), dst
+
+
+class TestDGL:
+    @pytest.fixture(autouse=True)
+    def _dgl(self) -> None:
+        pytest.importorskip("dgl", exc_type=ImportError)
+
+    @pytest.mark.parametrize("wide", [False, True])
+    def test_blocks_hold_the_same_edges(self, graph: Graph, wide: bool) -> None:
+        import dgl
+
+        batch = sample(graph)
+        if wide:  # as in a graph of more than 2**31 edges
+            blocks = tuple(
+                type(b)(b.indptr.long(), b.indices, b.num_src, b.num_dst, b.edge_ids.long()) for b in batch.blocks
+            )
+            batch = batch.replace(blocks=blocks)
+        input_nodes, output_nodes, blocks = batch.to_dgl()
+        assert torch.equal(input_nodes, batch.input_nodes)
+        assert torch.equal(output_nodes, SEEDS.int())
+        assert len(blocks) == 3
+        src, dst = sources_of(graph)
+        for ours, theirs in zip(batch.blocks, blocks, strict=True):
+            assert theirs.is_block
+            assert theirs.idtype == (torch.int64 if wide else torch.int32)
+            assert (theirs.num_src_nodes(), theirs.num_dst_nodes()) == (ours.num_src, ours.num_dst)
+            assert torch.equal(theirs.srcdata[dgl.NID], batch.nodes[: ours.num_src])
+            assert torch.equal(theirs.dstdata[dgl.NID], batch.nodes[: ours.num_dst])
+            ids = theirs.edata[dgl.EID].long()
+            u, v = (end.long() for end in theirs.edges())
+            assert torch.equal(theirs.srcdata[dgl.NID][u].long(), src[ids])
+            assert torch.equal(theirs.dstdata[dgl.NID][v].long(), dst[ids])
+            assert torch.equal(theirs.in_degrees().long(), ours.indptr.diff().long())
+        assert torch.equal(blocks[0].srcdata["feat"], batch.x)
+        assert torch.equal(blocks[-1].dstdata["label"], batch.y)
+
+    def test_what_was_not_asked_for_is_not_there(self, graph: Graph) -> None:
+        import dgl
+
+        batch = sample(graph, edge_ids=False).replace(x=None, y=None)
+        _, _, blocks = batch.to_dgl()
+        assert all(dgl.EID not in block.edata for block in blocks)
+        assert "feat" not in blocks[0].srcdata
+        assert "label" not in blocks[-1].dstdata
+
+    def test_a_dgl_layer_takes_the_mean_over_our_neighbours(self, graph: Graph) -> None:
+        import dgl.function as fn
+
+        batch = sample(graph)
+        block = batch.to_dgl()[2][0]
+        block.update_all(fn.copy_u("feat", "m"), fn.mean("m", "h"))
+        ours = batch.blocks[0]
+        for i in range(ours.num_dst):
+            rows = batch.x[ours.indices[ours.indptr[i] : ours.indptr[i + 1]].long()]
+            expected = rows.mean(0) if len(rows) else torch.zeros(4)
+            torch.testing.assert_close(block.dstdata["h"][i], expected)
+
+
+def test_without_dgl_the_message_says_what_to_install(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(ImportError, match=r"to_dgl\(\) needs DGL.*dgl==1\.1\.3"):
+        interop.to_dgl(sample(graph))
+
+
+def test_pyg_data_is_a_subgraph_laid_out_hop_by_hop(graph: Graph) -> None:
+    batch = sample(graph)
+    data = batch.to_pyg()
+    data.validate(raise_on_error=True)
+    nodes, edges = data.num_sampled_nodes, data.num_sampled_edges
+    assert data.batch_size == nodes[0] == len(SEEDS)
+    assert torch.equal(data.n_id[: len(SEEDS)], SEEDS)
+    assert data.n_id.unique().numel() == data.n_id.numel() == sum(nodes) == data.num_nodes
+    assert data.edge_index.shape == (2, sum(edges))
+    assert torch.equal(data.x, data.n_id.float()[:, None].repeat(1, 4))
+    assert torch.equal(data.y, SEEDS % 3)
+    src, dst = sources_of(graph)
+    assert torch.equal(data.n_id[data.edge_index[0]], src[data.e_id])
+    assert torch.equal(data.n_id[data.edge_index[1]], dst[data.e_id])
+    assert data.e_id.unique().numel() == data.e_id.numel()  # each edge counts once
+
+    begin = 0
+    for hop, count in enumerate(edges):
+        u, v = data.edge_index[:, begin : begin + count]
+        assert int(u.max()) < sum(nodes[: hop + 2])  # at most the vertices that this hop met
+        assert int(v.min()) >= sum(nodes[:hop])  # exactly those that the hop before met
+        assert int(v.max()) < sum(nodes[: hop + 1])
+        begin += count
+    met = torch.zeros(data.num_nodes, dtype=torch.bool)
+    met[data.edge_index[0]] = True
+    assert met[len(SEEDS) :].all()  # every vertex beside the seeds is read by someone
+
+
+def test_each_vertex_keeps_the_picks_of_one_hop(graph: Graph) -> None:
+    batch = sample(graph)
+    data = batch.to_pyg()
+    place = {int(v): i for i, v in enumerate(batch.nodes)}
+    hop_of = torch.arange(4).repeat_interleave(torch.tensor(data.num_sampled_nodes))
+    picked: dict[int, list[int]] = {}
+    for edge, target in zip(data.e_id.tolist(), data.edge_index[1].tolist(), strict=True):
+        picked.setdefault(target, []).append(edge)
+    for i in range(sum(data.num_sampled_nodes[:3])):
+        block = batch.blocks[3 - 1 - int(hop_of[i])]
+        row = place[int(data.n_id[i])]
+        assert picked.get(i, []) == block.edge_ids[block.indptr[row] : block.indptr[row + 1]].tolist()
+
+
+def test_pyg_without_edge_ids_features_and_labels(graph: Graph) -> None:
+    data = sample(graph, edge_ids=False).replace(x=None, y=None).to_pyg()
+    assert data.x is None
+    assert data.y is None
+    assert "e_id" not in data
+    assert data.num_nodes == data.n_id.numel()
+
+
+def full_graph_data(graph: Graph) -> tuple[Tensor, Tensor]:
+    src, dst = sources_of(graph)
+    features = torch.randn(graph.num_nodes, 4, generator=torch.Generator().manual_seed(0))
+    return features, torch.stack([src, dst])
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_a_pyg_model_over_all_neighbours_equals_the_full_graph(graph: Graph, trim: bool) -> None:
+    from torch_geometric.nn import GraphConv
+    from torch_geometric.utils import trim_to_layer
+
+    torch.manual_seed(0)
+    layers = [GraphConv(4, 4, aggr="add") for _ in range(3)]  # a sum: an edge that counted twice would show
+    features, edge_index = full_graph_data(graph)
+    expected = features
+    for layer in layers:
+        expected = layer(expected, edge_index).relu()
+
+    data = sample(graph, full=True).to_pyg()
+    h, edges = features[data.n_id], data.edge_index
+    for i, layer in enumerate(layers):
+        if trim:
+            h, edges, _ = trim_to_layer(i, data.num_sampled_nodes, data.num_sampled_edges, h, edges)
+        h = layer(h, edges).relu()
+    torch.testing.assert_close(h[: data.batch_size], expected[SEEDS])
+
+
+def with_edge_features(batch: MiniBatch) -> MiniBatch:
+    """Each edge has its id as its feature."""
+    blocks = tuple(replace(block, edge_features=block.edge_ids.float()[:, None]) for block in batch.blocks)
+    return batch.replace(blocks=blocks)
+
+
+def test_edge_features_as_pyg_data(graph: Graph) -> None:
+    data = with_edge_features(sample(graph)).to_pyg()
+    assert data.edge_attr.shape == (data.edge_index.shape[1], 1)
+    assert torch.equal(data.edge_attr[:, 0].long(), data.e_id)
+
+
+def test_edge_features_as_dgl_blocks(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl", exc_type=ImportError)
+    for block in with_edge_features(sample(graph)).to_dgl()[2]:
+        assert torch.equal(block.edata["feat"][:, 0].long(), block.edata[dgl.EID].long())

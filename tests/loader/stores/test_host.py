@@ -1,0 +1,177 @@
+"""Gathering of rows from host memory."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from loader.stores import FeatureStore, HostFeatures
+from loader.stores.rows import CONVERTIBLE
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.uint8, torch.bool]
+)
+def test_rows_equal_index_select(dtype: torch.dtype, index: torch.dtype, num_threads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for num_nodes, dim, n in [(1, 1, 1), (7, 3, 0), (50, 1, 200), (300, 129, 999), (40, 0, 5), (64, 2000, 1000)]:
+        table = torch.randint(0, 2, (num_nodes, dim), generator=generator).to(dtype)
+        nodes = torch.randint(num_nodes, (n,), generator=generator).to(index)
+        rows = HostFeatures(table, num_threads).gather(nodes)
+        assert rows.dtype == dtype
+        assert rows.shape == (n, dim)
+        assert torch.equal(rows, table.index_select(0, nodes))
+
+
+def test_properties() -> None:
+    store = HostFeatures(torch.zeros(5, 3, dtype=torch.float16), num_threads=2)
+    assert isinstance(store, FeatureStore)
+    assert (store.num_nodes, store.dim, store.dtype, store.num_threads) == (5, 3, torch.float16, 2)
+    assert HostFeatures(torch.zeros(5, 3)).num_threads >= 1
+
+
+def test_a_memory_mapped_table_is_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    values = np.random.default_rng(0).random((500, 8), dtype=np.float32)
+    np.save(path, values)
+    mapped = np.load(path, mmap_mode="r+")
+    table = torch.from_numpy(mapped)
+    store = HostFeatures(table, 2)
+    assert store.tensor.data_ptr() == mapped.ctypes.data
+    nodes = torch.tensor([499, 0, 250, 0])
+    assert np.array_equal(store.gather(nodes).numpy(), values[nodes.numpy()])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("bad", [-1, 10, 2**31 - 1, -(2**31)])
+def test_an_id_out_of_range_is_named(bad: int, dtype: torch.dtype) -> None:
+    store = HostFeatures(torch.zeros(10, 4), 2)
+    nodes = torch.tensor([0, 9, bad, 99], dtype=dtype)
+    with pytest.raises(ValueError, match=rf"nodes\[2\] is {bad}; the table has 10 rows, valid ids are 0 to 9"):
+        store.gather(nodes)
+
+
+def test_a_wide_id_out_of_range_is_not_truncated() -> None:
+    with pytest.raises(ValueError, match=str(2**32)):
+        HostFeatures(torch.zeros(10, 4)).gather(torch.tensor([2**32]))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "num_threads", "error", "message"),
+    [
+        ([[1.0]], 1, TypeError, "features is a list"),
+        (torch.tensor(3.0), 1, ValueError, r"\[num_nodes, \.\.\.\]"),
+        (torch.zeros(3, 4).t(), 1, ValueError, "contiguous"),
+        (torch.zeros(3, 4, device="meta"), 1, ValueError, "lies on meta"),
+        (torch.zeros(3, 4), 0, ValueError, "num_threads is 0"),
+    ],
+)
+def test_bad_tables(tensor: object, num_threads: int, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        HostFeatures(tensor, num_threads)
+
+
+def test_bad_nodes() -> None:
+    store = HostFeatures(torch.zeros(10, 4))
+    with pytest.raises(TypeError, match=r"nodes has dtype torch.float32"):
+        store.gather(torch.zeros(3))
+    with pytest.raises(ValueError, match="1 dimension"):
+        store.gather(torch.zeros(3, 1, dtype=torch.int64))
+
+
+def test_nodes_need_not_be_contiguous() -> None:
+    table = torch.arange(20.0).view(10, 2)
+    nodes = torch.arange(10)[::2]
+    assert torch.equal(HostFeatures(table).gather(nodes), table[nodes])
+
+
+def test_a_closed_store_says_so() -> None:
+    store = HostFeatures(torch.zeros(10, 4))
+    store.close()
+    store.close()
+    with pytest.raises(RuntimeError, match="was closed"):
+        store.gather(torch.tensor([1]))
+
+
+def test_threads_share_a_store() -> None:
+    table = torch.randn(200, 600)
+    store = HostFeatures(table, 2)
+    wrong: list[int] = []
+
+    def gather(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            nodes = torch.randint(200, (600,), generator=generator)
+            if not torch.equal(store.gather(nodes), table[nodes]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=gather, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_is_used_again_but_never_while_it_is_held() -> None:
+    table = torch.randn(1000, 1024)  # an output of 4 MB
+    store = HostFeatures(table, 2)
+    nodes = torch.arange(1000)
+    held = store.gather(nodes)
+    view = held[10:]
+    other = store.gather(nodes.flip(0))
+    assert other.data_ptr() != held.data_ptr()
+    place = held.data_ptr()
+    del held  # a view still holds the memory
+    assert store.gather(nodes.flip(0)).data_ptr() != place
+    assert torch.equal(view, table[10:])
+    del view
+    places = {store.gather(nodes).data_ptr() for _ in range(20)}
+    assert len(places) == 1  # each was dropped before the next was asked for
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (2, 0)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+def test_rows_have_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    table = torch.randint(0, 9, (30, *shape)).to(dtype)
+    store = HostFeatures(table, 2)
+    nodes = torch.tensor([29, 0, 29, 7])
+    assert (store.num_nodes, store.row_shape, store.dim) == (30, shape, table[0].numel())
+    assert torch.equal(store.gather(nodes), table[nodes])
+    assert store.gather(nodes[:0]).shape == (0, *shape)
+
+
+@pytest.mark.parametrize("kept", CONVERTIBLE)
+@pytest.mark.parametrize("returned", CONVERTIBLE)
+def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -> None:
+    table = torch.randn(50, 7) * torch.tensor([1e-8, 1e-6, 1, 3, 1e5, 1e30, 1e-40])
+    store = HostFeatures(table, 2, storage_dtype=kept, dtype=returned)
+    assert (store.storage_dtype, store.dtype) == (kept, returned)
+    nodes = torch.randint(50, (80,))
+    assert torch.equal(store.gather(nodes), table.to(kept)[nodes].to(returned))
+
+
+def test_types_that_do_not_convert() -> None:
+    labels = torch.arange(4)
+    with pytest.raises(TypeError, match=r"dtype is torch.float16 for rows of torch.int64"):
+        HostFeatures(labels, dtype="float16")
+    with pytest.raises(TypeError, match=r"storage_dtype is torch.int32 for rows of torch.float32"):
+        HostFeatures(torch.zeros(4), storage_dtype=torch.int32)
+    with pytest.raises(TypeError, match=r"'half_float'; it must be a torch.dtype or its name"):
+        HostFeatures(torch.zeros(4), dtype="half_float")
+    assert HostFeatures(torch.zeros(4), dtype="float16").dtype == torch.float16
+
+
+def test_outputs_outlive_the_store() -> None:
+    table = torch.randn(1000, 1024)
+    store = HostFeatures(table)
+    rows = store.gather(torch.arange(1000))
+    store.close()
+    del store
+    assert torch.equal(rows, table)

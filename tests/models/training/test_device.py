@@ -1,0 +1,55 @@
+"""Which device is taken, and what is said about it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from loader import _core
+from models.training.device import choose_device
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """`machine(gpu=..., torch_cuda=..., core_cuda=...)` pretends to be such a machine and build."""
+
+    def pretend(*, gpu: bool, torch_cuda: bool, core_cuda: bool) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H200")
+        monkeypatch.setattr(torch.version, "cuda", "13.0" if torch_cuda else None)
+        monkeypatch.setattr(_core, "with_cuda", core_cuda)
+
+    return pretend
+
+
+def test_auto_takes_the_gpu_where_machine_and_build_have_one(machine) -> None:  # type: ignore[no-untyped-def]
+    machine(gpu=True, torch_cuda=True, core_cuda=True)
+    assert choose_device("auto") == ("cuda", "H200, found")
+    assert choose_device("cuda") == ("cuda", "H200, asked for")
+    assert choose_device("cpu") == ("cpu", "asked for")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "torch_cuda", "core_cuda", "reason", "way_out"),
+    [
+        (False, False, False, "this torch was built without CUDA", "install a CUDA build"),
+        (False, True, True, "torch finds no NVIDIA GPU", "nvidia-smi"),
+        (True, True, False, "loader._core was built without CUDA", "LOADER_CUDA=ON"),
+    ],
+)
+def test_what_is_missing_is_named(  # type: ignore[no-untyped-def]
+    machine, gpu: bool, torch_cuda: bool, core_cuda: bool, reason: str, way_out: str
+) -> None:
+    machine(gpu=gpu, torch_cuda=torch_cuda, core_cuda=core_cuda)
+    device, why = choose_device("auto")
+    assert device == "cpu"
+    assert reason in why
+    with pytest.raises(ValueError, match="device=cuda is not possible") as error:
+        choose_device("cuda")
+    assert reason in str(error.value)
+    assert way_out in str(error.value)
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="device is 'tpu'; it must be auto, cpu or cuda"):
+        choose_device("tpu")

@@ -1,0 +1,41 @@
+"""Errors of the user are one line, errors of the program keep their traceback."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from loader.datasets import DatasetError
+from models.training.errors import one_line_errors
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a is\n  [3]; it must be 1"), FileNotFoundError("x"), ImportError("x"), DatasetError("x")]
+)
+def test_one_line_and_status_one(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise error
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"error: {' '.join(str(error).split())}\n"
+
+
+def test_the_cause_of_a_failed_instantiation_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        instantiate({"_target_": "fractions.Fraction", "_args_": ["a third"]})
+    assert capsys.readouterr().err == "error: Invalid literal for Fraction: 'a third'\n"
+
+
+def test_errors_of_the_program_pass() -> None:
+    with pytest.raises(RuntimeError, match="bug"), one_line_errors():
+        raise RuntimeError("bug")
+    with pytest.raises(InstantiationException), one_line_errors():
+        instantiate({"_target_": "operator.truediv", "_args_": [1, 0]})
+
+
+def test_debug_keeps_every_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="x"), one_line_errors(debug=True):
+        raise ValueError("x")
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(ValueError, match="x"), one_line_errors():
+        raise ValueError("x")

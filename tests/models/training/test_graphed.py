@@ -1,0 +1,283 @@
+"""Training steps by CUDA graphs: the same losses and gradients as without, whatever the sizes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from graphed_nets import BATCH, CLASSES, FEATURES, Net, captured, gradients, largest, make_batches
+from lightning.pytorch import Trainer
+from marks import needs_gpu
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.samples import MiniBatch
+from models.sage import GraphSAGE
+from models.training.graphed import GraphedLoss, _Parameters
+from models.training.module import NodeClassifier
+
+
+class Listed:
+    """A loader of mini-batches that are there: Lightning takes a plain list for a list of loaders."""
+
+    def __init__(self, batches: list[MiniBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        return iter(self.batches)
+
+
+def test_on_the_cpu_the_function_runs_as_it_is(random_graph: Any) -> None:
+    batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
+    logits = torch.ones(2, requires_grad=True)
+    graphed = GraphedLoss(lambda b: (logits.sum() * b.batch_size, logits), torch.nn.Identity())
+    for _ in range(40):
+        loss, got = graphed(batch)
+        assert got is logits
+        assert loss.requires_grad
+    assert (graphed.replayed, graphed.captures) == (0, 0)
+
+
+def test_parameters_are_looked_for_again_only_when_something_was_exchanged() -> None:
+    net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2)
+    of_net = _Parameters(net)
+    assert list(of_net.named) == [name for name, _ in net.named_parameters()]
+    net.train().eval()
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    torch.optim.Adam(net.parameters()).step()
+    net.load_state_dict(net.state_dict())
+    assert of_net.unchanged()
+
+    def exchange_layer() -> None:
+        net.convs[1] = copy.deepcopy(net.convs[1])
+
+    def exchange_parameter() -> None:
+        net.first.lin_self.bias = torch.nn.Parameter(torch.zeros(CLASSES))
+
+    def add() -> None:
+        net.register_parameter("scale", torch.nn.Parameter(torch.ones(())))
+
+    def freeze() -> None:
+        net.first.lin_self.weight.requires_grad_(False)
+
+    def move() -> None:
+        net.first.lin_neigh.weight.data = net.first.lin_neigh.weight.data.clone()
+
+    for change in (exchange_layer, exchange_parameter, add, freeze, move):
+        of_net = _Parameters(net)
+        change()
+        assert not of_net.unchanged(), change.__name__
+        assert _Parameters(net).unchanged()
+    assert "convs.0.lin_self.weight" not in _Parameters(net).named
+
+
+def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
+    with pytest.raises(ValueError, match="cuda_graph cannot be had with norm='batch'"):
+        NodeClassifier(FEATURES, CLASSES, norm="batch", cuda_graph=True)
+    batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
+    with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
+        NodeClassifier(FEATURES, CLASSES, cuda_graph=True).training_step(batch, 0)
+    NodeClassifier(FEATURES, CLASSES, norm="batch").training_step(batch, 0)
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"norm": "layer"}, {"dropout": 0.0}, {"input_dropout": 0.3}, {"multilabel": True}, {"lazy": True}],
+        ids=lambda options: "-".join(options) or "plain",
+    )
+    def test_losses_and_parameters_are_those_without_graphs(self, random_graph: Any, options: dict[str, Any]) -> None:
+        options = dict(options)
+        lazy = options.pop("lazy", False)
+        batches = make_batches(random_graph(), multilabel="multilabel" in options, lazy=lazy)
+        plain, graphed = Net(graphed=False, **options), Net(graphed=True, **options)
+        losses = []
+        for net in (plain, graphed):
+            torch.manual_seed(1)
+            losses.append(torch.stack([net.step(batch) for batch in batches * 3]))
+        assert graphed.graphed.captures in (1, 2)
+        assert graphed.graphed.replayed > 100
+        torch.testing.assert_close(losses[1], losses[0], rtol=2e-3, atol=2e-3)
+        for a, b in zip(graphed.net.parameters(), plain.net.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=2e-2, atol=3e-3)
+
+    def test_gradients_of_small_mini_batches_hold_nothing_of_larger_ones(self, batches: list[MiniBatch]) -> None:
+        net, plain = captured(batches, dropout=0.0), Net(graphed=False, dropout=0.0)
+        most = largest(batches)
+        full = [
+            b
+            for b in batches
+            if b.batch_size == BATCH and all(m <= n for m, n in zip(b.frontier_sizes, most.frontier_sizes, strict=True))
+        ]
+        smallest = min(full, key=lambda b: b.num_edges)
+        assert smallest.num_edges < 0.5 * most.num_edges
+        for batch in (most, smallest, most, smallest):
+            grads = []
+            for each in (net, plain):
+                each.optimizer.zero_grad()
+                each.loss(batch)[0].backward()
+                grads.append(gradients(each))
+            for a, b in zip(*grads, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+    def test_an_exchanged_layer_is_captured_again(self, batches: list[MiniBatch]) -> None:
+        net = captured(batches, dropout=0.0)
+        first = largest(batches)
+        old = net.net.convs[1]
+        net.net.convs[1] = copy.deepcopy(old)
+        for p in net.net.convs[1].parameters():
+            torch.nn.init.zeros_(p)
+        for _ in range(40):
+            loss, logits = net.loss(first)
+            assert not logits.any()
+        assert net.graphed.captures == 2
+        loss.backward()
+        assert all(p.grad is None for p in old.parameters())
+        assert all(p.grad is not None for p in net.net.convs[1].parameters())
+
+    @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+    def test_autocast_is_part_of_what_is_captured(self, batches: list[MiniBatch], low: torch.dtype) -> None:
+        batch = largest(batches)
+        net = Net(graphed=True, dropout=0.0)
+        with torch.autocast("cuda", low):
+            for _ in range(17):
+                _, logits = net.loss(batch)
+            assert logits.dtype == low
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 2)
+        _, logits = net.loss(batch)
+        assert logits.dtype == torch.float32
+        assert net.graphed.replayed == 2
+
+    def test_larger_mini_batches_run_as_they_are_until_they_are_many(self, batches: list[MiniBatch]) -> None:
+        full = sorted((b for b in batches if b.batch_size == BATCH), key=lambda b: b.num_edges)
+        small, large = full[0], full[-1]
+        net = Net(graphed=True)
+        for _ in range(15):
+            net.step(small)
+        assert net.graphed.replayed == 0
+        net.step(small)
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 1)
+        for i in range(15):
+            net.step(large)
+            net.step(small)
+            assert (net.graphed.captures, net.graphed.replayed) == (1, 2 + i)
+        net.step(large)
+        assert (net.graphed.captures, net.graphed.replayed) == (2, 17)
+
+    def test_another_batch_size_takes_over_when_the_old_one_is_gone(self, batches: list[MiniBatch]) -> None:
+        whole = next(b for b in batches if b.batch_size == BATCH)
+        part = next(b for b in batches if b.batch_size < BATCH)
+        net = captured([whole])
+        for _ in range(40):  # the last mini-batch of many epochs
+            net.step(whole)
+            net.step(part)
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 41)
+        for _ in range(40):
+            net.step(part)
+        assert net.graphed.captures == 2
+        assert net.graphed.replayed > 45
+
+    def test_parameters_that_moved_are_captured_again(self, batches: list[MiniBatch]) -> None:
+        net = captured(batches)
+        batch = largest(batches)
+        held = [p.data for p in net.net.parameters()]  # else they may find the same place again
+        net.net.cpu()
+        net.net.cuda()
+        assert len(held) == 6
+        with torch.no_grad():
+            for p in net.net.parameters():
+                p.mul_(2)
+        net.net.eval()  # no dropout: a capture of what was before would show
+        net.graphed.reset()
+        for _ in range(16):
+            loss, _ = net.loss(batch)
+        assert net.graphed.captures == 2
+        assert net.graphed.replayed > 0
+        torch.testing.assert_close(loss, net.loss_and_logits(batch)[0], rtol=1e-3, atol=1e-3)
+        with torch.no_grad():
+            before = net.graphed.replayed
+            net.loss(batch)
+            assert net.graphed.replayed == before
+
+    def test_features_that_get_a_gradient_are_not_replayed(self, batches: list[MiniBatch]) -> None:
+        net = Net(graphed=True)
+        batch = largest(batches)
+        assert batch.x is not None
+        x = batch.x.clone().requires_grad_()
+        for _ in range(40):
+            net.loss(batch.replace(x=x))[0].backward()
+            assert x.grad is not None
+            x.grad = None
+        assert net.graphed.replayed == 0
+
+    def test_a_function_that_reads_the_blocks_itself_is_told_so(self, batches: list[MiniBatch]) -> None:
+        linear = torch.nn.Linear(FEATURES, CLASSES).cuda()
+
+        def loss(batch: MiniBatch) -> tuple[Tensor, Tensor]:
+            assert batch.x is not None
+            assert batch.y is not None
+            logits = linear(batch.x)[: batch.batch_size]
+            return F.cross_entropy(logits, batch.y), logits
+
+        graphed = GraphedLoss(loss, linear)
+        for _ in range(15):
+            graphed(batches[0])
+        with pytest.raises(RuntimeError, match=r"on meta|device meta"):
+            graphed(batches[0])
+        assert torch.ones(2, device="cuda").sum() == 2  # nothing is left in capture
+
+    def test_a_replayed_step_does_not_wait_for_the_gpu(self, batches: list[MiniBatch]) -> None:
+        net = captured(batches)
+        full = [b for b in batches if b.batch_size == BATCH]
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in full[:8]:
+                net.step(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert net.graphed.replayed > 4
+
+    def test_memory_that_the_rest_of_torch_gives_up_is_not_the_graphs(self, batches: list[MiniBatch]) -> None:
+        net = captured(batches, dropout=0.0)
+        batch = largest(batches)
+        wanted = net.loss(batch)[0]
+        torch._C._cuda_clearCublasWorkspaces()  # as a Trainer does at its end
+        torch.cuda.empty_cache()
+        held = [torch.full((2**22,), torch.nan, device="cuda") for _ in range(8)]
+        got = net.loss(batch)[0]
+        got.backward()
+        assert torch.equal(got, wanted)
+        assert all(torch.isfinite(g).all() for g in gradients(net))
+        assert all(h.isnan().all() for h in held)
+
+    @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+    @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+    def test_in_a_trainer(self, random_graph: Any, precision: str) -> None:
+        batches = make_batches(random_graph(), multilabel=False)
+        losses = {}
+        for cuda_graph in (False, True):
+            torch.manual_seed(3)
+            model = NodeClassifier(
+                FEATURES, CLASSES, hidden=CLASSES, cuda_graph=cuda_graph, lr=0.003, matmul_precision="highest"
+            )
+            trainer = Trainer(
+                accelerator="cuda", devices=1, max_epochs=4, precision=precision, logger=False,
+                enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                gradient_clip_val=1.0, accumulate_grad_batches=2,
+            )  # fmt: skip
+            trainer.fit(model, train_dataloaders=Listed(batches))
+            losses[cuda_graph] = trainer.callback_metrics["train/loss"]
+            assert (model.graphed.replayed > 150) == cuda_graph
+            torch.testing.assert_close(pickle.loads(pickle.dumps(model)).state_dict(), model.state_dict())
+        torch.testing.assert_close(losses[True], losses[False], rtol=0.02, atol=0.01)

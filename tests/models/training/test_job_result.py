@@ -1,0 +1,82 @@
+"""A job's result in a file: written whole, read back, and only for a job of the same settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from models.training.callbacks.epoch_record import EpochRecord
+from models.training.job_result import JobResult
+
+
+def config(folder: Path, **changes: object) -> DictConfig:
+    return OmegaConf.create(
+        {
+            "seed": 1,
+            "device": "cpu",
+            "run_dir": str(folder),
+            "data_dir": "data",
+            "result_path": "${run_dir}/result.json",
+            "dataset": {"name": "graph", "data_dir": "${data_dir}"},
+            "callbacks": {"best": {"dirpath": "${run_dir}/checkpoints"}},
+            **changes,
+        }
+    )
+
+
+def test_without_a_path_nothing_is_read_or_written(tmp_path: Path) -> None:
+    for result in (JobResult(config(tmp_path, result_path=None)), JobResult(OmegaConf.create({"seed": 1}))):
+        assert result.metric is None
+        assert result.write(0.5, {}, []) == 0.5
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_job_is_known_again_wherever_it_lies(tmp_path: Path, capsys) -> None:
+    first = JobResult(config(tmp_path / "a"))
+    assert first.metric is None
+    record = EpochRecord()
+    record.epochs = [{"epoch": 0.0, "seconds": 1.5, "val/acc": 0.25}]
+    assert first.write(0.75, {"test/test_acc": 0.5}, [object(), record]) == 0.75
+    found = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert found["metric"] == 0.75
+    assert found["metrics"] == {"test/test_acc": 0.5}
+    assert found["epochs"] == record.epochs
+    assert found["config"]["dataset"]["name"] == "graph"
+    assert str(tmp_path) not in json.dumps(found)
+    assert found["hardware"]["cpu"]
+    assert found["versions"]["torch"]
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["result.json"]
+
+    assert JobResult(config(tmp_path / "a")).metric == 0.75
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert JobResult(config(tmp_path / "b", data_dir="elsewhere", debug=True)).metric == 0.75
+    assert "finished before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("changes", [{"seed": 2}, {"device": "cuda"}, {"dataset": {"name": "other"}}])
+def test_a_job_of_other_settings_runs_again(tmp_path: Path, capsys, changes) -> None:
+    JobResult(config(tmp_path)).write(0.75, {}, [])
+    assert JobResult(config(tmp_path, **changes)).metric is None
+    assert "settings have changed" in capsys.readouterr().out
+
+
+def test_a_kill_while_writing_leaves_no_result(tmp_path: Path, monkeypatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        JobResult(config(tmp_path)).write(0.75, {}, [])
+    monkeypatch.undo()
+    assert JobResult(config(tmp_path)).metric is None
+
+
+def test_the_configuration_itself_stays_as_it_is(tmp_path: Path) -> None:
+    cfg = config(tmp_path)
+    OmegaConf.set_struct(cfg, True)
+    before = OmegaConf.to_yaml(cfg)
+    JobResult(cfg)
+    assert OmegaConf.to_yaml(cfg) == before

@@ -31,8 +31,8 @@ EPOCHS = 3  # of each loader
 
 def cuda_classes() -> tuple[Any, Any, Any]:
     """The GPU sampler, and the stores that keep rows in GPU memory and in pinned memory; for tests on a GPU."""
-    from loader.features import DeviceFeatures, PinnedFeatures
     from loader.samplers import CudaSampler
+    from loader.stores import DeviceFeatures, PinnedFeatures
 
     return CudaSampler, DeviceFeatures, PinnedFeatures
 

@@ -9,6 +9,19 @@ with_cuda: bool  # whether the CUDA part was built; names with Cuda and cuda exi
 def batch_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all picks of one mini-batch; arguments and result are unsigned 64-bit integers."""
 
+def order_key(seed: int, epoch: int) -> int:
+    """The key of the order of an epoch's items."""
+
+def items_at(num_items: int, key: int, first: int, length: int, stride: int, out: Tensor) -> None:
+    """Writes to `out` `[count]` int64 the items at `count` positions of the order with that key.
+
+    The positions are runs of `length`, the first of which begins at `first` and each other `stride` after the last
+    one. The last run may be shorter.
+    """
+
+def cuda_items_at(num_items: int, key: int, first: int, length: int, stride: int, out: Tensor, stream: int) -> None:
+    """The same on the GPU of `out`, which is the current one, on `stream`."""
+
 class HopwiseSampler:
     def __init__(self, num_threads: int) -> None: ...
     def sample(

@@ -277,8 +277,7 @@ class Loader:
             stats.name([stage.name for stage in stages])
             streams = None
             if self.device.type == "cuda":
-                priorities = {stage.name: stage.priority for stage in stages} if self.prioritize_loading else None
-                streams = StageStreams(self.device, [stage.name for stage in stages], priorities=priorities)
+                streams = StageStreams(self.device, stages, prioritize=self.prioritize_loading)
                 # What the stages hold still reads the graph and the stores, which may go with the loader.
                 weakref.finalize(self, streams.synchronize).atexit = False
             self._pipeline = Pipeline(stages, self.prefetch, stats, streams=streams)

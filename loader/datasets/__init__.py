@@ -1,7 +1,8 @@
 """Named sources of graphs with features, labels and splits. `conf/dataset/` has one file for each."""
 
-from loader.datasets.base import Dataset, EdgeList, EdgeListDataset
+from loader.datasets.base import Dataset
 from loader.datasets.digits import Digits
+from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset

@@ -126,7 +126,7 @@ def test_a_flipped_bit_of_features_is_found_on_request(toy, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", " ", ".hidden", "a\nb", "a\0b", 7])
 def test_a_name_that_leaves_the_cache_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="name is .*; it becomes that of a folder, so it must be"):
+    with pytest.raises(ValueError, match=r"name is .*; it becomes that of a folder, so it must be"):
         SyntheticDataset(name, data_dir=tmp_path)
     with pytest.raises(ValueError, match="name has 300 bytes"):
         SyntheticDataset("ä" * 150, data_dir=tmp_path)
@@ -161,7 +161,7 @@ def test_types_of_edges_are_kept_one_way(toy):
     assert dataset.load().graph.edge_types.tolist() == [2, 0, 1]
     dataset = toy(rebuild=True)
     dataset.found = {"edge_types": np.array([2, 0, 1, 1])}
-    with pytest.raises(DatasetError, match="reverse of an edge has no type of its own; set dataset.undirected=false"):
+    with pytest.raises(DatasetError, match=r"reverse of an edge has no type of its own; set dataset\.undirected=false"):
         dataset.load()
 
 

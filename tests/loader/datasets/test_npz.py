@@ -104,7 +104,7 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ),
         (
             {"num_classes": np.array([3, 3])},
-            r"num_classes is int64 of shape \[2\]; it must be one integer, or be left out",
+            r"num_classes is int64 of shape \[2\]; it must be one integer, or be",
         ),
         ({"num_classes": np.array("three")}, r"num_classes is <U5 of shape \[\]; it must be one integer"),
         ({"features": np.full((6, 2), "x")}, "features have dtype <U1; they must be real numbers"),

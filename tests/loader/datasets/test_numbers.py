@@ -29,5 +29,5 @@ def test_what_is_no_int64_is_named(array, message):
 
 @pytest.mark.parametrize("array", [np.array(["1.0"]), np.array([1j]), np.array([b"1"]), np.array([1], "M8[s]")])
 def test_what_is_no_real_number_is_named(array):
-    with pytest.raises(DatasetError, match="they have dtype .*; they must be real numbers: convert them"):
+    with pytest.raises(DatasetError, match=r"they have dtype .*; they must be real numbers: convert them"):
         check_real(array, "they")

@@ -83,7 +83,9 @@ class Dataset(ABC):
         folder = cache_folder(self.cache_dir, self.name, key)
         if self.rebuild or not has_conversion(folder):
             with conversion_lock(folder):
-                if not self._is_done(folder):
+                if self._is_done(folder):
+                    log.info("%s: another process converted it into %s", self.name, folder)
+                else:
                     self._convert(folder, key)
             self.rebuild = False  # once is enough, however often this object is loaded
         else:

@@ -111,6 +111,8 @@ def read_meta(version: Path) -> dict[str, Any]:
         raise _damaged(version, META, f"its format version is {meta.get('version')}, this release reads {VERSION}")
     if meta.pop("digest", None) != digest(meta):
         raise _damaged(version, META, "its checksum is wrong: it was changed after it was written")
+    if not all(isinstance(meta.get(part), dict) for part in ("key", "arrays", "properties", "made_by")):
+        raise _damaged(version, META, "it lacks a part that every conversion has")
     return meta
 
 

@@ -41,7 +41,7 @@ class CacheWriter:
         key: source and options, checked again by `open_cache`.
 
     Raises:
-        CacheError: the disk is full.
+        CacheError: the folder cannot be written to, or the disk is full.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
@@ -59,7 +59,15 @@ class CacheWriter:
 
     def __enter__(self) -> CacheWriter:
         self._version = self._folder / f"version-{secrets.token_hex(8)}"
-        self._version.mkdir()
+        try:
+            self._version.mkdir()
+        except OSError as error:
+            if is_disk_full(error):
+                raise self._disk_full() from error
+            raise CacheError(
+                f"cannot write the cache folder {self._folder}: {error.strerror}; set cache_dir to one that can be "
+                "written"
+            ) from error
         return self
 
     def __exit__(

@@ -108,6 +108,7 @@ def test_an_exchanged_file_is_named(folder):
     ("seal", "changes", "message"),
     [
         (True, {"format": "something else"}, "it is not a 'gnn-loader dataset'"),
+        (True, {"arrays": [1, 2]}, "it lacks a part that every conversion has"),
         (True, {"version": 99}, "its format version is 99, this release reads"),
         (False, {"properties": {"mark": 2}}, "its checksum is wrong"),
         (True, {"key": {"dataset": "other"}}, "made from another source or other options"),

@@ -9,6 +9,7 @@
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
 #include "features/gather.h"
+#include "per_process.h"
 
 namespace loader {
 namespace {
@@ -32,9 +33,11 @@ Rows rows_of(py::handle tensor, const char* name) {
 
 class Gatherer {
  public:
-  explicit Gatherer(int num_threads) : pool_(checked(num_threads)) {}
+  explicit Gatherer(int num_threads)
+      : num_threads_(checked(num_threads)),
+        workers_([num_threads] { return std::make_unique<Workers>(num_threads); }) {}
 
-  int num_threads() const { return pool_.size(); }
+  int num_threads() const { return num_threads_; }
 
   void gather(py::handle table, py::handle nodes, py::handle out) {
     const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
@@ -51,6 +54,13 @@ class Gatherer {
   }
 
  private:
+  struct Workers {
+    explicit Workers(int num_threads) : pool(num_threads) {}
+
+    std::mutex mutex;  // the pool runs one gather at a time
+    ThreadPool pool;
+  };
+
   static int checked(int num_threads) {
     if (num_threads < 1)
       throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
@@ -61,12 +71,13 @@ class Gatherer {
   void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    gather_rows(pool_, table, nodes.data, nodes.size, out);
+    Workers& workers = workers_.get();
+    std::lock_guard<std::mutex> lock(workers.mutex);
+    gather_rows(workers.pool, table, nodes.data, nodes.size, out);
   }
 
-  std::mutex mutex_;  // the pool runs one gather at a time
-  ThreadPool pool_;
+  const int num_threads_;
+  const PerProcess<Workers> workers_;
 };
 
 // `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool

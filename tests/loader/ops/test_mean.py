@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 import torch
+from forks import in_forked_child, needs_fork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,18 +170,44 @@ def test_python_threads_may_call_at_the_same_time() -> None:
     assert equal == [True] * 80
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@needs_fork
 def test_a_forked_child_makes_threads_of_its_own() -> None:
-    torch.set_num_threads(2)
     block = random_block(8000, 9000, 12)
     x, out = torch.randn(9000, 64), torch.empty(8000, 64)
     _core.mean_forward(block.indptr, block.indices, x, out, 2)  # the parent's threads exist now
-    child = os.fork()
-    if child == 0:
-        _core.mean_forward(block.indptr, block.indices, x, out, 2)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    in_forked_child(lambda: _core.mean_forward(block.indptr, block.indices, x, out, 2))
+
+
+@needs_fork
+def test_a_fork_amid_another_threads_aggregation() -> None:
+    many = 4000
+    block = Block(torch.arange(many + 1, dtype=torch.int32) * 500, torch.arange(many * 500).int() % many, many, many)
+    x = torch.randn(many, 512)
+    small, ones = make_block([[0, 1]], 2), torch.ones(2, 4)
+    begun, stop = threading.Event(), threading.Event()
+
+    def aggregate() -> None:  # a call takes long, and holds the lock of all aggregations
+        out = torch.empty(many, 512)
+        while not stop.is_set():
+            begun.set()
+            _core.mean_forward(block.indptr, block.indices, x, out, 2)
+
+    def use() -> None:
+        out = torch.empty(1, 4)
+        _core.mean_forward(small.indptr, small.indices, ones, out, 2)
+        assert torch.equal(out, ones[:1])
+
+    busy = threading.Thread(target=aggregate)
+    busy.start()
+    try:
+        for _ in range(3):
+            begun.wait()
+            begun.clear()
+            time.sleep(0.02)
+            in_forked_child(use)
+    finally:
+        stop.set()
+        busy.join()
 
 
 def test_wrong_shapes_and_types_are_refused() -> None:

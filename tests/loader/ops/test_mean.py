@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader import _core
-from loader.ops import aggregate_mean, self_and_mean
+from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
@@ -84,6 +84,45 @@ def test_forward_and_backward_follow_the_definition(block: Block, dim: int, dtyp
     torch.testing.assert_close(out.double(), by_definition(x.detach(), block), rtol=1e-5, atol=1e-5)
     (grad_x,) = torch.autograd.grad(out, x, grad_out)
     torch.testing.assert_close(grad_x.double(), gradient_by_definition(grad_out, block), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 5, 6, 7, 8, 9, 40])
+@pytest.mark.parametrize("smallest", [2.0**-149, 2.0**-133])
+def test_subnormal_numbers_keep_their_mean(degree: int, smallest: float) -> None:
+    x = torch.full((degree, 19), smallest)
+    assert torch.equal(aggregate_mean(x, make_block([list(range(degree))], degree)), x[:1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_narrow_types_are_summed_in_float32(dtype: torch.dtype, transposed: bool) -> None:
+    block = random_block(60, 90, 40)
+    x = torch.randn(7, 90).to(dtype).t() if transposed else torch.randn(90, 7).to(dtype)
+    x.requires_grad_()
+    grads = torch.randn(60, 7).to(dtype), torch.randn(60, 7).to(dtype)
+    own, mean = self_and_mean(x, block)
+    assert (own.dtype, mean.dtype) == (dtype, dtype)
+    wide = x.detach().float().requires_grad_()
+    expected = self_and_mean(wide, block)
+    assert torch.equal(mean, expected[1].to(dtype))
+    (grad,) = torch.autograd.grad((own, mean), x, grads)
+    (wide_grad,) = torch.autograd.grad(expected, wide, [g.float() for g in grads])
+    assert torch.equal(grad, wide_grad.to(dtype))
+
+
+def test_autocast_on_the_cpu_narrows_what_was_summed_in_float32() -> None:
+    block = random_block(60, 90, 40)
+    x = torch.randn(90, 8, requires_grad=True)
+    weights = torch.randn(5, 8), torch.randn(5, 8), torch.randn(5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        both = concat_self_mean(x, block)
+        out = linear_self_mean(x, block, *weights)
+        assert aggregate_mean(x, block).dtype == torch.float32  # as every op that autocast does not name
+    assert (both.dtype, out.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(both, torch.cat(self_and_mean(x, block), 1).bfloat16())
+    torch.testing.assert_close(out.float(), linear_self_mean(x, block, *weights), rtol=0.05, atol=0.1)
+    (grad,) = torch.autograd.grad(out.float().sum(), x)
+    assert grad.dtype == torch.float32
 
 
 def test_gradcheck() -> None:
@@ -216,8 +255,8 @@ def test_wrong_shapes_and_types_are_refused() -> None:
         aggregate_mean(torch.zeros(3, 4), block)
     with pytest.raises(ValueError, match=r"x has shape \(2,\)"):
         aggregate_mean(torch.zeros(2), block)
-    with pytest.raises(TypeError, match=r"torch\.float16"):
-        aggregate_mean(torch.zeros(2, 4, dtype=torch.float16), block)
+    with pytest.raises(TypeError, match=r"x has dtype torch\.int32; it must be float32, float64, float16 or bfloat16"):
+        aggregate_mean(torch.zeros(2, 4, dtype=torch.int32), block)
     with pytest.raises(ValueError, match="meta"):
         aggregate_mean(torch.zeros(2, 4, device="meta"), block)
 

@@ -164,13 +164,13 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = on_device(self.sampler, device)
         self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
-        context = StoreContext(
-            graph=self._graph(self.sampler),
-            sampler=self.sampler,
-            seeds=data.splits["train"],
-            batch_size=self.batch_size,
-            seed=self.seed,
-        )
+        graph, seeds = self._graph(self.sampler), data.splits["train"]
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
+
+        def batches() -> NodeLoader:
+            return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
+
+        context = StoreContext(graph, batches)
         with _current(device):
             self._features = open_store(self._make_features, data.features, context)
 

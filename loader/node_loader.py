@@ -119,8 +119,8 @@ class NodeLoader:
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
         store = HostFeatures(features) if isinstance(features, Tensor) else features
-        if store is not None and store.num_nodes != graph.num_nodes:
-            raise ValueError(f"features has {store.num_nodes} rows, the graph {graph.num_nodes} vertices")
+        if store is not None and store.num_rows != graph.num_nodes:
+            raise ValueError(f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
             if not isinstance(labels, Tensor):
                 raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")

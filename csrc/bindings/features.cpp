@@ -39,7 +39,7 @@ class Gatherer {
 
   int num_threads() const { return num_threads_; }
 
-  void gather(py::handle table, py::handle nodes, py::handle out) {
+  void gather(py::handle table, py::handle ids, py::handle out) {
     const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
     if (dtype_of(table) != dtype_of(out))
       throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
@@ -47,10 +47,10 @@ class Gatherer {
       throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
                             std::to_string(from.row_bytes));
     const RowTable rows{from.data, from.num_rows, from.row_bytes};
-    if (dtype_of(nodes) == dtype_name<int32_t>())
-      run(rows, view<const int32_t>(nodes, "nodes", to.num_rows), to.data);
+    if (dtype_of(ids) == dtype_name<int32_t>())
+      run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
     else
-      run(rows, view<const int64_t>(nodes, "nodes", to.num_rows), to.data);
+      run(rows, view<const int64_t>(ids, "ids", to.num_rows), to.data);
   }
 
  private:
@@ -68,12 +68,12 @@ class Gatherer {
   }
 
   template <typename Id>
-  void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
+  void run(const RowTable& table, View<const Id> ids, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
     Workers& workers = workers_.get();
     std::lock_guard<std::mutex> lock(workers.mutex);
-    gather_rows(workers.pool, table, nodes.data, nodes.size, out);
+    gather_rows(workers.pool, table, ids.data, ids.size, out);
   }
 
   const int num_threads_;
@@ -116,8 +116,8 @@ void bind_features(py::module_& m) {
   py::class_<Gatherer>(m, "Gatherer", "Copies rows of host tensors by id, on threads of its own.")
       .def(py::init<int>(), py::arg("num_threads"))
       .def_property_readonly("num_threads", &Gatherer::num_threads)
-      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("nodes"), py::arg("out"),
-           "out[i] = table[nodes[i]]; nodes int32 or int64, table and out contiguous, of one dtype, on the "
+      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
+           "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
            "CPU.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")

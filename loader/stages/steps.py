@@ -160,8 +160,8 @@ def check_edge_features(features: FeatureStore | Tensor | None, graph: Graph, sa
     store = HostFeatures(features) if isinstance(features, Tensor) else features
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
-    if store.num_nodes < graph.num_edges:
-        raise ValueError(f"edge_features has {store.num_nodes} rows, the graph {graph.num_edges} edges")
+    if store.num_rows < graph.num_edges:
+        raise ValueError(f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges")
     return store
 
 

@@ -175,8 +175,8 @@ class Gatherer:
     def __init__(self, num_threads: int) -> None: ...
     @property
     def num_threads(self) -> int: ...
-    def gather(self, table: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """`out[i] = table[nodes[i]]`."""
+    def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
+        """`out[i] = table[ids[i]]`."""
 
 class CudaGatherer:
     """Addresses of device memory and pinned host memory: the caller checked and owns what lies there."""
@@ -205,8 +205,8 @@ class CudaGatherer:
     def scratch_bytes(self, n: int, /) -> int:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
-    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
-        """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
+    def gather(self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
+        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.loops.progress import _ProcessedTracker, _StartedTracker
+from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
@@ -161,13 +161,13 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = on_device(self.sampler, device)
         self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
-        context = StoreContext(
-            graph=self._graph(self.sampler),
-            sampler=self.sampler,
-            seeds=data.splits["train"],
-            batch_size=self.batch_size,
-            seed=self.seed,
-        )
+        graph, seeds = self._graph(self.sampler), data.splits["train"]
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
+
+        def batches() -> NodeLoader:
+            return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
+
+        context = StoreContext(graph, batches)
         with _current(device):
             self._features = open_store(self._make_features, data.features, context)
 
@@ -273,7 +273,7 @@ class GraphDataModule(LightningDataModule):
         """Tells Lightning's fit loop how many steps of a resumed epoch are done, by the number of processes now."""
         assert self.trainer is not None
         progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        assert isinstance(progress, _StartedTracker)
+        assert isinstance(progress, _ProcessedTracker)
         # Of a checkpoint written in `on_train_batch_end` Lightning completes that step by itself.
         in_hand = progress.processed - progress.completed
         progress.ready = progress.started = progress.processed = done

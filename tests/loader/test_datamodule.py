@@ -266,6 +266,26 @@ def test_all_stages(tmp_path: Path) -> None:
         datamodule.features.gather(torch.tensor([0]))
 
 
+@pytest.mark.xfail(strict=True, reason="Lightning announces the epochs trained so far outside of fit, too")
+def test_evaluation_outside_of_fit_is_that_of_epoch_0_whatever_was_trained(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    datamodule, model = make_datamodule(eval_batch_size=16), Recorder(log)
+    trainer = make_trainer(tmp_path, max_epochs=3, num_sanity_val_steps=0)
+
+    def evaluated() -> list[str]:
+        log.unlink(missing_ok=True)
+        for evaluate in (trainer.validate, trainer.test, trainer.validate):
+            evaluate(model, datamodule=datamodule, verbose=False)
+        return lines(log, "val") + lines(log, "test")
+
+    before = evaluated()
+    assert {line.split()[1] for line in before} == {"0"}
+    log.unlink()
+    trainer.fit(model, datamodule=datamodule)
+    assert [line.split()[1] for line in lines(log, "val")] == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
+    assert evaluated() == before
+
+
 def test_overfitting_takes_the_same_mini_batches_each_epoch(tmp_path: Path) -> None:
     log = tmp_path / "log"
     make_trainer(tmp_path, overfit_batches=2, max_epochs=2, limit_val_batches=0).fit(

@@ -276,11 +276,7 @@ class NodeLoader:
             "num_edges": self.graph.num_edges,
             "num_nodes": self.graph.num_nodes,
             "num_seeds": batches.seeds.numel(),
-            "sampler.edge_ids": sampler.edge_ids,
-            "sampler.fanouts": list(sampler.fanouts),
-            "sampler.replace": sampler.replace,
-            "sampler.seed": sampler.seed,
-            "sampler.picks": sampler.picks or type(sampler).__name__,
+            **{f"sampler.{name}": value for name, value in sampler.spec().items()},
             "seed": batches.seed,
             "seeds": batches.fingerprint(),
             "shuffle": batches.shuffle,
@@ -326,7 +322,7 @@ class NodeLoader:
             for step, ids, y in zip(steps, seeds, self.steps.labels_of(seeds), strict=True):
                 yield Task(ids, epoch, step * world + rank, y)
             # Without a stream of its own this runs on the consumer's, which may be another for each mini-batch.
-            first, together = steps.stop, self.neighbor_sampler.batches_per_launch if self.prefetch else 1
+            first, together = steps.stop, self.steps.session.together if self.prefetch else 1
         self._orders.draw_ahead(epoch + 1)
 
 

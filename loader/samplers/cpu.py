@@ -13,19 +13,19 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.cpus import available_cpus
-from loader.samplers.base import Sampler, as_seeds, check_position
+from loader.samplers.base import NeighborSampler, as_seeds, check_position
 from loader.samples import Block, MiniBatch
 
 # Mini-batches that cannot reach this many edges are sampled by one thread alone: waking the others takes longer.
 SERIAL_EDGES = 1 << 17
 
 
-class CoreSampler(Sampler):
+class CoreSampler(NeighborSampler):
     """Base of the samplers in C++: allocates what they write. Calls from several threads take turns.
 
     Args:
         num_threads: threads of one call, by default as many as there are processors.
-        fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
+        fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`.
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the GPU's

@@ -37,6 +37,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice,
   cudaErrorNotSupported,
   cudaErrorLaunchOutOfResources,
+  cudaErrorNotReady,
   cudaErrorCooperativeLaunchTooLarge
 };
 
@@ -200,9 +201,14 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
-  *value = on_host::machine.multiprocessors[static_cast<size_t>(device)];
+inline const char* cudaGetErrorString(cudaError_t) { return "refused"; }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  *value = attribute == cudaDevAttrMultiProcessorCount
+               ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
+               : 1 << 20;
   return cudaSuccess;
 }
 

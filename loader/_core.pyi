@@ -62,110 +62,75 @@ class FusedSampler:
     ) -> None:
         """See `HopwiseSampler.write`."""
 
+class CudaResult:
+    """A mini-batch that was launched, until its sizes were told."""
+
+    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool]:
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
+        these is the largest of all mini-batches that were finished). Once."""
+
+    def peek(self) -> tuple[int, int] | None:
+        """(status, detail), once; or None for a mini-batch that is not done."""
+
 class _CudaSampler:
-    """The sampler of a graph on a GPU. Arguments called address are of memory that the caller checked and owns."""
+    """The sampler of a graph on a GPU. The caller keeps the graph's arrays and those that `use` takes."""
 
     def __init__(
         self,
-        graph_indptr_address: int,
-        graph_indices_address: int,
-        num_nodes: int,
-        totals_address: int,
-        state_address: int,
-        headers_address: int,
-        num_headers: int,
-        /,
-    ) -> None: ...
-    def plan(
-        self,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
         fanouts: Sequence[int],
         replace: bool,
+        edge_ids: bool,
         pad: bool,
+    ) -> None:
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
+
+    def plan(
+        self,
+        *,
+        num_seeds: int,
+        slots: int,
+        schedule: int,
+        vertex_set: int,
         frontier_capacity: Sequence[int],
         edge_capacity: Sequence[int],
         indices_at: Sequence[int],
         indptr_at: Sequence[int],
         edge_ids_at: Sequence[int],
-        num_seeds: int,
+        edges_at: int,
         tasks: int,
-        schedule: int,
-        vertex_set: int,
-        /,
-    ) -> tuple[int, int, int, int, int, int]:
-        """Says what the following mini-batches are; returns entries of (rows, tasks, picks_at, picks) for `use`, and of
-        (table, found) for `use_hash`."""
+    ) -> list[tuple[str, str, int, bool]]:
+        """Says what the following mini-batches are, of up to `num_seeds` seeds, `slots` at most by one launch.
 
-    def use(
-        self,
-        row_begin_address: int,
-        row_degree_address: int,
-        list_address: int,
-        rows: int,
-        tasks_address: int,
-        num_tasks: int,
-        picks_at_address: int,
-        picks_address: int,
-        positions_address: int,
-        num_picks: int,
-        /,
-    ) -> None:
-        """The arrays of the plan."""
+        Returns the arrays for `use`: (name, dtype, length, whether it is zero at first and between launches).
+        """
 
-    def use_bitmaps(self, bitmaps_address: int, bitmaps_stride: int, local_address: int, /) -> None:
-        """The sets of a plan with bitmaps."""
+    def use(self, arrays: dict[str, Tensor], /) -> None:
+        """The arrays that `plan` asked for, in GPU memory."""
 
-    def use_hash(
-        self,
-        keys_address: int,
-        local_address: int,
-        table: int,
-        found_address: int,
-        places_address: int,
-        offsets_address: int,
-        grouped_address: int,
-        grouped_place_address: int,
-        found: int,
-        counts_address: int,
-        begins_address: int,
-        /,
-    ) -> None:
-        """The set of a plan with a hash set."""
+    def add_headers(self, memory: Tensor, /) -> None:
+        """Headers for mini-batches under way: `[n * cuda_header_bytes]` uint8, zero, in pinned host memory. Kept."""
 
-    def add(
-        self,
-        seeds_address: int,
-        num_seeds: int,
-        key: int,
-        vertices_address: int,
-        edges_address: int,
-        sizes_address: int,
-        /,
-    ) -> int:
-        """Adds a mini-batch to the next launch; returns the number by which it is known."""
+    @property
+    def free_headers(self) -> int:
+        """Those that no mini-batch has."""
 
-    def launch(self, schedule: int, blocks: int, stream_address: int, /) -> int:
-        """Launches what was added; returns the number of kernels."""
+    def launch(
+        self, batches: Sequence[tuple[int, int, int, int, int]], blocks: int, stream_address: int, /
+    ) -> tuple[int, list[CudaResult]]:
+        """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-    def finish(
-        self, number: int, hops: int, stream_address: int, /
-    ) -> tuple[int, int, int, list[int], list[int], int, bool]:
-        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
-        these is the largest of all mini-batches that were finished)."""
-
-    def peek(self, number: int, /) -> tuple[int, int] | None:
-        """(status, detail), or None for a mini-batch that is not done."""
+        A mini-batch is (address of its seeds, their number, its key, address of its memory, address of its sizes on the
+        GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are zero between launches
+        may not be: the caller makes them so.
+        """
 
 class CudaSampler_i32_i32(_CudaSampler): ...
 class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
-def cuda_bitmap_entries(num_nodes: int, hops: int, /) -> int:
-    """Entries of 32 bits of the bitmaps of a mini-batch and their ranks."""
-
-cuda_ranges: int  # entries of 32 bits of a hash set's counts, a mini-batch of a launch
-cuda_range_begins: int  # the same of its begins
-cuda_workspace_totals: int  # entries of 32 bits, a mini-batch of a launch
-cuda_state_bytes: int
 cuda_header_bytes: int
 cuda_max_batches_per_launch: int
 cuda_max_task_vertices: int

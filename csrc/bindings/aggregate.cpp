@@ -1,6 +1,5 @@
 // Exports the neighbourhood aggregation; checks what Python hands over and releases the GIL.
 #include <pybind11/pybind11.h>
-#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -19,21 +18,17 @@ class Workers {
  public:
   template <typename F>
   void with(int num_threads, const F& f) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    // Threads do not survive a fork: the child forgets the parent's pool and starts its own.
-    if (pool_ && owner_ != ::getpid()) static_cast<void>(pool_.release());
+    std::lock_guard<LongMutex> lock(mutex_);
     if (!pool_ || pool_->size() != num_threads) {
       pool_.reset();
       pool_ = std::make_unique<ThreadPool>(num_threads);
-      owner_ = ::getpid();
     }
     f(*pool_);
   }
 
  private:
-  std::mutex mutex_;
+  LongMutex mutex_;
   std::unique_ptr<ThreadPool> pool_;
-  pid_t owner_ = 0;
 };
 
 Workers& workers() {
@@ -125,8 +120,7 @@ void dispatch_index(py::handle indptr, py::handle indices, py::handle in, py::ha
 
 void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
               bool back) {
-  if (num_threads < 1)
-    throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
+  check_num_threads(num_threads);
   if (dtype_of(in) == dtype_name<double>())
     return dispatch_index<double>(indptr, indices, in, out, num_threads, back);
   return dispatch_index<float>(indptr, indices, in, out, num_threads, back);

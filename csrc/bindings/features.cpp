@@ -32,7 +32,7 @@ Rows rows_of(py::handle tensor, const char* name) {
 
 class Gatherer {
  public:
-  explicit Gatherer(int num_threads) : pool_(checked(num_threads)) {}
+  explicit Gatherer(int num_threads) : pool_(num_threads) {}
 
   int num_threads() const { return pool_.size(); }
 
@@ -51,21 +51,15 @@ class Gatherer {
   }
 
  private:
-  static int checked(int num_threads) {
-    if (num_threads < 1)
-      throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
-    return num_threads;
-  }
-
   template <typename Id>
   void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<LongMutex> lock(mutex_);
     gather_rows(pool_, table, nodes.data, nodes.size, out);
   }
 
-  std::mutex mutex_;  // the pool runs one gather at a time
+  LongMutex mutex_;  // the pool runs one gather at a time
   ThreadPool pool_;
 };
 

@@ -17,7 +17,7 @@ from loader.samplers.base import Sampler, as_seeds, check_position
 from loader.samples import Block, MiniBatch
 
 # Mini-batches that cannot reach this many edges are sampled by one thread alone: waking the others takes longer.
-SERIAL_EDGES = 1 << 17
+SERIAL_EDGES = 2048
 
 
 class CoreSampler(Sampler):

@@ -23,9 +23,9 @@ constexpr int kMaxThreads = 1024;
 
 // Throws unless a pool can have `num_threads` threads.
 inline void check_num_threads(int64_t num_threads) {
-  if (num_threads < 1 || num_threads > kMaxThreads)
-    throw std::invalid_argument("num_threads is " + std::to_string(num_threads) + "; it must be 1 to " +
-                                std::to_string(kMaxThreads));
+  const std::string is = "num_threads is " + std::to_string(num_threads) + "; it must be ";
+  if (num_threads < 1) throw std::invalid_argument(is + "at least 1");
+  if (num_threads > kMaxThreads) throw std::invalid_argument(is + "at most " + std::to_string(kMaxThreads));
 }
 
 // The thread that calls takes parts of the work at once; the pool's own threads help as soon as they are

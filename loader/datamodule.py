@@ -12,7 +12,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.items.batches import check_batch_size
+from loader.items import as_size
 from loader.node_loader import LOOKAHEAD, NodeLoader
 from loader.samplers import Sampler, on_device
 from loader.samples import MiniBatch
@@ -32,7 +32,7 @@ class GraphDataModule(LightningDataModule):
     mini-batches that were left. Only the train loader shuffles. Lightning announces the epoch to the train and
     validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit`
     always is epoch 0, so equal weights give equal numbers. Under several processes each takes its share of every
-    split (see `SeedBatches`; evaluation may then count up to `world_size - 1` seeds twice).
+    split's mini-batches, see `loader.items.BatchSequence`.
 
     Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
     GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
@@ -79,9 +79,8 @@ class GraphDataModule(LightningDataModule):
         lookahead: str = "consumer",
     ) -> None:
         super().__init__()
-        check_batch_size("batch_size", batch_size)
-        if eval_batch_size is not None:
-            check_batch_size("eval_batch_size", eval_batch_size)
+        batch_size = as_size("batch_size", batch_size)
+        eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
         if lookahead not in LOOKAHEAD:
@@ -102,7 +101,7 @@ class GraphDataModule(LightningDataModule):
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler
         self.batch_size = batch_size
-        self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.eval_batch_size = eval_batch_size
         self.drop_last = drop_last
         self.seed = seed
         self.prefetch = prefetch

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, NpzDataset
 from loader.graph import Graph
-from loader.items.batches import SeedBatches
+from loader.items import BatchSequence, NodeItems, Order
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -137,12 +137,14 @@ def _places(train: Tensor, batch_size: int, batches: int, seed: int) -> list[tup
     """Epoch, index and seeds of the first full mini-batches."""
     if not 1 <= batch_size <= train.numel():
         raise ValueError(f"batch_size is {batch_size}; it must be 1 to {train.numel()}, the size of the train split")
-    seed_batches = SeedBatches(train, batch_size, shuffle=True, drop_last=True, seed=seed)
+    items = NodeItems(train)
+    order, sequence = Order(len(items), shuffle=True, seed=seed), BatchSequence(len(items), batch_size, drop_last=True)
     places: list[tuple[int, int, Tensor]] = []
-    for epoch in range(-(-batches // len(seed_batches))):
-        order = seed_batches.order(epoch)
-        count = min(len(seed_batches), batches - len(places))
-        places += [(epoch, index, seed_batches.batch(order, index)) for index in range(count)]
+    for count in range(batches):
+        epoch, index = divmod(count, sequence.num_batches)
+        at = order.at(epoch, index * batch_size, batch_size, train.device, length=batch_size)
+        (seeds,) = items.take(at, [batch_size])
+        places.append((epoch, index, seeds.ids))
     return places
 
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.items.batches import SeedBatches
-from loader.items.orders import Orders
+from loader.items import BatchSequence, NodeItems, Order
 from loader.pipeline import PRIORITIES, Pipeline, PipelineIterator, PipelineStats, StageStreams, Timeline
 from loader.samplers.base import Sampler
 from loader.samples import MiniBatch
@@ -20,9 +19,8 @@ from loader.stages.plan import Plan, choose_device, choose_plan
 from loader.stages.steps import Steps, Task, check_edge_features
 from loader.stores import FeatureStore, HostFeatures
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 LOOKAHEAD = ("consumer", "thread")
-_ORDER_AFTER = 32  # mini-batches of an epoch, before the order of the next one is drawn
 _MAX_LOOKAHEAD = 16  # a sampler has room for some mini-batches begun and not finished, of all its loaders
 
 
@@ -57,12 +55,12 @@ class NodeLoader:
         seeds: `[num_seeds]`, integer, distinct vertices.
         sampler: samples the neighbourhood of each mini-batch's seeds.
         batch_size: seeds of a mini-batch, at least 1.
-        shuffle: take the seeds in a new order each epoch, see `SeedBatches`.
+        shuffle: take the seeds in a new order each epoch, see `loader.items.Order`.
         drop_last: leave out a last mini-batch smaller than the others.
         seed: of the order of the seeds; the sampler has a seed of its own.
         prefetch: mini-batches to hold ready a stage; 0 for none ahead.
-        rank, world_size: which share of the seeds this process takes, see `SeedBatches`. Mini-batch `i` of rank
-            `r` has index `i * world_size + r`, so ranks draw independently.
+        rank, world_size: whose turns this process takes in the global sequence of mini-batches, see
+            `loader.items.BatchSequence`.
         device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
         edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
             sampler must return edge ids.
@@ -102,14 +100,10 @@ class NodeLoader:
         prioritize_loading: bool = True,
         lookahead: str = "consumer",
     ) -> None:
-        self._batches = SeedBatches(
-            seeds,
-            batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
+        self.items = NodeItems(seeds)
+        self._order = Order(len(self.items), shuffle=shuffle, seed=seed)
+        self._sequence = BatchSequence(
+            len(self.items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size
         )
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
@@ -142,17 +136,15 @@ class NodeLoader:
         self._next = (0, 0)  # epoch and mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # epoch and mini-batches given out, of the iterator that runs
         self._running: weakref.ref[_Epoch] | None = None
-        on_gpu = sampler.device.type == "cuda"
-        dtype = graph.indices.dtype if on_gpu else None
-        self._orders = Orders(self._batches, sampler.device, dtype, ahead=self.prefetch > 0)
+        self._placed: NodeItems | None = None  # the items where the sampler wants them
 
     @property
     def batch_size(self) -> int:
-        return self._batches.batch_size
+        return self._sequence.batch_size
 
     @property
     def seeds(self) -> Tensor:
-        return self._batches.seeds
+        return self.items.ids
 
     @property
     def epoch(self) -> int:
@@ -190,7 +182,7 @@ class NodeLoader:
 
     def __len__(self) -> int:
         """Mini-batches of an epoch."""
-        return len(self._batches)
+        return self._sequence.steps()
 
     def __iter__(self) -> Iterator[MiniBatch]:
         """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
@@ -210,14 +202,14 @@ class NodeLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where the consumer stands, and what it needs to find again; plain numbers and strings.
 
-        `epoch` and `batches_yielded` say how many mini-batches of which epoch were given out. Until the consumer
-        has asked for more than the last mini-batch, its epoch is not over.
+        `next` is the number, in the global sequence of `epoch`, of the first mini-batch that is left, for all ranks
+        together. Until the consumer has asked for more than the last mini-batch, its epoch is not over.
         """
-        epoch, yielded = self._at or self._next
+        epoch, following = self._at or self._next
         return {
             "version": _STATE_VERSION,
             "epoch": epoch,
-            "batches_yielded": yielded,
+            "next": following,
             "config": self._config(),
         }
 
@@ -227,11 +219,11 @@ class NodeLoader:
         Any iterator that runs is closed.
 
         Raises:
-            ValueError: the state is not one of a `NodeLoader`, or of one with other arguments (`prefetch`, `rank`,
+            ValueError: the state is not one of a `NodeLoader`, or of one with other arguments (`prefetch`, ranks,
                 devices and threads may differ, and the sampler may be another one that picks alike); the message names
                 the first difference.
         """
-        if not isinstance(state, dict) or not {"version", "epoch", "batches_yielded", "config"} <= state.keys():
+        if not isinstance(state, dict) or not {"version", "epoch", "next", "config"} <= state.keys():
             raise ValueError("this is not the state of a NodeLoader; give what its state_dict() returned")
         if state["version"] != _STATE_VERSION:
             raise ValueError(
@@ -246,11 +238,11 @@ class NodeLoader:
                     f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
                     "restore it, or start a new run from the weights alone"
                 )
-        epoch, yielded = int(state["epoch"]), int(state["batches_yielded"])
-        if epoch < 0 or not 0 <= yielded <= len(self):
-            raise ValueError(f"the state stands at mini-batch {yielded} of epoch {epoch}; this loader has {len(self)}")
+        epoch, following, most = int(state["epoch"]), int(state["next"]), self._sequence.num_batches
+        if epoch < 0 or following < 0:
+            raise ValueError(f"the state stands at mini-batch {following} of epoch {epoch}; both count from 0")
         self.close()
-        self._next = (epoch, yielded)
+        self._next = (epoch, min(following, most))
         self._at = None
 
     def close(self) -> None:
@@ -261,30 +253,24 @@ class NodeLoader:
         self._running = None
 
     def __repr__(self) -> str:
-        b = self._batches
         return (
-            f"NodeLoader(num_seeds={b.seeds.numel()}, batch_size={b.batch_size}, batches={len(self)}, "
+            f"NodeLoader(num_seeds={len(self.items)}, batch_size={self.batch_size}, batches={len(self)}, "
             f"sampler={self.neighbor_sampler!r}, prefetch={self.prefetch}, device='{self.device}')"
         )
 
     def _config(self) -> dict[str, Any]:
         """All that decides what the mini-batches are."""
-        sampler, batches = self.neighbor_sampler, self._batches
         return {
-            "batch_size": batches.batch_size,
-            "drop_last": batches.drop_last,
+            "batch_size": self._sequence.batch_size,
+            "drop_last": self._sequence.drop_last,
+            "items": self.items.fingerprint(),
+            "kind": self.items.kind,
             "num_edges": self.graph.num_edges,
+            "num_items": len(self.items),
             "num_nodes": self.graph.num_nodes,
-            "num_seeds": batches.seeds.numel(),
-            "sampler.edge_ids": sampler.edge_ids,
-            "sampler.fanouts": list(sampler.fanouts),
-            "sampler.replace": sampler.replace,
-            "sampler.seed": sampler.seed,
-            "sampler.picks": sampler.picks or type(sampler).__name__,
-            "seed": batches.seed,
-            "seeds": batches.fingerprint(),
-            "shuffle": batches.shuffle,
-            "world_size": batches.world_size,
+            **{f"sampler.{name}": value for name, value in self.neighbor_sampler.spec().items()},
+            "seed": self._order.seed,
+            "shuffle": self._order.shuffle,
         }
 
     def _begin(self, iterator: _Epoch) -> PipelineIterator:
@@ -299,7 +285,7 @@ class NodeLoader:
     def _gave(self, iterator: _Epoch, ended: bool) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""
         if self._at is not None and self._running is not None and self._running() is iterator:
-            self._at = None if ended else (self._at[0], self._at[1] + 1)
+            self._at = None if ended else (self._at[0], self._at[1] + self._sequence.world_size)
 
     def _make_pipeline(self, plan: Plan, prioritize_loading: bool, lookahead: str) -> Pipeline:
         streams = None
@@ -314,20 +300,16 @@ class NodeLoader:
 
     def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
         """What each mini-batch is made from, seeds where the sampler wants them; runs under the sampler's stream."""
-        order = self._orders.get(epoch)
-        world, rank = self._batches.world_size, self._batches.rank
-        together = 1  # as the pipeline begins them: one alone, then several
-        begin, end = first, len(self)
-        while first < end:
-            if first - begin >= _ORDER_AFTER:
-                self._orders.draw_ahead(epoch + 1)
-            steps = range(first, min(first + together, end))
-            seeds = [self._batches.batch(order, step) for step in steps]
-            for step, ids, y in zip(steps, seeds, self.steps.labels_of(seeds), strict=True):
-                yield Task(ids, epoch, step * world + rank, y)
-            # Without a stream of its own this runs on the consumer's, which may be another for each mini-batch.
-            first, together = steps.stop, self.neighbor_sampler.batches_per_launch if self.prefetch else 1
-        self._orders.draw_ahead(epoch + 1)
+        sequence, device = self._sequence, self.neighbor_sampler.device
+        if self._placed is None:
+            self._placed = self.items.to(device, self.graph.indices.dtype)
+        for step in range(sequence.steps(first)):
+            turn = sequence.turn(epoch, step, first)
+            size = sequence.size(turn.number)
+            at = self._order.at(epoch, turn.number * sequence.batch_size, size, device, length=size)
+            (seeds,) = self._placed.take(at, [size])
+            (y,) = self.steps.labels_of([seeds.ids])
+            yield Task(seeds.ids, epoch, turn.number, y)
 
 
 class _Epoch(Iterator[MiniBatch]):

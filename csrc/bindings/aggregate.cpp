@@ -118,7 +118,7 @@ void dispatch_index(py::handle indptr, py::handle indices, py::handle in, py::ha
   return run_mean<int32_t, int32_t, T>(indptr, indices, in, out, threads, back);
 }
 
-void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
+void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int64_t num_threads,
               bool back) {
   check_num_threads(num_threads);
   if (dtype_of(in) == dtype_name<double>())

@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int64_t kLine = 64;                         // bytes: where arrays begin
 constexpr int64_t kPooledBytes = int64_t{512} << 10;  // less is not worth a huge page
+
+constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
 
 SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge_ids) {
   if (fanouts.empty() || fanouts.size() > kMaxHops)
@@ -115,19 +118,21 @@ template <template <typename, typename> class Impl>
 class AnySampler {
  public:
   AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
-             int num_threads)
+             int64_t num_threads, int64_t part_edges)
       : indptr_(std::move(indptr)), indices_(std::move(indices)), edge_ids_(edge_ids) {
     const auto options = make_options(std::move(fanouts), replace, edge_ids);
     check_num_threads(num_threads);
-    pool_ = std::make_shared<BufferPool>(num_threads + 8);
+    if (part_edges < 1)
+      throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be at least 1");
+    pool_ = std::make_shared<BufferPool>(kKeptBuffers);
     const bool wide_edges = dtype_of(indptr_) == "torch.int64",
                wide_nodes = dtype_of(indices_) == "torch.int64";
     if (wide_nodes)
-      make<int64_t, int64_t>(options, num_threads);
+      make<int64_t, int64_t>(options, static_cast<int>(num_threads), part_edges);
     else if (wide_edges)
-      make<int64_t, int32_t>(options, num_threads);
+      make<int64_t, int32_t>(options, static_cast<int>(num_threads), part_edges);
     else
-      make<int32_t, int32_t>(options, num_threads);
+      make<int32_t, int32_t>(options, static_cast<int>(num_threads), part_edges);
   }
   ~AnySampler() { pool_->clear(); }
   AnySampler(const AnySampler&) = delete;
@@ -146,13 +151,19 @@ class AnySampler {
   using Group = GroupSampler<Impl, P, N>;
 
   template <typename P, typename N>
-  void make(const SampleOptions& options, int num_threads) {
+  void make(const SampleOptions& options, int num_threads, int64_t part_edges) {
     const auto offsets = view<const P>(indptr_, "indptr");
     const auto sources = view<const N>(indices_, "indices");
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
     const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1};
-    impl_ = std::make_unique<Group<P, N>>(graph, options, num_threads);
+    const auto make_one = [part_edges](const std::shared_ptr<ThreadPool>& pool) {
+      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<ThreadPool>, int64_t>)
+        return std::make_unique<Impl<P, N>>(pool, part_edges);
+      else  // it shares out rows, not edges
+        return std::make_unique<Impl<P, N>>(pool);
+    };
+    impl_ = std::make_unique<Group<P, N>>(graph, options, num_threads, make_one);
   }
 
   template <typename P, typename N>
@@ -185,9 +196,9 @@ template <template <typename, typename> class Impl>
 void bind_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
   py::class_<Class>(m, name)
-      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int>(), py::arg("indptr"),
-           py::arg("indices"), py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"),
-           py::arg("num_threads"))
+      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t>(),
+           py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"),
+           py::arg("num_threads"), py::arg("part_edges"))
       .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"));
 }
 
@@ -195,7 +206,10 @@ void bind_class(py::module_& m, const char* name) {
 
 void bind_sampler(py::module_& m) {
   m.attr("max_threads") = kMaxThreads;
-  m.def("batch_key", &batch_key, py::arg("seed"), py::arg("epoch"), py::arg("batch"));
+  m.def(
+      "batch_key",
+      [](uint64_t seed, uint64_t epoch, uint64_t batch) { return batch_key(seed, epoch, batch); },
+      py::arg("seed"), py::arg("epoch"), py::arg("batch"));
   py::class_<SampledBuffer, std::shared_ptr<SampledBuffer>>(m, "SampledBuffer", py::buffer_protocol())
       .def_buffer([](const SampledBuffer& buffer) { return buffer.info(); });
   py::class_<Sampled>(m, "Sampled").def("take", &Sampled::take);

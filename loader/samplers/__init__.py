@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from loader.samplers.base import Sampler, resolve_fanouts
+from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.placement import fused, on_device
@@ -17,7 +17,10 @@ __all__ = [
     "FullSampler",
     "FusedSampler",
     "HopwiseSampler",
+    "NeighborSampler",
+    "Request",
     "Sampler",
+    "Session",
     "fused",
     "on_device",
     "resolve_fanouts",

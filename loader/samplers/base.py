@@ -1,15 +1,17 @@
-"""The protocol of all samplers: seeds in, `MiniBatch` out."""
+"""The protocol of all samplers: a configuration, and the session in which it samples one graph."""
 
 from __future__ import annotations
 
+import operator
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samples import MiniBatch
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -26,20 +28,18 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     Raises:
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
-    for k in (fanouts,) if isinstance(fanouts, (int, float)) else fanouts:
-        if not isinstance(k, int) or isinstance(k, bool):
-            raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
-    if isinstance(fanouts, int):
-        if num_hops is None:
-            raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved = (fanouts,) * num_hops
-    else:
-        resolved = tuple(int(k) for k in fanouts)
+    if isinstance(fanouts, Iterable):
+        resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
             raise ValueError(
                 f"fanouts {list(resolved)} has {len(resolved)} entries for {num_hops} layers; "
                 f"give {num_hops} of them, or one number for all hops"
             )
+    else:
+        resolved = (_as_fanout(fanouts),)
+        if num_hops is None:
+            raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
+        resolved *= operator.index(num_hops)
     if not 1 <= len(resolved) <= MAX_HOPS:
         raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
@@ -48,11 +48,166 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     return resolved
 
 
-class Sampler(ABC):
-    """Samples the L-hop neighbourhood of seeds, hop by hop outward.
+def _as_fanout(k: Any) -> int:
+    """`k` as an int; TypeError unless it is an integer of Python or numpy, and no truth value."""
+    if hasattr(k, "__index__") and not isinstance(k, bool):
+        return operator.index(k)
+    raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
 
-    What is sampled depends on nothing but `(graph, seed, epoch, batch, hop, vertex)`: the same
-    arguments give the same mini-batch again, whatever was sampled before and on however many threads.
+
+class Request(NamedTuple):
+    """One mini-batch that is to be sampled.
+
+    Attributes:
+        seeds: `[n]`, integer, distinct vertices of the graph.
+        epoch, batch: which epoch, and which mini-batch of it; both count from 0.
+    """
+
+    seeds: Tensor
+    epoch: int
+    batch: int
+
+
+class Session(ABC):
+    """A sampler at work: one graph, one device. It owns what sampling needs: workspaces, threads, results under way.
+
+    Attributes:
+        together: how many requests are best passed in one group.
+    """
+
+    together = 1
+
+    @abstractmethod
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
+        """Begins the samples of a group and returns one function per request, which finishes its sample.
+
+        A session on a GPU only puts work on the current stream here. To finish waits for the sizes, on whatever stream
+        is current then. Others sample at once. The functions are called in order, each once.
+
+        Args:
+            group: at least one request.
+            ahead: the group is sampled beside other work on the device, which is not to be kept waiting.
+
+        Raises:
+            ValueError: seeds out of range or duplicated. It may come from either half.
+        """
+
+    def check(self) -> None:  # noqa: B027 - most sessions have nothing left to say
+        """Raises what samples of which nobody waited for the end had to say."""
+
+    def close(self) -> None:  # noqa: B027 - most sessions hold nothing
+        """Frees threads and workspaces."""
+
+
+class Sampler(ABC):
+    """How to sample: a configuration. It can be copied, pickled and compared by its `spec()`.
+
+    What is sampled depends on nothing but `(graph, spec, epoch, batch, seeds)`: the same arguments give the same sample
+    again, whatever was sampled before and on however many threads.
+
+    A sampler implements `open`, or `sample` if it needs no workspace.
+
+    Attributes:
+        num_hops: how far a sample reaches from its seeds; a model has a layer per hop. 0 if that means nothing.
+        edge_ids: whether samples tell the ids of their edges.
+    """
+
+    num_hops: int = 0
+    edge_ids: bool = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._opened: tuple[Graph, Session] | None = None  # of `sample`: the session of the last graph
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """All that decides what is sampled, in plain values. Samplers of equal specs give equal samples.
+
+        So a run that was begun with one sampler may go on with another of the same spec.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples lie."""
+        return torch.device("cpu")
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `Session.begin` returns before the samples are there."""
+        return False
+
+    def open(self, graph: Graph) -> Session:
+        """A session for `graph`; the caller closes it.
+
+        Raises:
+            ValueError: the graph lies where the sampler cannot read it.
+        """
+        return _EagerSession(self, graph)
+
+    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:
+        """Samples one mini-batch. The session of the last graph is kept.
+
+        Args:
+            graph: where to sample.
+            seeds: `[batch_size]`, integer, distinct vertices of the graph.
+            epoch, batch: which epoch and mini-batch this is; both non-negative.
+
+        Raises:
+            ValueError: seeds out of range or duplicated.
+            RuntimeError: the sampler was closed.
+        """
+        with self._lock:
+            self._check_open()
+            if self._opened is None or self._opened[0] is not graph:
+                self._let_go()
+                self._opened = graph, self.open(graph)
+            session = self._opened[1]
+        (finish,) = session.begin([Request(seeds, epoch, batch)])
+        return finish()
+
+    def close(self) -> None:
+        """Closes the session of `sample`; the sampler cannot be used afterwards."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
+
+    def _let_go(self) -> None:
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins without a session."""
+        return {name: held for name, held in self.__dict__.items() if name not in ("_lock", "_opened", "_closed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Sampler.__init__(self)
+        self.__dict__.update(state)
+
+
+class _EagerSession(Session):
+    """Of a sampler without a workspace: it samples when it is asked to begin."""
+
+    def __init__(self, sampler: Sampler, graph: Graph) -> None:
+        if type(sampler).sample is Sampler.sample:
+            raise TypeError(f"{type(sampler).__name__} implements neither `open` nor `sample`; one of them is needed")
+        self._sampler, self._graph = sampler, graph
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
+        def sampled(request: Request) -> Callable[[], Any]:
+            sample = self._sampler.sample(self._graph, request.seeds, epoch=request.epoch, batch=request.batch)
+            return lambda: sample
+
+        return [sampled(request) for request in group]
+
+
+class NeighborSampler(Sampler):
+    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch`es.
 
     Args:
         fanouts: see `resolve_fanouts`.
@@ -62,14 +217,10 @@ class Sampler(ABC):
         seed: of all random choices, `0 <= seed < 2**64`.
 
     Attributes:
-        batches_per_launch: so many mini-batches that were begun (`start`) are sampled together; a loader that works
-            ahead begins so many at a time.
-        picks: names how it picks: samplers of one name give equal mini-batches, and a run begun with one may go on with
-            another. None: it stands for itself.
+        picks: names how it picks. It is a part of the spec.
     """
 
-    batches_per_launch = 1
-    picks: str | None = None
+    picks = ""
 
     def __init__(
         self,
@@ -80,55 +231,37 @@ class Sampler(ABC):
         edge_ids: bool = False,
         seed: int = 0,
     ) -> None:
+        super().__init__()
         self.fanouts = resolve_fanouts(fanouts, num_hops)
+        self.num_hops = len(self.fanouts)
         self.replace = bool(replace)
         self.edge_ids = bool(edge_ids)
-        if not isinstance(seed, int):
-            raise TypeError(f"seed is {seed!r}; it must be an integer")
-        if not 0 <= seed < 2**64:
-            raise ValueError(f"seed is {seed}; it must be in [0, 2**64)")
-        self.seed = seed
+        self.seed = check_seed(seed)
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.fanouts)
+    def spec(self) -> dict[str, Any]:
+        return {
+            "picks": self.picks or type(self).__name__,
+            "fanouts": list(self.fanouts),
+            "replace": self.replace,
+            "edge_ids": self.edge_ids,
+            "seed": self.seed,
+        }
 
-    @property
-    def device(self) -> torch.device:
-        """Where the mini-batches lie."""
-        return torch.device("cpu")
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether `start` returns before the mini-batch is sampled."""
-        return False
+def check_seed(seed: int) -> int:
+    """`seed` as an int.
 
-    @abstractmethod
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
-        """Samples one mini-batch.
-
-        Args:
-            graph: where to sample.
-            seeds: `[batch_size]`, integer, distinct vertices of the graph.
-            epoch, batch: which epoch and mini-batch this is; both non-negative.
-
-        Raises:
-            ValueError: seeds out of range or duplicated.
-        """
-
-    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
-        """Begins a mini-batch and returns what finishes it: `start(...)()` is `sample(...)`.
-
-        A GPU sampler only puts its work on the current stream here; finishing waits for the sizes, on whatever
-        stream is current then. Others sample at once. Mini-batches are finished in the order they were begun.
-
-        Args and Raises: see `sample`; errors may come from either half.
-        """
-        sampled = self.sample(graph, seeds, epoch=epoch, batch=batch)
-        return lambda: sampled
-
-    def close(self) -> None:  # noqa: B027 - most samplers hold nothing
-        """Frees threads and workspaces; the sampler cannot be used afterwards."""
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is not in `[0, 2**64)`.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed is {seed!r}; it must be an integer") from None
+    if not 0 <= number < 2**64:
+        raise ValueError(f"seed is {number}; it must be in [0, 2**64)")
+    return number
 
 
 def check_position(epoch: int, batch: int) -> None:

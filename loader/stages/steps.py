@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.pipeline import PipelineStats, Stage
-from loader.samplers.base import Sampler
+from loader.samplers.base import Request, Sampler
 from loader.samples import Block, MiniBatch
 from loader.stages.plan import Plan
 from loader.stages.transfer import to_gpu
@@ -67,6 +67,7 @@ class Steps:
         self.plan = plan
         self.graph = graph
         self.sampler = sampler
+        self.session = sampler.open(graph)
         self.features = features
         self.edge_features = edge_features
         self.labels = labels
@@ -79,7 +80,7 @@ class Steps:
         """The stages in order."""
         functions = {"gather": self.gather, "move": self.move}
         first, *others = self.plan.stages
-        together = self.sampler.batches_per_launch
+        together = self.session.together
         return [Stage(first, self.sample, self.start, together), *(Stage(name, functions[name]) for name in others)]
 
     def labels_of(self, seeds: Sequence[Tensor]) -> Sequence[Tensor | None]:
@@ -95,10 +96,12 @@ class Steps:
         return parts
 
     def sample(self, task: Task) -> MiniBatch:
-        return _labelled(self.sampler.sample(self.graph, task.seeds, epoch=task.epoch, batch=task.index), task.y)
+        (finish,) = self.session.begin([Request(task.seeds, task.epoch, task.index)])
+        return _labelled(finish(), task.y)
 
     def start(self, task: Task) -> Callable[[], MiniBatch]:
-        finish, y = self.sampler.start(self.graph, task.seeds, epoch=task.epoch, batch=task.index), task.y
+        (finish,) = self.session.begin([Request(task.seeds, task.epoch, task.index)], ahead=True)
+        y = task.y
         return lambda: _labelled(finish(), y)
 
     def gather(self, batch: MiniBatch) -> MiniBatch:

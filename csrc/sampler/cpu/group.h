@@ -33,8 +33,14 @@ class GroupSampler {
   // Where the arrays of request i go; called from the thread that sampled it.
   using Place = std::function<SampleOut<P, N>(size_t i, const SampleSizes& sizes)>;
 
-  GroupSampler(const Csc<P, N>& graph, SampleOptions options, int num_threads)
-      : graph_(graph), options_(std::move(options)), pool_(std::make_shared<ThreadPool>(num_threads)) {}
+  // Makes a sampler that works with the threads of a pool.
+  using Make = std::function<std::unique_ptr<Sampler>(const std::shared_ptr<ThreadPool>&)>;
+
+  GroupSampler(const Csc<P, N>& graph, SampleOptions options, int num_threads, Make make)
+      : graph_(graph),
+        options_(std::move(options)),
+        make_(std::move(make)),
+        pool_(std::make_shared<ThreadPool>(num_threads)) {}
 
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
@@ -56,7 +62,7 @@ class GroupSampler {
         std::unique_lock<LongMutex> turn(turn_, std::try_to_lock);
         if (turn.owns_lock()) {
           const Busy busy(team_busy_);
-          if (!team_) team_ = std::make_unique<Sampler>(pool_);
+          if (!team_) team_ = make_(pool_);
           one(*team_, i);
         } else {
           one(*Lease(*this), i);
@@ -81,7 +87,7 @@ class GroupSampler {
           group.idle_.pop_back();
         }
       }
-      if (!sampler_) sampler_ = std::make_unique<Sampler>(1);
+      if (!sampler_) sampler_ = group.make_(std::make_shared<ThreadPool>(1));
     }
     ~Lease() {
       std::lock_guard<BriefMutex> lock(group_.idle_mutex_);
@@ -104,6 +110,7 @@ class GroupSampler {
 
   const Csc<P, N> graph_;
   const SampleOptions options_;
+  const Make make_;
   const std::shared_ptr<ThreadPool> pool_;
   LongMutex turn_;  // of the pool's threads
   std::unique_ptr<Sampler> team_;

@@ -13,7 +13,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import cuda_device, current_stream, made_current, require_cuda
-from loader.samplers.base import Sampler, as_seeds, check_position
+from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
 from loader.samplers.gpu.layout import Sampled, SampledBlock
 from loader.samplers.gpu.workspace import HEADERS, QUEUES, SCHEDULES, VERTEX_SETS, Plan, Workspace
 from loader.samples import Block, MiniBatch
@@ -73,7 +73,7 @@ class PaddedMiniBatch(MiniBatch):
         )
 
 
-class CudaSampler(Sampler):
+class CudaSampler(NeighborSampler):
     """Samples on the GPU where the graph lies, on the current stream. Calls from several threads take turns.
 
     The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads
@@ -107,7 +107,7 @@ class CudaSampler(Sampler):
             seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
             different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
-        fanouts, num_hops, replace, edge_ids, seed: see `Sampler`.
+        fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`.
 
     Attributes:
         launches, launched, launched_set: number of kernels of the last launch, the schedule and the vertex set it had.
@@ -192,6 +192,9 @@ class CudaSampler(Sampler):
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         return self._begin(graph, seeds, epoch, batch, ahead=False)()
+
+    def open(self, graph: Graph) -> Session:
+        return _CudaSession(self, graph)
 
     def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
         """See `Sampler.start`. At most 64 mini-batches may be begun and not finished.
@@ -320,6 +323,15 @@ class CudaSampler(Sampler):
             f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', vertex_set='{self.vertex_set}', "
             f"device='{self._device}')"
         )
+
+
+class _CudaSession(Session):
+    def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+        self._sampler, self._graph = sampler, graph
+        self.together = sampler.batches_per_launch
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
+        return [self._sampler._begin(self._graph, *request, ahead=ahead) for request in group]
 
 
 def _raise_for_seeds(status: int, detail: int, begun: _Begun) -> None:

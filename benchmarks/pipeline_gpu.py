@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
+from loader.stages.transfer import to_gpu
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -35,11 +36,10 @@ from torch.nn import functional as F
 import loader.stores as stores
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
-from loader.stages.transfer import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
+from loader.timing import Timeline
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
 from models.training.graphed_adam import GraphedAdam

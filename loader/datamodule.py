@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.items import as_size
-from loader.node_loader import LOOKAHEAD, NodeLoader
+from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, on_device
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
@@ -50,7 +50,7 @@ class GraphDataModule(LightningDataModule):
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready a stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
-        prioritize_loading, lookahead: see `NodeLoader`.
+        prioritize_loading: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
@@ -76,15 +76,12 @@ class GraphDataModule(LightningDataModule):
         graph: str = "device",
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_loading: bool = True,
-        lookahead: str = "consumer",
     ) -> None:
         super().__init__()
         batch_size = as_size("batch_size", batch_size)
         eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
-        if lookahead not in LOOKAHEAD:
-            raise ValueError(f"lookahead is {lookahead!r}; it must be one of {', '.join(LOOKAHEAD)}")
         if graph not in GRAPH_MEMORY:
             raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
@@ -110,7 +107,6 @@ class GraphDataModule(LightningDataModule):
         self.graph_memory = graph
         self.edge_features = edge_features
         self.prioritize_loading = prioritize_loading
-        self.lookahead = lookahead
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
@@ -284,7 +280,6 @@ class GraphDataModule(LightningDataModule):
                 device=device,
                 edge_features=self.edge_features,
                 prioritize_loading=self.prioritize_loading,
-                lookahead=self.lookahead,
             )
         return self._loaders[split]
 
@@ -302,8 +297,7 @@ class GraphDataModule(LightningDataModule):
 _MEMORY = {"device": "GPU memory", "pinned": "page-locked host memory"}
 _AHEAD = {
     "none": "nothing runs ahead",
-    "threads": "a thread a stage runs ahead",
-    "thread": "one thread launches all stages ahead, each on its stream",
+    "threads": "a thread per stage runs ahead",
     "consumer": "the training thread launches all stages ahead, each on its stream",
 }
 

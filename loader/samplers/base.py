@@ -108,10 +108,12 @@ class Sampler(ABC):
     A sampler implements `open`, or `sample` if it needs no workspace.
 
     Attributes:
+        items: the kind of items that it samples around, see `loader.items.Items`.
         num_hops: how far a sample reaches from its seeds; a model has a layer per hop. 0 if that means nothing.
         edge_ids: whether samples tell the ids of their edges.
     """
 
+    items: str = "node"
     num_hops: int = 0
     edge_ids: bool = False
 

@@ -9,6 +9,7 @@ from loader.stores.hotness import count_visits, degree_hotness, sampled_visits
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.staged import StagedFeatures
+from loader.stores.tensor import TensorRows
 
 __all__ = [
     "CachedFeatures",
@@ -19,6 +20,7 @@ __all__ = [
     "PinnedFeatures",
     "StagedFeatures",
     "StoreContext",
+    "TensorRows",
     "auto_features",
     "count_visits",
     "degree_hotness",

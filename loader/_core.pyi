@@ -22,45 +22,54 @@ def items_at(num_items: int, key: int, first: int, length: int, stride: int, out
 def cuda_items_at(num_items: int, key: int, first: int, length: int, stride: int, out: Tensor, stream: int) -> None:
     """The same on the GPU of `out`, which is the current one, on `stream`."""
 
+max_threads: int  # of a pool
+
+class SampledBuffer:
+    """The memory of a mini-batch's arrays, as a writable buffer; it is used again after the last reference."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Sampled:
+    """A mini-batch that was sampled."""
+
+    def take(self) -> tuple[list[int], list[int], list[int], SampledBuffer]:
+        """The sizes of the frontiers `[hops + 1]` and of the blocks `[hops]`, and where the arrays begin in the buffer.
+
+        Offsets in bytes: nodes `[frontiers[-1]]`, then for each hop outward indptr `[frontiers[h] + 1]`, indices
+        `[edges[h]]` and, if wanted, edge ids `[edges[h]]`. Raises what the sampling of this mini-batch ended with.
+        """
+
 class HopwiseSampler:
-    def __init__(self, num_threads: int) -> None: ...
-    def sample(
+    def __init__(
         self,
         indptr: Tensor,
         indices: Tensor,
-        seeds: Tensor,
         fanouts: Sequence[int],
         replace: bool,
         edge_ids: bool,
-        key: int,
-    ) -> tuple[list[int], list[int]]:
-        """Samples and keeps the result; returns the sizes of the frontiers `[hops + 1]` and of the blocks `[hops]`."""
-
-    def write(
-        self, nodes: Tensor, indptr: Sequence[Tensor], indices: Sequence[Tensor], edge_ids: Sequence[Tensor]
+        num_threads: int,
+        part_edges: int,
     ) -> None:
-        """Writes the last sample, in hop order, to arrays of the sizes that `sample` returned."""
+        """Samples the graph of these arrays, on the CPU. `part_edges` >= 1 has no meaning for this class."""
+
+    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
+        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe."""
 
 class FusedSampler:
-    def __init__(self, num_threads: int, serial_edges: int) -> None:
-        """Mini-batches that cannot reach `serial_edges` edges are sampled by one thread."""
-
-    def sample(
+    def __init__(
         self,
         indptr: Tensor,
         indices: Tensor,
-        seeds: Tensor,
         fanouts: Sequence[int],
         replace: bool,
         edge_ids: bool,
-        key: int,
-    ) -> tuple[list[int], list[int]]:
-        """See `HopwiseSampler.sample`."""
-
-    def write(
-        self, nodes: Tensor, indptr: Sequence[Tensor], indices: Sequence[Tensor], edge_ids: Sequence[Tensor]
+        num_threads: int,
+        part_edges: int,
     ) -> None:
-        """See `HopwiseSampler.write`."""
+        """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
+
+    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
+        """See `HopwiseSampler.sample`."""
 
 class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""

@@ -7,32 +7,33 @@
 
 #include "aggregate/mean.h"
 #include "bindings/views.h"
-#include "per_process.h"
 
 namespace loader {
 
 namespace {
 
-// The threads of all aggregations of a process, kept between calls and remade when the count changes. One
+// The threads of all aggregations of the process, kept between calls and remade when the count changes. One
 // aggregation at a time: two would only share the same cores.
-struct Workers {
-  std::mutex mutex;
-  std::unique_ptr<ThreadPool> pool;
-
+class Workers {
+ public:
   template <typename F>
   void with(int num_threads, const F& f) {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!pool || pool->size() != num_threads) {
-      pool.reset();
-      pool = std::make_unique<ThreadPool>(num_threads);
+    std::lock_guard<LongMutex> lock(mutex_);
+    if (!pool_ || pool_->size() != num_threads) {
+      pool_.reset();
+      pool_ = std::make_unique<ThreadPool>(num_threads);
     }
-    f(*pool);
+    f(*pool_);
   }
+
+ private:
+  LongMutex mutex_;
+  std::unique_ptr<ThreadPool> pool_;
 };
 
 Workers& workers() {
-  static const PerProcess<Workers> instance([] { return std::make_unique<Workers>(); });
-  return instance.get();
+  static Workers instance;
+  return instance;
 }
 
 struct Shape {
@@ -117,10 +118,9 @@ void dispatch_index(py::handle indptr, py::handle indices, py::handle in, py::ha
   return run_mean<int32_t, int32_t, T>(indptr, indices, in, out, threads, back);
 }
 
-void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
+void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int64_t num_threads,
               bool back) {
-  if (num_threads < 1)
-    throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
+  check_num_threads(num_threads);
   if (dtype_of(in) == dtype_name<double>())
     return dispatch_index<double>(indptr, indices, in, out, num_threads, back);
   return dispatch_index<float>(indptr, indices, in, out, num_threads, back);
@@ -129,7 +129,6 @@ void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle o
 }  // namespace
 
 void bind_aggregate(py::module_& m) {
-  workers();  // made while there is one thread: a fork amid its making would leave the child waiting
   m.def(
       "mean_forward",
       [](py::handle indptr, py::handle indices, py::handle x, py::handle out, int num_threads) {

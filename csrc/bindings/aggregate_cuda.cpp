@@ -1,5 +1,6 @@
-// Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py checked
-// the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing waits.
+// Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
+// checked the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing
+// waits.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <pybind11/pybind11.h>

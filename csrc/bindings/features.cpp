@@ -9,7 +9,6 @@
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
 #include "features/gather.h"
-#include "per_process.h"
 
 namespace loader {
 namespace {
@@ -33,11 +32,9 @@ Rows rows_of(py::handle tensor, const char* name) {
 
 class Gatherer {
  public:
-  explicit Gatherer(int num_threads)
-      : num_threads_(checked(num_threads)),
-        workers_([num_threads] { return std::make_unique<Workers>(num_threads); }) {}
+  explicit Gatherer(int num_threads) : pool_(num_threads) {}
 
-  int num_threads() const { return num_threads_; }
+  int num_threads() const { return pool_.size(); }
 
   void gather(py::handle table, py::handle ids, py::handle out) {
     const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
@@ -54,30 +51,16 @@ class Gatherer {
   }
 
  private:
-  struct Workers {
-    explicit Workers(int num_threads) : pool(num_threads) {}
-
-    std::mutex mutex;  // the pool runs one gather at a time
-    ThreadPool pool;
-  };
-
-  static int checked(int num_threads) {
-    if (num_threads < 1)
-      throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
-    return num_threads;
-  }
-
   template <typename Id>
   void run(const RowTable& table, View<const Id> ids, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
-    Workers& workers = workers_.get();
-    std::lock_guard<std::mutex> lock(workers.mutex);
-    gather_rows(workers.pool, table, ids.data, ids.size, out);
+    std::lock_guard<LongMutex> lock(mutex_);
+    gather_rows(pool_, table, ids.data, ids.size, out);
   }
 
-  const int num_threads_;
-  const PerProcess<Workers> workers_;
+  LongMutex mutex_;  // the pool runs one gather at a time
+  ThreadPool pool_;
 };
 
 // `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool

@@ -27,7 +27,7 @@ int64_t compare(Random& random, int rounds) {
   int64_t edges = 0;
   for (int threads = 1; threads <= 8; threads += random.chance(0.5) ? 1 : 2) {
     // One sampler for graphs of all sizes: its workspace is used again.
-    loader::FusedSampler<P, N> fused(threads, /*serial_edges=*/threads % 4 == 3 ? 1 << 17 : 0);
+    loader::FusedSampler<P, N> fused(threads, /*part_edges=*/threads % 4 == 3 ? 2048 : 1 + threads % 3 * 50);
     loader::HopwiseSampler<P, N> hopwise(static_cast<int>(random.between(1, 3)));
     for (int round = 0; round < rounds; ++round) {
       const auto graph = random_graph<P, N>(random);

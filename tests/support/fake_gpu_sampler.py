@@ -242,12 +242,11 @@ class FakeEngine:
         values, counts = seeds.unique(return_counts=True)
         if bool((counts > 1).any()):
             return _SEED_DUPLICATE, int(values[counts > 1][0]), 0, [], [], 0
-        oracle = _core.HopwiseSampler(1)
         with_ids = bool(self.edge_ids_at)
+        oracle = _core.HopwiseSampler(self.indptr, self.indices, self.fanouts, self.replace, with_ids, 1, 1)
+        (sampled,) = oracle.sample([seeds], [key])
         try:
-            frontiers, sizes = oracle.sample(
-                self.indptr, self.indices, seeds, self.fanouts, self.replace, with_ids, key
-            )
+            frontiers, sizes, offsets, buffer = sampled.take()
         except OverflowError as error:  # of the first hop, in the tests
             return _OVERFLOW, 0, 0, [num_seeds], [int(re.findall(r"\d+", str(error))[0])], 0
         for done, frontier in enumerate(frontiers):  # as hop by hop: with each frontier the next hop's edges are known
@@ -258,13 +257,19 @@ class FakeEngine:
             size = self.edge_dtype.itemsize
             return [at(edges + o * size, n, self.edge_dtype) for o, n in zip(offsets, lengths, strict=True)]
 
-        node_size = self.node_dtype.itemsize
-        oracle.write(
-            at(vertices, frontiers[-1], self.node_dtype),
-            edge_arrays(self.indptr_at, [n + 1 for n in frontiers[:-1]]),
-            [at(vertices + o * node_size, n, self.node_dtype) for o, n in zip(self.indices_at, sizes, strict=True)],
-            edge_arrays(self.edge_ids_at, sizes) if with_ids else [],
-        )
+        def vertex_arrays(offsets: Any, lengths: list[int]) -> list[Tensor]:
+            size = self.node_dtype.itemsize
+            return [at(vertices + o * size, n, self.node_dtype) for o, n in zip(offsets, lengths, strict=True)]
+
+        indptr = edge_arrays(self.indptr_at, [n + 1 for n in frontiers[:-1]])
+        indices = vertex_arrays(self.indices_at, sizes)
+        edge_ids = edge_arrays(self.edge_ids_at, sizes) if with_ids else []
+        arrays = [at(vertices, frontiers[-1], self.node_dtype)]
+        for hop in zip(indptr, indices, *([edge_ids] if with_ids else []), strict=True):
+            arrays += hop
+        for array, offset in zip(arrays, offsets, strict=True):
+            if array.numel():
+                array.copy_(torch.frombuffer(buffer, dtype=array.dtype, count=array.numel(), offset=offset))
         if sizes_at:
             at(sizes_at, len(frontiers) + len(sizes), torch.int64).copy_(torch.tensor(frontiers + sizes))
         return _OK, 0, len(sizes), frontiers, sizes, 0

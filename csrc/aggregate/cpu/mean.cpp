@@ -133,13 +133,10 @@ void sum_all_rows(const P* indptr, const I* indices, const T* weights, const T* 
     return;
   }
   const int64_t pieces = kPiecesPerThread * pool.size();
-  std::atomic<int64_t> next{0};
-  pool.run([&](int) {
-    for (int64_t k; (k = next.fetch_add(1, std::memory_order_relaxed)) < pieces;) {
-      const int64_t begin = piece_begin(indptr, num_rows, k, pieces);
-      const int64_t end = piece_begin(indptr, num_rows, k + 1, pieces);
-      if (begin < end) rows(indptr, indices, weights, x, dim, out, begin, end);
-    }
+  pool.each(pieces, [&](int k, int) {
+    const int64_t begin = piece_begin(indptr, num_rows, k, pieces);
+    const int64_t end = piece_begin(indptr, num_rows, k + 1, pieces);
+    if (begin < end) rows(indptr, indices, weights, x, dim, out, begin, end);
   });
 }
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch compares none of them
+# Torch compares none of them, and has none before 2.3.
+_UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
 
 
 def require_square(graph: Graph, who: str) -> None:
@@ -52,7 +53,7 @@ def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
     if array.dtype not in _UNSIGNED:
         return array
     signed = array.to(torch.int64)
-    if array.dtype == torch.uint64 and signed.numel() and int(signed.min()) < 0:
+    if array.element_size() == 8 and signed.numel() and int(signed.min()) < 0:
         at = int((signed < 0).nonzero()[0])
         raise ValueError(f"{name}[{at}] is {int(signed[at]) % 2**64}; it must fit int64, which ends at {2**63 - 1}")
     return signed

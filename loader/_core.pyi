@@ -153,24 +153,31 @@ class Gatherer:
         """`out[i] = table[ids[i]]`."""
 
 class CudaGatherer:
-    """Addresses of device memory and pinned host memory: the caller checked and owns what lies there."""
+    """One table's rows on one GPU. All memory is the caller's, and has to live as long as this and its kernels."""
 
     def __init__(
         self,
-        placement: str,
-        table: int,
-        num_rows: int,
-        elements_a_row: int,
-        element_size: int,
-        from_dtype: str,
-        to_dtype: str,
-        raised: int,
-        notes: int,
-        cache: int = 0,
-        slots: int = 0,
-        hits: int = 0,
+        table: Tensor,
+        address: int,
+        dtype: str,
+        *,
+        raised: Tensor,
+        notes: Tensor,
+        cache: Tensor | None = None,
+        slots: Tensor | None = None,
+        hits: Tensor | None = None,
     ) -> None:
-        """`placement` is "device", "host" (pinned) or "cached"; `raised` and `notes` are memory that it keeps."""
+        """
+        Args:
+            table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
+            address: where the GPU sees it.
+            dtype: of the rows that are returned, e.g. "torch.float16".
+            raised: `[1]` int32 on the GPU, zero.
+            notes: `[cuda_notes_bytes]` uint8 on the CPU, pinned, zeros.
+            cache, slots, hits: beside a table on the CPU: `[num_cached, ...]`, some of its rows, on the GPU;
+                `[num_rows]` int32 there, where in `cache` a row is, or -1; `[1]` int64, to which is added how many rows
+                were found in `cache`.
+        """
 
     blocks: int  # that read from host memory at a time; 0 for the default
 
@@ -214,66 +221,49 @@ def mean_forward(indptr: Tensor, indices: Tensor, x: Tensor, out: Tensor, num_th
 def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Tensor, num_threads: int) -> None:
     """Writes the gradient of mean_forward with respect to x to grad_x [num_src, F]."""
 
+# Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
+_Where = tuple[int, int]  # device, stream
+_Block = tuple[
+    int, int, int, int, int, int, int, int
+]  # indptr, indices, num_dst, num_src, num_edges, bytes, bytes, live
+_Rows = tuple[int, int]  # address, stride in elements
+_Activation = tuple[bool, int, int]  # ReLU, threshold, key
+
 def cuda_mean_forward(
-    indptr: int,
-    indices: int,
-    index_bytes: int,
-    id_bytes: int,
-    num_dst: int,
-    num_src: int,
-    num_edges: int,
-    device: int,
-    stream: int,
+    where: _Where,
+    block: _Block,
     dtype: int,
-    out_dtype: int,
-    x: int,
-    x_stride: int,
-    dim: int,
-    mean: int,
-    own: int,
-    out_stride: int,
-    padding: int,
-    relu: bool,
-    threshold: int,
-    key: int,
-    workspace: int,
-    live: int,
+    x: _Rows,
     nodes: int,
+    dim: int,
+    out_dtype: int,
+    mean: _Rows,
+    own: _Rows,
+    padding: int,
+    activation: _Activation,
+    workspace: int,
     /,
 ) -> None:
-    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; `own` may
-    be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`. `live` is the address of a live block,
-    or 0; `nodes` that of the sources' rows in `x`, or 0 where they follow each other."""
+    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; those of
+    `own`, of a live block and of `nodes`, the sources' rows in `x`, may be 0. Types are numbered by their place in
+    `cuda_mean_dtypes`."""
 
 def cuda_mean_backward(
-    indptr: int,
-    indices: int,
-    index_bytes: int,
-    id_bytes: int,
-    num_dst: int,
-    num_src: int,
-    num_edges: int,
-    device: int,
-    stream: int,
+    where: _Where,
+    block: _Block,
     dtype: int,
     sorted_sources: int,
     order: int,
-    grad_mean: int,
-    grad_mean_stride: int,
-    grad_own: int,
-    grad_own_stride: int,
-    x: int,
-    x_stride: int,
+    grad_mean: _Rows,
+    grad_own: _Rows,
+    x: _Rows,
     dim: int,
     grad_x: int,
-    relu: bool,
-    threshold: int,
-    key: int,
+    activation: _Activation,
     workspace: int,
-    live: int,
     /,
 ) -> None:
-    """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
+    """Launches the gradient of `cuda_mean_forward`; addresses that are not given are 0."""
 
 def cuda_write_live_blocks(
     blocks: list[tuple[int, int, int, int, int, int, int, int]],

@@ -13,23 +13,6 @@
 namespace loader {
 namespace {
 
-// What a gather needs to know of a tensor of any element type: its bytes, seen as rows.
-struct Rows {
-  uint8_t* data;
-  int64_t num_rows;
-  int64_t row_bytes;
-};
-
-Rows rows_of(py::handle tensor, const char* name) {
-  check_layout(tensor, name, "cpu");
-  const auto shape = tensor.attr("shape").cast<py::tuple>();
-  if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
-  auto bytes = tensor.attr("element_size")().cast<int64_t>();
-  for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
-  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
-          bytes};
-}
-
 class Gatherer {
  public:
   explicit Gatherer(int num_threads) : pool_(num_threads) {}
@@ -37,14 +20,15 @@ class Gatherer {
   int num_threads() const { return pool_.size(); }
 
   void gather(py::handle table, py::handle ids, py::handle out) {
-    const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
+    const RowsView from = rows_view(table, "table");  // [num_rows, ...]
+    const RowsView to = rows_view(out, "out");        // [n, ...]
     if (dtype_of(table) != dtype_of(out))
       throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
     if (from.row_bytes != to.row_bytes)
       throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
                             std::to_string(from.row_bytes));
     const RowTable rows{from.data, from.num_rows, from.row_bytes};
-    if (dtype_of(ids) == dtype_name<int32_t>())
+    if (dtype_of(ids) == dtype_name<int32_t>())  // [n]
       run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
     else
       run(rows, view<const int64_t>(ids, "ids", to.num_rows), to.data);

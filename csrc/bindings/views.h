@@ -75,4 +75,22 @@ View<T> gpu_view(py::handle tensor, const char* name, int64_t size = -1) {
   return view<T>(tensor, name, size, type == "cpu" ? "cpu" : kGpu);
 }
 
+// A tensor of any element type as rows of bytes.
+struct RowsView {
+  uint8_t* data;
+  int64_t num_rows;
+  int64_t row_bytes;
+};
+
+// The rows of `tensor` [num_rows, ...], contiguous.
+inline RowsView rows_view(py::handle tensor, const char* name, const char* device = "cpu") {
+  check_layout(tensor, name, device);
+  const auto shape = tensor.attr("shape").cast<py::tuple>();
+  if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
+  auto bytes = tensor.attr("element_size")().cast<int64_t>();
+  for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
+  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
+          bytes};
+}
+
 }  // namespace loader

@@ -77,12 +77,11 @@ class CachedFeatures(KernelStore):
             self.in_place = table.tensor is tensor
             self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._start(
-                "cached",
+                table.tensor,
                 table.address,
                 cache=cache,
                 slots=slots if slots.numel() else torch.zeros(1, dtype=torch.int32, device=self.device),
                 hits=self._hits,
-                held=(table.tensor,),
                 release=table.release,
             )
         self._gathered = 0

@@ -57,7 +57,7 @@ class DeviceFeatures(KernelStore):
             raise ValueError(f"features lies on {tensor.device}, device is {self.device}; move one of them")
         with torch.cuda.device(self.device):
             table = rows.stored(tensor).to(self.device)
-            self._start("device", table.data_ptr(), held=(table,))
+            self._start(table, table.data_ptr())
         self.lazy = possible if lazy is None else lazy
         self._table: Tensor | None = table
 

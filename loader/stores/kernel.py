@@ -82,43 +82,26 @@ class KernelStore(StoreOfRows):
 
     def _start(
         self,
-        placement: str,
-        table: int,
+        table: Tensor,
+        address: int,
         *,
-        cache: Tensor | None = None,
-        slots: Tensor | None = None,
-        hits: Tensor | None = None,
-        held: tuple[Tensor, ...] = (),
         release: Callable[[], None] | None = None,
+        **cache: Tensor,
     ) -> None:
-        """Makes the gatherer of the rows at the address `table`.
+        """Makes the gatherer of the rows of `table`.
 
         Args:
-            placement: "device", "host" or "cached", see `_core.CudaGatherer`.
-            cache, slots, hits: of a cached table: its rows in GPU memory, `[num_rows]` int32 where each row is in
-                `cache` (or -1), and an int64 that counts the rows found there.
-            held: tensors that must live as long as the gatherer.
+            table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
+            address: where the GPU sees it.
             release: frees what is not a tensor, once the GPU is done.
+            cache: of a table with a cache: `cache`, `slots` and `hits`, see `_core.CudaGatherer`.
         """
-        rows = self._format
         raised = torch.zeros(1, dtype=torch.int32, device=self._device)
         notes = torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8, pin_memory=True)
-        extra = [t for t in (cache, slots, hits) if t is not None]
         # The memory was filled on the current stream; gathers come on any.
         torch.cuda.current_stream(self._device).synchronize()
-        self._gatherer = _core.CudaGatherer(
-            placement,
-            table,
-            rows.num_rows,
-            rows.dim,
-            rows.storage_dtype.itemsize,
-            str(rows.storage_dtype),
-            str(rows.dtype),
-            raised.data_ptr(),
-            notes.data_ptr(),
-            *(0 if t is None else t.data_ptr() for t in (cache, slots, hits)),
-        )
-        memory = [*held, *extra, raised, notes]
+        self._gatherer = _core.CudaGatherer(table, address, str(self.dtype), raised=raised, notes=notes, **cache)
+        memory = [table, raised, notes, *cache.values()]
         self._finalizer = weakref.finalize(self, _free, self._device, memory, release)
 
     def __repr__(self) -> str:

@@ -62,4 +62,4 @@ class PinnedFeatures(KernelStore):
         with torch.cuda.device(self.device):
             table = PinnedTensor(rows.stored(tensor), copy=copy)
             self.in_place = table.tensor is tensor
-            self._start("host", table.address, held=(table.tensor,), release=table.release)
+            self._start(table.tensor, table.address, release=table.release)

@@ -76,12 +76,12 @@ template <bool Weighted, typename P, typename I, typename T>
 LOADER_INLINE void sum_rows(const P* indptr, const I* indices, const T* weights, const T* x, int64_t dim,
                             T* out, int64_t begin, int64_t end) {
   const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
-  const int64_t ahead = std::clamp<int64_t>(kPrefetchBytes / std::max<int64_t>(row_bytes, 1), 1, 64);
+  const int64_t distance = std::clamp<int64_t>(kPrefetchBytes / std::max<int64_t>(row_bytes, 1), 1, 64);
   const int64_t lines = std::min(row_bytes, kPrefetchBytes);
   const int64_t last = indptr[end];
   for (int64_t i = begin; i < end; ++i) {
     const int64_t first = indptr[i], n = indptr[i + 1] - first;
-    for (int64_t e = first + ahead, stop = std::min(first + n + ahead, last); e < stop; ++e) {
+    for (int64_t e = first + distance, stop = std::min(first + n + distance, last); e < stop; ++e) {
       const char* row = reinterpret_cast<const char*>(x + static_cast<int64_t>(indices[e]) * dim);
       for (int64_t b = 0; b < lines; b += kLineBytes) LOADER_PREFETCH(row + b);
     }

@@ -41,11 +41,11 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
   const int64_t bytes = table.row_bytes;
   // A row that does not begin on a line touches one line more than its length says.
   const int64_t lines = std::min((bytes + kLine - 1) / kLine + (bytes % kLine != 0), kMaxRowLines);
-  const int64_t ahead = std::clamp(kAheadBytes / bytes, int64_t{2}, kMaxAheadRows);
+  const int64_t distance = std::clamp(kAheadBytes / bytes, int64_t{2}, kMaxAheadRows);
   auto row = [&](int64_t i) { return table.data + static_cast<int64_t>(ids[i]) * bytes; };
-  for (int64_t i = begin; i < std::min(begin + ahead, end); ++i) prefetch_row(row(i), lines);
+  for (int64_t i = begin; i < std::min(begin + distance, end); ++i) prefetch_row(row(i), lines);
   for (int64_t i = begin; i < end; ++i) {
-    if (i + ahead < end) prefetch_row(row(i + ahead), lines);
+    if (i + distance < end) prefetch_row(row(i + distance), lines);
     std::memcpy(out + i * bytes, row(i), static_cast<size_t>(bytes));
   }
 }

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from loader.machine.cpus import available_cpus
+from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
-from loader.stores.pages import advise_random
 from loader.stores.rows import Rows, StoreOfRows, as_dtype
 from loader.stores.staged import StagedFeatures
 

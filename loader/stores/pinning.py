@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.stores.pages import use_huge_pages
+from loader.machine.pages import use_huge_pages
 
 _LINE = 128  # bytes of a request of the GPU to the host
 _lock = threading.RLock()  # a finalizer may run inside

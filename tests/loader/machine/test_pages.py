@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from loader.machine.pages import _is_anonymous, advise_random, use_huge_pages
 from loader.stores import MemmapFeatures
-from loader.stores.pages import _is_anonymous, advise_random, use_huge_pages
 
 SMAPS = Path("/proc/self/smaps")
 pytestmark = pytest.mark.skipif(not SMAPS.exists(), reason="needs Linux' /proc/self/smaps")

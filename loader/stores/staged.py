@@ -11,8 +11,8 @@ from torch import Tensor
 from loader import _core
 from loader.machine.cpus import available_cpus
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.stores.pages import use_huge_pages
-from loader.stores.pinning import PinnedTensor, host_memory
+from loader.machine.pages import use_huge_pages
+from loader.machine.pinning import PinnedTensor, host_memory
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids, check_range
 
 if TYPE_CHECKING:

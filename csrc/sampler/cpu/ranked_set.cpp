@@ -238,8 +238,8 @@ void RankedSet::list(int hop, int64_t first, int64_t last, int64_t first_id, N* 
 
 void RankedSet::forget(int64_t first, int64_t last) {
   for (int64_t page = first; page < last; ++page) {
-    for (uint64_t words = used_[page]; words; words &= words - 1)
-      seen_[page * kPageWords + __builtin_ctzll(words)] = 0;
+    if (!used_[page]) continue;
+    std::fill_n(seen_ + page * kPageWords, kPageWords, uint64_t{0});
     used_[page] = 0;
   }
 }

@@ -23,11 +23,13 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
+from loader.stages.transfer import to_gpu
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -35,11 +37,10 @@ from torch.nn import functional as F
 import loader.stores as stores
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.pipeline import Timeline
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
-from loader.stages.transfer import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
+from loader.timing import Timeline
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
 from models.training.graphed_adam import GraphedAdam
@@ -364,7 +365,10 @@ def main() -> None:
         sampler: Sampler = fused(
             fanouts, device=arguments.sample_on, **(on_gpu_only if arguments.sample_on == "cuda" else {})
         )
-        context = StoreContext(graph, sampler, seeds, arguments.batch_size)
+        visits = partial(
+            NodeLoader, graph, None, None, seeds, sampler, arguments.batch_size, shuffle=True, seed=0, prefetch=0
+        )
+        context = StoreContext(graph, visits)
         store = make_store(name, x, context)
         if isinstance(store, str):
             skipped[name] = store

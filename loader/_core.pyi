@@ -9,6 +9,19 @@ with_cuda: bool  # whether the CUDA part was built; names with Cuda and cuda exi
 def batch_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all picks of one mini-batch; arguments and result are unsigned 64-bit integers."""
 
+def order_key(seed: int, epoch: int) -> int:
+    """The key of the order of an epoch's items."""
+
+def items_at(num_items: int, key: int, first: int, length: int, stride: int, out: Tensor) -> None:
+    """Writes to `out` `[count]` int64 the items at `count` positions of the order with that key.
+
+    The positions are runs of `length`, the first of which begins at `first` and each other `stride` after the last
+    one. The last run may be shorter.
+    """
+
+def cuda_items_at(num_items: int, key: int, first: int, length: int, stride: int, out: Tensor, stream: int) -> None:
+    """The same on the GPU of `out`, which is the current one, on `stream`."""
+
 class HopwiseSampler:
     def __init__(self, num_threads: int) -> None: ...
     def sample(
@@ -127,8 +140,8 @@ class Gatherer:
     def __init__(self, num_threads: int) -> None: ...
     @property
     def num_threads(self) -> int: ...
-    def gather(self, table: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """`out[i] = table[nodes[i]]`."""
+    def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
+        """`out[i] = table[ids[i]]`."""
 
 class CudaGatherer:
     """Addresses of device memory and pinned host memory: the caller checked and owns what lies there."""
@@ -157,8 +170,8 @@ class CudaGatherer:
     def scratch_bytes(self, n: int, /) -> int:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
-    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
-        """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
+    def gather(self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
+        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""

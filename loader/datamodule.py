@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.loops.progress import _ProcessedTracker
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.items.batches import check_batch_size
-from loader.node_loader import LOOKAHEAD, NodeLoader
+from loader.items import as_size
+from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, on_device
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
@@ -29,10 +31,10 @@ class GraphDataModule(LightningDataModule):
 
     Each split has one `NodeLoader`, kept for the life of the module, so that Lightning's fit loop finds the
     loader whose state it saves in checkpoints: a run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly the
-    mini-batches that were left. Only the train loader shuffles. Lightning announces the epoch to the train and
-    validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit`
-    always is epoch 0, so equal weights give equal numbers. Under several processes each takes its share of every
-    split (see `SeedBatches`; evaluation may then count up to `world_size - 1` seeds twice).
+    mini-batches that were left, the one in hand among them, also with another number of processes. Only the train
+    loader shuffles. Lightning announces the epoch to the train and validation loaders, and what they give follows from
+    it; validating, testing and predicting outside of `fit` always is epoch 0, so equal weights give equal numbers.
+    Several processes take turns in every split's sequence of mini-batches, see `loader.items.BatchSequence`.
 
     Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
     GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
@@ -50,7 +52,7 @@ class GraphDataModule(LightningDataModule):
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready a stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
-        prioritize_loading, lookahead: see `NodeLoader`.
+        prioritize_loading: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
@@ -76,16 +78,12 @@ class GraphDataModule(LightningDataModule):
         graph: str = "device",
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_loading: bool = True,
-        lookahead: str = "consumer",
     ) -> None:
         super().__init__()
-        check_batch_size("batch_size", batch_size)
-        if eval_batch_size is not None:
-            check_batch_size("eval_batch_size", eval_batch_size)
+        batch_size = as_size("batch_size", batch_size)
+        eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
-        if lookahead not in LOOKAHEAD:
-            raise ValueError(f"lookahead is {lookahead!r}; it must be one of {', '.join(LOOKAHEAD)}")
         if graph not in GRAPH_MEMORY:
             raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
@@ -102,7 +100,7 @@ class GraphDataModule(LightningDataModule):
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler
         self.batch_size = batch_size
-        self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.eval_batch_size = eval_batch_size
         self.drop_last = drop_last
         self.seed = seed
         self.prefetch = prefetch
@@ -111,11 +109,10 @@ class GraphDataModule(LightningDataModule):
         self.graph_memory = graph
         self.edge_features = edge_features
         self.prioritize_loading = prioritize_loading
-        self.lookahead = lookahead
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
-        self._labels: dict[torch.device, Tensor] = {}
+        self._labels: dict[torch.device, Tensor] = {}  # likewise
         self._loaders: dict[str, NodeLoader] = {}
 
     @property
@@ -164,13 +161,13 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = on_device(self.sampler, device)
         self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
-        context = StoreContext(
-            graph=self._graph(self.sampler),
-            sampler=self.sampler,
-            seeds=data.splits["train"],
-            batch_size=self.batch_size,
-            seed=self.seed,
-        )
+        graph, seeds = self._graph(self.sampler), data.splits["train"]
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
+
+        def batches() -> NodeLoader:
+            return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
+
+        context = StoreContext(graph, batches)
         with _current(device):
             self._features = open_store(self._make_features, data.features, context)
 
@@ -190,7 +187,10 @@ class GraphDataModule(LightningDataModule):
     def train_dataloader(self) -> NodeLoader:
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
-        return self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
+        loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
+        if self.trainer is not None:
+            loader.finished, loader.on_resume = self._finished_steps, self._set_steps
+        return loader
 
     def val_dataloader(self) -> NodeLoader | list[NodeLoader]:
         """The validation split; an empty list, which Lightning takes as no validation, where there is none."""
@@ -254,25 +254,53 @@ class GraphDataModule(LightningDataModule):
         return data.splits[split]
 
     def _eval_loader(self, split: str) -> NodeLoader:
-        loader = self._loader(split, self.eval_sampler, self.eval_batch_size)
+        """The loader of a split. Outside of `fit` it always is at epoch 0, so validation has another one there."""
+        alone = self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING
+        name = "validate" if alone and split == "val" else split
+        loader = self._loader(split, self.eval_sampler, self.eval_batch_size, name=name)
+        loader.follows_epochs = not alone
         loader.set_epoch(0)
         return loader
 
+    def _finished_steps(self) -> int:
+        """Mini-batches of this epoch that Lightning's fit loop is done with."""
+        assert self.trainer is not None
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        assert isinstance(progress, _ProcessedTracker)
+        return progress.processed
+
+    def _set_steps(self, done: int) -> None:
+        """Tells Lightning's fit loop how many steps of a resumed epoch are done, by the number of processes now."""
+        assert self.trainer is not None
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        assert isinstance(progress, _ProcessedTracker)
+        # Of a checkpoint written in `on_train_batch_end` Lightning completes that step by itself.
+        in_hand = progress.processed - progress.completed
+        progress.ready = progress.started = progress.processed = done
+        progress.completed = done - in_hand
+
     def _loader(
-        self, split: str, sampler: Sampler, batch_size: int, *, shuffle: bool = False, drop_last: bool = False
+        self,
+        split: str,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        name: str | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
     ) -> NodeLoader:
-        data = self._loaded()
-        if split not in self._loaders:
+        data, name = self._loaded(), name or split
+        if name not in self._loaders:
             seeds = self._split(split)
             if seeds.numel() == 0:
                 raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
             device = self.device
-            if device not in self._labels:
-                self._labels[device] = data.labels.to(device)
-            self._loaders[split] = NodeLoader(
+            if sampler.device not in self._labels:
+                self._labels[sampler.device] = data.labels.to(sampler.device)
+            self._loaders[name] = NodeLoader(
                 self._graph(sampler),
                 self.features,
-                self._labels[device],
+                self._labels[sampler.device],
                 seeds,
                 sampler,
                 batch_size,
@@ -285,9 +313,8 @@ class GraphDataModule(LightningDataModule):
                 device=device,
                 edge_features=self.edge_features,
                 prioritize_loading=self.prioritize_loading,
-                lookahead=self.lookahead,
             )
-        return self._loaders[split]
+        return self._loaders[name]
 
     def _graph(self, sampler: Sampler) -> Graph:
         """The graph where `sampler` reads it; samplers of one device share it."""
@@ -303,8 +330,7 @@ class GraphDataModule(LightningDataModule):
 _MEMORY = {"device": "GPU memory", "pinned": "page-locked host memory"}
 _AHEAD = {
     "none": "nothing runs ahead",
-    "threads": "a thread a stage runs ahead",
-    "thread": "one thread launches all stages ahead, each on its stream",
+    "threads": "a thread per stage runs ahead",
     "consumer": "the training thread launches all stages ahead, each on its stream",
 }
 

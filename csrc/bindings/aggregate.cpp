@@ -1,6 +1,5 @@
 // Exports the neighbourhood aggregation; checks what Python hands over and releases the GIL.
 #include <pybind11/pybind11.h>
-#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -8,37 +7,32 @@
 
 #include "aggregate/mean.h"
 #include "bindings/views.h"
+#include "per_process.h"
 
 namespace loader {
 
 namespace {
 
-// The threads of all aggregations of the process, kept between calls and remade when the count changes. One
+// The threads of all aggregations of a process, kept between calls and remade when the count changes. One
 // aggregation at a time: two would only share the same cores.
-class Workers {
- public:
+struct Workers {
+  std::mutex mutex;
+  std::unique_ptr<ThreadPool> pool;
+
   template <typename F>
   void with(int num_threads, const F& f) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    // Threads do not survive a fork: the child forgets the parent's pool and starts its own.
-    if (pool_ && owner_ != ::getpid()) static_cast<void>(pool_.release());
-    if (!pool_ || pool_->size() != num_threads) {
-      pool_.reset();
-      pool_ = std::make_unique<ThreadPool>(num_threads);
-      owner_ = ::getpid();
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!pool || pool->size() != num_threads) {
+      pool.reset();
+      pool = std::make_unique<ThreadPool>(num_threads);
     }
-    f(*pool_);
+    f(*pool);
   }
-
- private:
-  std::mutex mutex_;
-  std::unique_ptr<ThreadPool> pool_;
-  pid_t owner_ = 0;
 };
 
 Workers& workers() {
-  static Workers instance;
-  return instance;
+  static const PerProcess<Workers> instance([] { return std::make_unique<Workers>(); });
+  return instance.get();
 }
 
 struct Shape {
@@ -135,6 +129,7 @@ void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle o
 }  // namespace
 
 void bind_aggregate(py::module_& m) {
+  workers();  // made while there is one thread: a fork amid its making would leave the child waiting
   m.def(
       "mean_forward",
       [](py::handle indptr, py::handle indices, py::handle x, py::handle out, int num_threads) {

@@ -9,6 +9,7 @@
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
 #include "features/gather.h"
+#include "per_process.h"
 
 namespace loader {
 namespace {
@@ -32,11 +33,13 @@ Rows rows_of(py::handle tensor, const char* name) {
 
 class Gatherer {
  public:
-  explicit Gatherer(int num_threads) : pool_(checked(num_threads)) {}
+  explicit Gatherer(int num_threads)
+      : num_threads_(checked(num_threads)),
+        workers_([num_threads] { return std::make_unique<Workers>(num_threads); }) {}
 
-  int num_threads() const { return pool_.size(); }
+  int num_threads() const { return num_threads_; }
 
-  void gather(py::handle table, py::handle nodes, py::handle out) {
+  void gather(py::handle table, py::handle ids, py::handle out) {
     const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
     if (dtype_of(table) != dtype_of(out))
       throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
@@ -44,13 +47,20 @@ class Gatherer {
       throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
                             std::to_string(from.row_bytes));
     const RowTable rows{from.data, from.num_rows, from.row_bytes};
-    if (dtype_of(nodes) == dtype_name<int32_t>())
-      run(rows, view<const int32_t>(nodes, "nodes", to.num_rows), to.data);
+    if (dtype_of(ids) == dtype_name<int32_t>())
+      run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
     else
-      run(rows, view<const int64_t>(nodes, "nodes", to.num_rows), to.data);
+      run(rows, view<const int64_t>(ids, "ids", to.num_rows), to.data);
   }
 
  private:
+  struct Workers {
+    explicit Workers(int num_threads) : pool(num_threads) {}
+
+    std::mutex mutex;  // the pool runs one gather at a time
+    ThreadPool pool;
+  };
+
   static int checked(int num_threads) {
     if (num_threads < 1)
       throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
@@ -58,15 +68,16 @@ class Gatherer {
   }
 
   template <typename Id>
-  void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
+  void run(const RowTable& table, View<const Id> ids, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    gather_rows(pool_, table, nodes.data, nodes.size, out);
+    Workers& workers = workers_.get();
+    std::lock_guard<std::mutex> lock(workers.mutex);
+    gather_rows(workers.pool, table, ids.data, ids.size, out);
   }
 
-  std::mutex mutex_;  // the pool runs one gather at a time
-  ThreadPool pool_;
+  const int num_threads_;
+  const PerProcess<Workers> workers_;
 };
 
 // `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool
@@ -105,8 +116,8 @@ void bind_features(py::module_& m) {
   py::class_<Gatherer>(m, "Gatherer", "Copies rows of host tensors by id, on threads of its own.")
       .def(py::init<int>(), py::arg("num_threads"))
       .def_property_readonly("num_threads", &Gatherer::num_threads)
-      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("nodes"), py::arg("out"),
-           "out[i] = table[nodes[i]]; nodes int32 or int64, table and out contiguous, of one dtype, on the "
+      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
+           "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
            "CPU.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")

@@ -59,12 +59,12 @@ class CudaGatherer {
     order_from_ = gather_order_from(num_rows * format_.in_bytes, placement_);
   }
 
-  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
+  void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
               uintptr_t stream_address) {
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;
-    args.nodes = reinterpret_cast<const void*>(nodes);
+    args.ids = reinterpret_cast<const void*>(ids);
     args.wide_ids = wide_ids;
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
@@ -105,7 +105,7 @@ class CudaGatherer {
     check(cudaMemsetAsync(args_.raised, 0, sizeof(*args_.raised),
                           reinterpret_cast<cudaStream_t>(stream_address)),
           "clearing the report of a bad id");
-    throw py::value_error("an earlier gather was given nodes[" + std::to_string(position) +
+    throw py::value_error("an earlier gather was given ids[" + std::to_string(position) +
                           "] = " + std::to_string(id) + "; the table has " + std::to_string(args_.num_rows) +
                           " rows, valid ids are 0 to " + std::to_string(args_.num_rows - 1) +
                           " (such rows were filled with zeros)");

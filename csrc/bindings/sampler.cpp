@@ -129,7 +129,10 @@ py::class_<AnySampler<Impl>> bind_class(py::module_& m, const char* name) {
 }  // namespace
 
 void bind_sampler(py::module_& m) {
-  m.def("batch_key", &batch_key, py::arg("seed"), py::arg("epoch"), py::arg("batch"));
+  m.def(
+      "batch_key",
+      [](uint64_t seed, uint64_t epoch, uint64_t batch) { return batch_key(seed, epoch, batch); },
+      py::arg("seed"), py::arg("epoch"), py::arg("batch"));
   bind_class<HopwiseSampler>(m, "HopwiseSampler").def(py::init<int>(), py::arg("num_threads"));
   bind_class<FusedSampler>(m, "FusedSampler")
       .def(py::init<int, int64_t>(), py::arg("num_threads"), py::arg("serial_edges"));

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <vector>
+
+#include "per_process.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -21,10 +25,11 @@ struct Buffer {
   int64_t capacity = 0;
 };
 
-// Hands out buffers and takes them back; at most `keep` idle ones are held. Safe to call from any thread.
+// Hands out buffers and takes them back; at most `keep` idle ones are held. Safe to call from any thread. A
+// forked child begins without idle ones; it may give back what it inherited.
 class BufferPool {
  public:
-  explicit BufferPool(int keep) : keep_(keep) {}
+  explicit BufferPool(int keep) : keep_(keep), idle_([] { return std::make_unique<Idle>(); }) {}
 
   ~BufferPool() { clear(); }
 
@@ -35,15 +40,17 @@ class BufferPool {
   // large, else a new one with some room to grow, since mini-batches differ in size by a few percent.
   Buffer take(int64_t nbytes) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
-      auto best = idle_.end();
-      for (auto it = idle_.begin(); it != idle_.end(); ++it)
+      Idle& idle = idle_.get();
+      std::lock_guard<std::mutex> lock(idle.mutex);
+      auto& buffers = idle.buffers;
+      auto best = buffers.end();
+      for (auto it = buffers.begin(); it != buffers.end(); ++it)
         if (it->capacity >= nbytes && it->capacity / 4 <= nbytes &&
-            (best == idle_.end() || it->capacity <= best->capacity))
+            (best == buffers.end() || it->capacity <= best->capacity))
           best = it;
-      if (best != idle_.end()) {
+      if (best != buffers.end()) {
         const Buffer buffer = *best;
-        idle_.erase(best);
+        buffers.erase(best);
         return buffer;
       }
     }
@@ -54,16 +61,17 @@ class BufferPool {
   void give_back(Buffer buffer) {
     Buffer surplus = buffer;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      Idle& idle = idle_.get();
+      std::lock_guard<std::mutex> lock(idle.mutex);
       if (!closed_) {
-        idle_.push_back(buffer);
+        auto& buffers = idle.buffers;
+        buffers.push_back(buffer);
         surplus = {};
-        if (idle_.size() > static_cast<size_t>(keep_)) {
-          auto smallest = std::min_element(idle_.begin(), idle_.end(), [](const Buffer& a, const Buffer& b) {
-            return a.capacity < b.capacity;
-          });
+        if (buffers.size() > static_cast<size_t>(keep_)) {
+          const auto smaller = [](const Buffer& a, const Buffer& b) { return a.capacity < b.capacity; };
+          const auto smallest = std::min_element(buffers.begin(), buffers.end(), smaller);
           surplus = *smallest;
-          idle_.erase(smallest);
+          buffers.erase(smallest);
         }
       }
     }
@@ -72,20 +80,27 @@ class BufferPool {
 
   // Frees the idle buffers; those in use are freed when they come back.
   void clear() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    Idle& idle = idle_.get();
+    std::lock_guard<std::mutex> lock(idle.mutex);
     closed_ = true;
-    for (const Buffer& buffer : idle_) std::free(buffer.data);
-    idle_.clear();
+    for (const Buffer& buffer : idle.buffers) std::free(buffer.data);
+    idle.buffers.clear();
   }
 
   int64_t idle_bytes() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    Idle& idle = idle_.get();
+    std::lock_guard<std::mutex> lock(idle.mutex);
     int64_t sum = 0;
-    for (const Buffer& buffer : idle_) sum += buffer.capacity;
+    for (const Buffer& buffer : idle.buffers) sum += buffer.capacity;
     return sum;
   }
 
  private:
+  struct Idle {
+    std::mutex mutex;
+    std::vector<Buffer> buffers;
+  };
+
   static Buffer allocate(int64_t nbytes) {
     constexpr int64_t kHugePage = int64_t{2} << 20;
     const int64_t capacity = std::max((nbytes + kHugePage - 1) / kHugePage, int64_t{1}) * kHugePage;
@@ -98,9 +113,8 @@ class BufferPool {
   }
 
   const int keep_;
-  mutable std::mutex mutex_;
-  std::vector<Buffer> idle_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};  // holds in a forked child, too
+  const PerProcess<Idle> idle_;
 };
 
 }  // namespace loader

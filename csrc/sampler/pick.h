@@ -1,8 +1,8 @@
 // The choice of a vertex's neighbours, written once for host and device.
 //
-// A pick is a pure function of (batch key, hop, vertex, degree, fanout): random words come from the
+// A pick is a pure function of (batch key, step, lane, degree, fanout): random words come from the
 // counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011), whose counter holds the vertex, the hop and the index of the draw. So every schedule on every device
+// 2011), whose counter holds the lane, the step and the index of the draw. So every schedule on every device
 // picks the same.
 #pragma once
 
@@ -53,26 +53,33 @@ LOADER_HD Words philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint6
   return {{c0, c1, c2, c3}};
 }
 
-// The key of all picks of one mini-batch.
-LOADER_HD uint64_t batch_key(uint64_t seed, uint64_t epoch, uint64_t batch) {
-  const Words r = philox(static_cast<uint32_t>(batch), static_cast<uint32_t>(batch >> 32),
-                         static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32), seed);
+// What random words are drawn for. Each purpose has words of its own.
+enum class Purpose : uint32_t { kPick = 0, kOrder = 1, kWalk = 2, kNegative = 3 };
+
+// The key of all draws of one mini-batch for one purpose.
+LOADER_HD uint64_t batch_key(uint64_t seed, uint64_t epoch, uint64_t batch,
+                             Purpose purpose = Purpose::kPick) {
+  const Words at = philox(static_cast<uint32_t>(batch), static_cast<uint32_t>(batch >> 32),
+                          static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32), seed);
+  const Words r = philox(at.w[0], at.w[1], at.w[2], static_cast<uint32_t>(purpose), seed);
   return r.w[0] | uint64_t{r.w[1]} << 32;
 }
 
-// The random words of one vertex at one hop: word i is word i % 4 of the Philox block i / 4.
+// The random words of one lane at one step of a mini-batch: word i is word i % 4 of the Philox block i / 4.
+// For k-hop picks the lane is the vertex and the step the hop; for walks the lane is the walker, else two
+// walkers that meet would never part. There are 2^16 blocks of words, and as many redraws of each.
 struct Draws {
-  uint64_t key;
-  uint64_t vertex;
-  uint32_t hop;
+  uint64_t key;  // of the mini-batch and the purpose, see batch_key
+  uint64_t lane;
+  uint32_t step;
 
   LOADER_HD Words block(uint32_t index, uint32_t attempt = 0) const {
-    return philox(static_cast<uint32_t>(vertex), static_cast<uint32_t>(vertex >> 32), hop | attempt << 8,
-                  index, key);
+    return philox(static_cast<uint32_t>(lane), static_cast<uint32_t>(lane >> 32), step, index | attempt << 16,
+                  key);
   }
 
   // Draw i as a number uniform in [0, m), given its word: Lemire's multiply-shift with rejection (ACM TOMACS
-  // 2019), so exactly uniform. The words of a redraw come from the same vertex's counters with attempt > 0.
+  // 2019), so exactly uniform. The words of a redraw come from the same lane's counters with attempt > 0.
   LOADER_HD uint32_t bounded(uint32_t word, uint32_t m, uint32_t i) const {
     uint64_t product = uint64_t{word} * m;
     if (static_cast<uint32_t>(product) < m) {

@@ -54,20 +54,6 @@ def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
     return Activation(relu, threshold, draw_keys(1)[0])
 
 
-def working_dtype(x: Tensor) -> torch.dtype:
-    """That of `x`; under autocast, for float32, that of autocast."""
-    return (autocast_dtype() or x.dtype) if x.dtype == torch.float32 else x.dtype
-
-
-def autocast_dtype() -> torch.dtype | None:
-    """That of autocast on a GPU; None without autocast."""
-    if not torch.is_autocast_enabled():
-        return None
-    if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4, where the other one warns
-        return torch.get_autocast_dtype("cuda")
-    return torch.get_autocast_gpu_dtype()
-
-
 def check(x: Tensor, block: Block) -> None:
     """What can be known without waiting for the GPU: the kernels get no more than addresses."""
     if not _DTYPES:

@@ -1,60 +1,56 @@
-"""A pipeline: stages run ahead of the consumer, in order and within a bound, by threads or by streams alone."""
+"""A pipeline: stages run ahead of the consumer, in order and within a bound, by streams alone or by threads."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from loader.pipeline.lookahead import DrivenIterator, LookaheadIterator
-from loader.pipeline.stages import InlineIterator, PipelineIterator, PipelineStats, Stage
+from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
-from loader.pipeline.threads import ThreadedIterator
-from loader.pipeline.timeline import Timeline
+from loader.pipeline.threads import Threads
+from loader.pipeline.work import Work
+from loader.timing import TRAIN, PipelineStats, Timeline
 
 
 class Pipeline:
     """Pulls the items of a source through stages that run ahead of the consumer.
 
-    Items reach the consumer in the order of the source. A stage begins with an item only when fewer than `depth`
-    of its results are under way or waiting to be taken; the first one begins `Stage.together` of them then, though the
-    very first item of a run alone, which the consumer is waiting for. So at most
-    `max_items = depth * len(stages) + together - 1` items exist beside those of the consumer: that is the bound on
-    memory. Without streams the consumer has one, which it was given last. With them it launches work faster than the
-    GPU does it, and may be `depth` items ahead of its stream; a `next()` waits until it is no more.
+    Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its
+    results are under way or waiting to be taken. The first stage begins `Stage.together` of them then, though the very
+    first item of a run alone, which the consumer is waiting for. So at most `max_items` items exist beside those of the
+    consumer: that is the bound on memory.
 
-    There are three ways of running ahead, which give the same items:
+    There are two ways of running ahead, which give the same items:
 
-    - a thread a stage, for stages that make the host work or wait. They begin with the first `next()`, and end when
-      the source ends, when a stage fails, and, after the calls they are in, when the iterator is closed,
-      garbage-collected or interrupted.
-    - no thread, with `lookahead="consumer"`: each `next()` puts the work of items to come on the streams, begins the
-      first stage by `Stage.start`, and returns. The first `next()` only begins what comes after its item.
-    - one thread that does the same for all stages, with `lookahead="thread"`.
+    - If every stage is asynchronous, the consumer's thread itself works ahead, each time it asks for an item. When
+      `next()` returns, `depth` more items are on the streams of the last stages and `depth` more are begun. The first
+      `next()` finishes only its own item.
+    - Else each stage has a thread. They begin with the first `next()`. They end when the source ends, when a stage
+      fails and, after the calls they are in, when the run is closed, garbage-collected or interrupted.
 
-    With `streams`, each stage works under a stream of its own. A stage's stream waits for the event of the stage
-    before, the consumer's current stream for that of the last; and every item is recorded (`item.record_stream`) on
-    each stream that it comes to, so that its memory is not given up before that stream is done. What the consumer's
-    stream holds at the first `next()` is waited for, and when a run ends the consumer's stream waits for the
-    stages'. One run of such a pipeline is alive at a time.
+    With `streams` each stage works under a stream of its own. It waits for the event of the stage before, the
+    consumer's current stream for that of the last. Every item is recorded (`item.record_stream`) on each stream that
+    it comes to, so that its memory is not given up before that stream is done. What the consumer's stream holds at the
+    first `next()` is waited for, and when a run ends the consumer's stream waits for the stages'. The consumer may be
+    `depth` items ahead of its stream. One run of such a pipeline is alive at a time.
 
-    An exception in a stage, or in the source, is raised in the consumer with its own traceback, after the items
-    before it were delivered.
+    An exception in a stage, or in the source, is raised in the consumer with its own traceback, after the items before
+    it were delivered.
 
     Args:
-        stages: at least one, with distinct names.
+        stages: at least one, with distinct names; only the first may take several items together.
         depth: results that a stage may have ready; 0 runs all stages in the consumer's thread, on its stream.
         stats: counts here instead of in an object of the pipeline's own.
-        streams: one a stage.
-        lookahead: "consumer" or "thread", who runs ahead if not a thread a stage; needs streams, `start` in the first
-            stage, and another stage after it.
+        streams: one per stage.
 
     Attributes:
         timeline: where the next run records what its stages do, or None.
 
     Raises:
-        ValueError: no stages, two of one name, a negative depth, a look-ahead that is not possible, or items of the
-            first stage to be begun together without a `start`, or without another stage.
+        ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
+            several items together.
     """
 
     def __init__(
@@ -64,7 +60,6 @@ class Pipeline:
         stats: PipelineStats | None = None,
         *,
         streams: StageStreams | None = None,
-        lookahead: str | None = None,
     ) -> None:
         names = [stage.name for stage in stages]
         if not names:
@@ -75,23 +70,17 @@ class Pipeline:
             raise ValueError(f"depth is {depth}; give 0 (nothing ahead) or more")
         if streams is not None and streams.names != tuple(names):
             raise ValueError(f"the streams are for stages {list(streams.names)}, the stages are {names}")
-        if lookahead not in (None, "consumer", "thread"):
-            raise ValueError(f"lookahead is {lookahead!r}; it must be consumer, thread or None")
-        if lookahead and (streams is None or len(stages) < 2 or stages[0].start is None):
-            raise ValueError("looking ahead needs streams, two stages, and a first one that has a `start`")
-        if stages[0].together > 1 and (stages[0].start is None or len(stages) < 2):
-            raise ValueError(
-                f"stage '{names[0]}' begins {stages[0].together} items together; it needs a `start`, and another stage "
-                "after it"
-            )
+        for stage in stages[1:]:
+            if stage.together > 1:
+                raise ValueError(f"stage '{stage.name}' takes {stage.together} items together; only the first one may")
         self.stages = tuple(stages)
         self.depth = depth
         self.stats = PipelineStats(names) if stats is None else stats
         self.streams = streams
-        self.lookahead = lookahead if depth else None
+        self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
         self.timeline: Timeline | None = None
-        self._count = itertools.count()
+        self.count = 0  # items of all runs
 
     @property
     def max_items(self) -> int:
@@ -99,25 +88,136 @@ class Pipeline:
         return self.depth * len(self.stages) + self.stages[0].together - 1 if self.depth else 1
 
     @property
-    def splits_first(self) -> bool:
-        """Whether the first stage works in two halves."""
-        return self.depth > 0 and (self.lookahead is not None or self.stages[0].together > 1)
-
-    @property
     def max_consumed(self) -> int:
         """Items that the consumer may have at one time, given out but not done with."""
         return 1 if self.consumer is None else 1 + self.consumer.lag
 
-    def run(self, source: Iterable[Any]) -> PipelineIterator:
+    def run(self, source: Iterable[Any]) -> PipelineRun:
         """Iterates over the items of `source` after all stages."""
-        if self.depth == 0:
-            return InlineIterator(self, source)
-        if self.lookahead is not None:
-            return (LookaheadIterator if self.lookahead == "consumer" else DrivenIterator)(self, source)
-        return ThreadedIterator(self, source)
+        return PipelineRun(self, source)
 
-    def new_flight(self, item: Any) -> Flight:
-        """A flight for the next item of the source."""
-        number = next(self._count)
-        flight = self.streams.flight() if self.consumer is not None and self.streams is not None else Flight()
-        return flight.begin(number, item, self.timeline is not None and self.timeline.wants(number))
+
+class PipelineRun(Iterator[Any]):
+    """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
+
+    def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
+        self._stats, self._timeline = pipeline.stats, pipeline.timeline
+        self._streams = pipeline.streams if pipeline.depth else None
+        self._inline = pipeline.streams if self._streams is None else None
+        self._consumer = pipeline.consumer
+        work = Work(pipeline, source)
+        self._ahead: Threads | _ByConsumer = Threads(work) if pipeline.threaded else _ByConsumer(work)
+        # A traced flight that the consumer is at, since when, and the event of it if there is no other.
+        self._given: tuple[Flight, float, Any] | None = None
+        self._done = self._begun = False
+
+    def __next__(self) -> Any:
+        if self._done:
+            raise StopIteration
+        begin = time.perf_counter()
+        consumer = self._consumer
+        try:
+            if not self._begun:
+                self._begin()
+            if consumer is None:
+                self._trace_end(begin)
+                flight = self._ahead.take()
+                item, flight.item = flight.item, None
+            else:
+                throttled = self._stats.throttled
+                stream = consumer.ask()
+                self._trace_end(begin)
+                flight = self._ahead.take()
+                item = consumer.take(flight, stream)
+                begin += self._stats.throttled - throttled
+        except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
+            self.close()
+            raise
+        end = time.perf_counter()
+        self._stats.add_item(end - begin)
+        if flight.traced:
+            self._given = (flight, end, self._inline.mark() if self._inline is not None else None)
+        return item
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._done
+
+    def close(self) -> None:
+        """Ends the run and waits for its threads. Closing twice does nothing."""
+        self._ahead.close()
+        if not self._done and self._begun and self._streams is not None:
+            self._streams.lead(self._streams.current())
+        self._done = True
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self._consumer is not None and self._streams is not None:
+            self._consumer.begin()
+            self._streams.follow(self._streams.current())
+        streams = self._streams or self._inline
+        if self._timeline is not None and streams is not None:
+            self._timeline.align(streams)
+
+    def _trace_end(self, now: float) -> None:
+        """The consumer is done with a traced item."""
+        if self._given is None or self._timeline is None:
+            return
+        (flight, begin, first), self._given = self._given, None
+        self._timeline.add_host(TRAIN, flight.number, begin, now)
+        if self._inline is not None:
+            self._timeline.add_gpu(TRAIN, flight.number, first, self._inline.mark())
+        if self._streams is not None:
+            self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
+            for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
+                self._timeline.add_gpu(name, flight.number, first, last)
+
+
+class _ByConsumer:
+    """The consumer's thread works ahead; with a depth of 0 only for the item that it asks for."""
+
+    def __init__(self, work: Work) -> None:
+        self._work, self._depth, self._streams = work, work.depth, work.streams
+        self._ready: deque[Flight] = deque()
+        self._given_out = self._ended = False
+
+    def take(self) -> Flight:
+        """The next flight; raises StopIteration at the end, or the error in its place."""
+        back = self._streams.here() if self._streams is not None else None
+        try:
+            self._finish(1)
+            if not self._ready:
+                raise StopIteration
+            flight = self._ready.popleft()
+            if flight.error is None:
+                # What is finished first does not wait, on the stream of the first stage, for what is begun next. The
+                # very first item waits for no other to be finished: the consumer has nothing to do before it.
+                if self._given_out:
+                    self._finish(self._depth)
+                self._work.begin(self._depth)
+                self._given_out = True
+        finally:
+            if self._streams is not None:
+                self._streams.leave(back)
+        flight.raise_error()
+        return flight
+
+    def close(self) -> None:
+        self._ended = True
+        self._work.close()
+        self._ready.clear()
+
+    def _finish(self, most: int) -> None:
+        """Takes items through all stages until `most` are ready."""
+        while len(self._ready) < most and not self._ended:
+            flight = self._work.first()
+            if flight is None:
+                self._ended = True
+                return
+            for index in range(1, self._work.num_stages):
+                self._work.through(index, flight)
+            if flight.error is not None:
+                self._ended = True
+                self._work.close()
+            self._ready.append(flight)

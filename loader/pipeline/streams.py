@@ -5,25 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from loader.machine.gpu import current_stream
+from loader.timing import PipelineStats
 
-if TYPE_CHECKING:
-    from loader.pipeline.stages import PipelineStats
-
-
-# Of kernels that wait for the multiprocessors the lowest number goes first. One that reads over the bus needs few of
-# them, and keeps the bus idle until it begins; sampling is several mini-batches ahead and takes what training leaves,
-# where that has a priority: its CUDA graphs do, with a torch that heeds the priority of their kernels (as
-# 2.11).
-PRIORITIES = {"sample": -1, "gather": -3, "move": -3}
-TRAINING_PRIORITY = -2
-
-TIMED = 4  # the streams' times of one item of so many are taken: each costs the consumer's host thread ten calls
+TIMED = 4  # the streams' times of one item in this many are taken: each costs the consumer's host thread ten calls
 
 
 class Flight:
@@ -31,11 +20,11 @@ class Flight:
 
     Attributes:
         number: of the item, counted over all runs of its pipeline.
-        item: what the last stage made of it; None once the consumer has it.
+        item: what the last stage made of it, or what finishes it in the first stage; None once the consumer has it.
         error: what a stage or the source raised in its place.
         traced: whether a timeline wants its times.
         timed: whether anyone does; else `begun` and `arrived` are not recorded.
-        begun, done: an event a stage each, recorded on the stage's stream before and after its work.
+        begun, done: an event per stage each, recorded on the stage's stream before and after its work.
         finished: recorded on the first stage's stream when an item that was begun there is finished.
         arrived: recorded on the consumer's stream when it need not wait for the item any longer.
         consumed: recorded there when the consumer asks for the next item.
@@ -43,40 +32,21 @@ class Flight:
         together: items whose work on the first stage's stream is one, this one among them.
     """
 
-    __slots__ = (
-        "arrived",
-        "begun",
-        "consumed",
-        "done",
-        "error",
-        "finished",
-        "item",
-        "number",
-        "since",
-        "timed",
-        "together",
-        "traced",
-    )
-
-    def __init__(
-        self,
-        begun: Sequence[Any] = (),
-        done: Sequence[Any] = (),
-        finished: Any = None,
-        arrived: Any = None,
-        consumed: Any = None,
-    ) -> None:
-        self.number = 0
-        self.together = 1
+    def __init__(self, streams: StageStreams | None = None) -> None:
+        self.number, self.together, self.traced, self.timed = 0, 1, False, False
         self.item: Any = None
         self.error: BaseException | None = None
-        self.traced = self.timed = False
-        self.begun = begun
-        self.done = done
-        self.finished = finished
-        self.arrived = arrived
-        self.consumed = consumed
+        self.begun: Sequence[Any] = ()
+        self.done: Sequence[Any] = ()
+        self.finished: Any = None
+        self.arrived: Any = None
+        self.consumed: Any = None
         self.since: Any = None
+        if streams is not None:
+            event = streams.cuda.Event
+            self.begun, self.done = ([event(enable_timing=True) for _ in streams.names] for _ in range(2))
+            self.finished = event()
+            self.arrived, self.consumed = event(enable_timing=True), event(enable_timing=True)
 
     def begin(self, number: int, item: Any, traced: bool) -> Flight:
         self.number, self.item, self.error, self.traced = number, item, None, traced
@@ -84,16 +54,26 @@ class Flight:
         self.timed = traced or number % TIMED == 0
         return self
 
+    def raise_error(self) -> None:
+        """Raises what came in place of the item, if anything; leaves no cycle of error, traceback and frames."""
+        error, self.error = self.error, None
+        if error is None:
+            return
+        try:
+            raise error
+        finally:
+            del error, self
+
 
 class StageStreams:
-    """One stream a stage, made once and used for all epochs; and the events, which are used again, too.
+    """One stream per stage, made once and used for all epochs; and the flights, which are used again, too.
 
-    A stream made an epoch would keep an own share of the allocator's memory each time.
+    A stream made per epoch would keep an own share of the allocator's memory each time.
 
     Args:
         device: the GPU, with its index.
         names: of the stages.
-        priorities: of the stages' kernels, 0 where there is none; negative ones go first.
+        priorities: of the stages' kernels, 0 if there is none; negative ones go first.
         cuda: the module that makes streams and events, `torch.cuda`; tests give another.
     """
 
@@ -117,12 +97,17 @@ class StageStreams:
         """The caller's stream on the device."""
         return self._current(self.device.index)
 
+    def here(self) -> tuple[Any, int]:
+        """The caller's stream and its current device, to come back to."""
+        return self.current(), self.cuda.current_device()
+
     def enter(self, stage: int) -> None:
         """Makes the stage's stream the calling thread's current one."""
         self.cuda.set_stream(self.streams[stage])
 
-    def leave(self, stream: Any, device: int) -> None:
-        """Makes `stream` current again, and `device`, if the caller's was another than the streams'."""
+    def leave(self, back: Any) -> None:
+        """Makes current what `here` returned."""
+        stream, device = back
         self.cuda.set_stream(stream)
         if device != self.device.index:
             self.cuda.set_device(device)
@@ -149,13 +134,11 @@ class StageStreams:
             own.synchronize()
 
     def flight(self) -> Flight:
-        """A flight with events, one that was given back where there is one."""
+        """A flight with events; one that was given back if there is one."""
         try:
             return self._spare.popleft()
         except IndexError:
-            event = partial(self.cuda.Event, enable_timing=True)
-            begun, done = (tuple(event() for _ in self.streams) for _ in range(2))
-            return Flight(begun, done, self.cuda.Event(), event(), event())
+            return Flight(self)
 
     def recycle(self, flight: Flight) -> None:
         """Takes back a flight whose events nobody will ask again."""
@@ -167,9 +150,8 @@ class StageStreams:
 class Consumer:
     """The consumer's end: its stream waits for items, and the host waits lest it run too far ahead of the stream.
 
-    The consumer's host thread only launches its work on an item; without a bound it could ask for, and so have made,
-    any number of items before the GPU is done with the first. `ask` waits until no more than `lag` items that were
-    asked away are still at work.
+    The consumer's host thread only launches its work on an item. Without a bound it could ask for any number of items
+    before the GPU is done with the first. `ask` waits until at most `lag` items that were asked away are still at work.
 
     Args:
         streams: of the stages.
@@ -199,8 +181,7 @@ class Consumer:
             self._behind.append(self._held)
             self._held = None
         elif self._since is None:
-            self._since = self.streams.cuda.Event(enable_timing=True)
-            self._since.record(stream)
+            self._since = self.streams.mark()
         if len(self._behind) > self.lag:
             begin = time.perf_counter()
             while len(self._behind) > self.lag:
@@ -213,9 +194,8 @@ class Consumer:
         stream.wait_event(flight.done[-1])
         if flight.timed:
             flight.arrived.record(stream)
-        item = flight.item
+        item, flight.item = flight.item, None
         item.record_stream(stream)
-        flight.item = None
         flight.since = self._since
         self._held = flight
         return item
@@ -226,11 +206,8 @@ class Consumer:
         if flight.timed:
             seconds = [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)]
             seconds[0] /= flight.together
-            self.stats.add_gpu_times(
-                seconds,
-                waiting=flight.since.elapsed_time(flight.arrived) * 1e-3,
-                train=flight.arrived.elapsed_time(flight.consumed) * 1e-3,
-            )
+            waiting = flight.since.elapsed_time(flight.arrived) * 1e-3
+            self.stats.add_gpu_times(seconds, waiting, flight.arrived.elapsed_time(flight.consumed) * 1e-3)
         flight.since = None
         if self._settled is not None:
             self.streams.recycle(self._settled)

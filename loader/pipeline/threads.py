@@ -1,102 +1,77 @@
-"""Running ahead with a thread a stage, where a stage makes the host work or wait."""
+"""Running ahead with a thread per stage, for stages that make the host work or wait."""
 
 from __future__ import annotations
 
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
 
-from loader.pipeline.first_stage import FirstStage
-from loader.pipeline.stages import PipelineIterator, StageRunner
 from loader.pipeline.streams import Flight
-
-if TYPE_CHECKING:
-    from loader.pipeline.pipeline import Pipeline
+from loader.pipeline.work import Work
 
 
-class ThreadedIterator(PipelineIterator):
-    """One thread a stage. The threads know the channels but not this object, so that it can be collected."""
+class Threads:
+    """One thread per stage. The threads know the channels but not this object, so that it can be collected."""
 
-    def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
-        super().__init__(pipeline, source)
-        self._pipeline = pipeline
-        self._channels = [Channel(pipeline.depth) for _ in pipeline.stages]
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._channels = [Channel(work.depth) for _ in work.names]
         self._threads: list[threading.Thread] = []
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
-        self._stop = weakref.finalize(self, stop_all, self._channels)
-        close_at_exit(self)
+        self._stop = weakref.finalize(self, _stop_all, self._channels)
 
-    def _take(self) -> Flight:
+    def take(self) -> Flight:
+        """The next flight; raises StopIteration at the end, or the error in its place."""
         if not self._threads:
             self._start()
         flight = self._channels[-1].get()
         if flight is None:
             raise StopIteration
-        if flight.error is not None:
-            try:
-                raise flight.error
-            finally:
-                flight.error = None
-                del flight  # else error, traceback and this frame would hold each other
+        flight.raise_error()
         return flight
 
-    def _start(self) -> None:
-        takers = [FirstStage(self._pipeline, self._source).take]
-        del self._source
-        for i, channel in enumerate(self._channels[:-1], 1):
-            takers.append(partial(_take_from, channel, StageRunner(self._pipeline, i)))
-        for stage, take, sink in zip(self._pipeline.stages, takers, self._channels, strict=True):
-            self._threads.append(make_thread(_work, (take, sink), f"loader-{stage.name}"))
-        for thread in self._threads:
-            thread.start()
-
     def close(self) -> None:
-        close_at_exit(self, forget=True)
+        """Ends the threads, after the calls that they are in, and lets go of the items that nobody will take."""
+        _running.discard(self)
         self._stop()
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join()
         for channel in self._channels:
             channel.drain()
-        super().close()
+        self._work.close()
+
+    def _start(self) -> None:
+        work, takers = self._work, [self._work.first]
+        for index, channel in enumerate(self._channels[:-1], 1):
+            takers.append(partial(_take_from, channel, work, index))
+        for name, take, sink in zip(work.names, takers, self._channels, strict=True):
+            # A daemon: the interpreter waits for others before it runs what ends them, see `_close_all`.
+            thread = threading.Thread(target=_serve, args=(take, sink), name=f"loader-{name}", daemon=True)
+            self._threads.append(thread)
+            _threads.add(thread)
+        _running.add(self)
+        for thread in self._threads:
+            thread.start()
 
 
-_running: weakref.WeakSet[PipelineIterator] = weakref.WeakSet()
+_running: weakref.WeakSet[Threads] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-
-
-def make_thread(target: Callable[..., None], arguments: tuple[Any, ...], name: str) -> threading.Thread:
-    """A thread of a pipeline, not started yet, which the interpreter's end waits for.
-
-    A daemon: the interpreter waits for others before it runs what ends them.
-    """
-    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
-    _threads.add(thread)
-    return thread
-
-
-def close_at_exit(iterator: PipelineIterator, *, forget: bool = False) -> None:
-    """Notes that `iterator` has threads to be ended while the interpreter still stands, or that it has no more."""
-    if forget:
-        _running.discard(iterator)
-    else:
-        _running.add(iterator)
 
 
 @atexit.register
 def _close_all() -> None:
     """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core.
 
-    Those of iterators that were dropped know already that they have to end, but may still be in a call. A thread that
-    came back from C++ to an interpreter that is gone would end the process with an error.
+    Those of runs that were dropped know already that they have to end, but may still be in a call. A thread that came
+    back from C++ to an interpreter that is gone would end the process with an error.
     """
-    for iterator in list(_running):
-        iterator.close()
+    for threads in list(_running):
+        threads.close()
     for thread in list(_threads):
         if thread.is_alive():
             thread.join()
@@ -146,31 +121,23 @@ class Channel:
                 self._items.get_nowait()
 
 
-def stop_all(channels: Sequence[Channel]) -> None:
+def _stop_all(channels: list[Channel]) -> None:
     for channel in channels:
         channel.close()
 
 
-def _take_from(channel: Channel, runner: StageRunner) -> Flight | None:
-    """The next item of the stage before, after this one."""
+def _take_from(channel: Channel, work: Work, index: int) -> Flight | None:
+    """The next flight of the stage before, after this one."""
     flight = channel.get()
-    if flight is not None and flight.error is None:
-        try:
-            runner.enter()
-            runner.run(flight)
-        except BaseException as error:
-            flight.item, flight.error = None, error
+    if flight is not None:
+        work.through(index, flight)
     return flight
 
 
-def _work(take: Callable[[], Flight | None], sink: Channel) -> None:
+def _serve(take: Callable[[], Flight | None], sink: Channel) -> None:
     """A stage's thread. `take`: the next item after the stage, or the error in its place; None at the end."""
     while sink.reserve():
-        try:
-            flight = take()
-        except BaseException as error:
-            flight = Flight()
-            flight.error = error
+        flight = take()
         sink.put(flight)
         last = flight is None or flight.error is not None
         del flight  # it belongs to the next stage now; an error would hold this frame, and the frame the error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -103,10 +103,12 @@ class Sampler(ABC):
     A sampler implements `open`, or `sample` if it needs no workspace.
 
     Attributes:
+        items: the kind of items that it samples around, see `loader.items.Items`.
         num_hops: how far a sample reaches from its seeds; a model has a layer per hop. 0 if that means nothing.
         edge_ids: whether samples tell the ids of their edges.
     """
 
+    items: str = "node"
     num_hops: int = 0
     edge_ids: bool = False
 
@@ -269,6 +271,7 @@ def check_position(epoch: int, batch: int) -> None:
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
+    require_square(graph, "a sampler of neighbours")
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.is_floating_point() or seeds.dtype == torch.bool:

@@ -1,6 +1,8 @@
 """What samplers return, and the same as DGL and PyG know it."""
 
+from loader.samples.base import Rows, Sample
+from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.minibatch import Block, MiniBatch
+from loader.samples.minibatch import MiniBatch
 
-__all__ = ["Block", "LazyRows", "MiniBatch"]
+__all__ = ["Block", "LazyRows", "MiniBatch", "Rows", "Sample"]

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from loader.machine.optional import import_dgl
-from loader.samples.minibatch import Block, MiniBatch
+from loader.samples.block import Block
 
 
-def to_dgl(batch: MiniBatch) -> tuple[Tensor, Tensor, list[Any]]:
-    """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them.
+def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
+    """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them, of a `MiniBatch`.
 
     Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, and those of their edges in
     `edata[dgl.EID]` when the sampler returned them. Gathered features are `blocks[0].srcdata["feat"]`, those of edges
@@ -32,8 +32,8 @@ def to_dgl(batch: MiniBatch) -> tuple[Tensor, Tensor, list[Any]]:
     return batch.input_nodes, batch.output_nodes, blocks
 
 
-def to_pyg(batch: MiniBatch) -> Any:
-    """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it.
+def to_pyg(batch: Any) -> Any:
+    """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it, of a `MiniBatch`.
 
     PyG samples the neighbours of each vertex once, at the hop after the one that first met it, and a model applies
     all edges at every layer; our blocks (like DGL's) sample a vertex again at every hop that it takes part in. So the

@@ -1,59 +1,22 @@
-"""What a sampler returns: the blocks of one mini-batch, and the vertices they are made of."""
+"""The sampled neighbourhood of a batch of seeds: blocks, and the vertices they are made of."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from loader.samples.base import Rows, Sample
+from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
 
 
-# Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
-# Lightning do; equality is identity, since tensors have none that is one value.
 @dataclass(eq=False)
-class Block:
-    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
-
-    Immutable by convention: change a copy (`dataclasses.replace`).
-
-    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
-    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
-    graph's neighbour list.
-
-    Attributes:
-        indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
-        indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
-        num_src, num_dst: numbers of vertices.
-        edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
-        edge_features: `[num_edges, D]` features of the edges, once gathered.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    num_src: int
-    num_dst: int
-    edge_ids: Tensor | None = None
-    edge_features: Tensor | None = None
-
-    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
-    live = 0
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.numel()
-
-    def memory(self) -> list[Tensor]:
-        """Tensors in whose memory the arrays lie: these themselves, or what they are cut out of."""
-        return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
-
-
-@dataclass(eq=False)
-class MiniBatch:
+class MiniBatch(Sample):
     """The sampled neighbourhood of a batch of seeds, ready for a model.
 
     Immutable by convention: change a copy (`replace`).
@@ -72,7 +35,8 @@ class MiniBatch:
         x: `[num_input, F]` features of the input nodes, once gathered.
         y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered. Those of mini-batches sampled
             together lie in one piece of memory, which stays as long as any of them: clone what is to be kept.
-        rows: in the place of `x`, where a store leaves the features where they lie; see `gathered`.
+        rows: instead of `x`, if a store leaves the features where they lie; see `gathered`.
+        repeats: see `Sample`.
     """
 
     nodes: Tensor
@@ -83,6 +47,42 @@ class MiniBatch:
     x: Tensor | None = None
     y: Tensor | None = None
     rows: LazyRows | None = None
+    repeats: bool = False
+
+    wants = ("node", "seed", "edge")
+
+    def ids(self, kind: str) -> Tensor:
+        """`[n]` ids of the input nodes ("node"), the output nodes ("seed") or the edges of all blocks ("edge")."""
+        if kind == "node":
+            return self.nodes
+        if kind == "seed":
+            return self.output_nodes
+        if kind == "edge":
+            # One gather for all hops: few large ones cost less than many small ones.
+            return torch.cat([block.edge_ids for block in self.blocks if block.edge_ids is not None])
+        return super().ids(kind)
+
+    def has(self, kind: str) -> bool:
+        if kind == "node":
+            return self.x is not None or self.rows is not None
+        return self.y is not None if kind == "seed" else self.blocks[0].edge_features is not None
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> MiniBatch:
+        """A copy with features (`x` or, where they stay, `rows`), labels `y` or features of the edges."""
+        changes: dict[str, Any] = {}
+        for kind, found in rows.items():
+            if kind == "node":
+                changes["rows" if isinstance(found, LazyRows) else "x"] = found
+            elif kind == "seed":
+                changes["y"] = found
+            elif kind == "edge":
+                assert isinstance(found, Tensor)
+                parts = found.split([block.num_edges for block in self.blocks])
+                pairs = zip(self.blocks, parts, strict=True)
+                changes["blocks"] = tuple(dataclasses.replace(block, edge_features=part) for block, part in pairs)
+            else:
+                return super().with_rows(rows)
+        return self.replace(**changes)
 
     @property
     def features(self) -> Tensor | LazyRows | None:
@@ -113,16 +113,6 @@ class MiniBatch:
         """Sampled edges of all hops together."""
         return sum(block.num_edges for block in self.blocks)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors of the mini-batch."""
-        return sum(t.numel() * t.element_size() for t in self.tensors())
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory that the mini-batch keeps: `nbytes`, and what its arrays were cut out of."""
-        return sum(t.untyped_storage().nbytes() for t in self.memory())
-
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order: nodes, each block's indptr, indices, edge ids and features, then x and y."""
         found: list[Tensor | None] = [self.nodes]
@@ -132,40 +122,17 @@ class MiniBatch:
         return [t for t in found if t is not None]
 
     def digest(self) -> str:
-        """SHA-256 of shapes, types and bytes of all tensors: equal for equal mini-batches on any device."""
-        sha = hashlib.sha256(repr((self.frontier_sizes, self.epoch, self.index)).encode())
-        for t in self.gathered().tensors():
-            sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
-            sha.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return sha.hexdigest()
-
-    def replace(self, **changes: Any) -> MiniBatch:
-        """A copy with some attributes exchanged; tensors are shared."""
-        if unknown := changes.keys() - self.__dict__.keys():
-            raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
-        copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
-        copy.__dict__.update(self.__dict__, **changes)
-        return copy
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
-        """The mini-batch on `device`; `non_blocking` copies from pinned memory run asynchronously."""
-        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> MiniBatch:
-        """The mini-batch in page-locked host memory."""
-        return self._map(lambda t: t.pin_memory())
+        """See `Sample.digest`; `rows` count as the `x` that they stand for."""
+        return super().digest() if self.rows is None else self.gathered().digest()
 
     def record_stream(self, stream: Any) -> None:
-        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the batch on a GPU."""
-        for t in self.memory():
-            if t.is_cuda:
-                t.record_stream(stream)
+        super().record_stream(stream)
         if self.rows is not None:
             self.rows.record_stream(stream)
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
-        from loader.samples.interop import to_dgl
+        from loader.samples.interop import to_dgl  # which knows the class
 
         return to_dgl(self.gathered())
 
@@ -176,16 +143,13 @@ class MiniBatch:
         return to_pyg(self.gathered())
 
     def memory(self) -> list[Tensor]:
-        """A tensor for each piece of memory of the mini-batch: what several arrays were cut out of counts once.
-
-        Override it together with `tensors`: it is what `record_stream` and `held_bytes` go by.
-        """
+        """See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` go by it."""
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:
             found += block.memory()
         return list({t.untyped_storage().data_ptr(): t for t in found if t is not None}.values())
 
-    def _map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
+    def map(self, f: Callable[[Tensor], Tensor]) -> MiniBatch:
         def opt(t: Tensor | None) -> Tensor | None:
             return None if t is None else f(t)
 

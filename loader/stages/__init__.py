@@ -1,1 +1,8 @@
-"""The stages of a loader: sample, gather, move."""
+"""The stages of a loader, one per file, and their order."""
+
+from loader.stages.arrange import arrange, choose_device
+from loader.stages.gather import GatherStage
+from loader.stages.move import MoveStage
+from loader.stages.sample import SampleStage
+
+__all__ = ["GatherStage", "MoveStage", "SampleStage", "arrange", "choose_device"]

@@ -1,54 +1,5 @@
-"""What the operating system is told of the pages that rows lie on. Advice: where it is not taken, nothing breaks."""
+"""The advice of `loader.machine.pages`, under the name that the stores know."""
 
-from __future__ import annotations
+from loader.machine.pages import advise_random, use_huge_pages
 
-import ctypes
-import mmap
-import sys
-from pathlib import Path
-
-from torch import Tensor
-
-_HUGE_PAGE = 2 << 20
-_COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1; Python does not name it
-_MAPS = Path("/proc/self/maps")
-
-
-def advise_random(tensor: Tensor) -> None:
-    """Rows are read in no order: the system should not read ahead in the file behind them."""
-    if hasattr(mmap, "MADV_RANDOM") and tensor.numel():
-        begin, end = _bounds(tensor)
-        _advise(begin // mmap.PAGESIZE * mmap.PAGESIZE, end, mmap.MADV_RANDOM)
-
-
-def use_huge_pages(tensor: Tensor) -> None:
-    """Puts the memory of `tensor` on huge pages, in place, about one second a GiB.
-
-    Rows read at random need an address translated each; with pages of 4 KiB a processor, and a GPU that reads pinned
-    memory, wait longer for that than for the row. Memory mapped from a file is left as it is.
-    """
-    if not sys.platform.startswith("linux") or not tensor.numel():
-        return
-    begin, end = _bounds(tensor)
-    begin, end = -(-begin // _HUGE_PAGE) * _HUGE_PAGE, end // _HUGE_PAGE * _HUGE_PAGE
-    if begin < end and _is_anonymous(begin):
-        _advise(begin, end, mmap.MADV_HUGEPAGE)
-        _advise(begin, end, _COLLAPSE)
-
-
-def _bounds(tensor: Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
-
-
-def _advise(begin: int, end: int, advice: int) -> None:
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(advice))
-
-
-def _is_anonymous(address: int) -> bool:
-    """Whether no file lies behind the page at `address`."""
-    for line in _MAPS.read_text().splitlines():
-        bounds, _, _, _, inode = line.split(maxsplit=5)[:5]
-        begin, end = (int(x, 16) for x in bounds.split("-"))
-        if begin <= address < end:
-            return inode == "0"
-    return False
+__all__ = ["advise_random", "use_huge_pages"]

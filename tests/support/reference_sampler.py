@@ -12,6 +12,7 @@ from loader.graph import Graph
 from loader.samples import Block, MiniBatch
 
 WORD = 1 << 32
+PICK = 0  # the purpose of the words
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int = 10) -> tuple[int, ...]:
@@ -27,7 +28,8 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int
 
 def batch_key(seed: int, epoch: int, batch: int) -> tuple[int, int]:
     counter = (batch % WORD, batch >> 32, epoch % WORD, epoch >> 32)
-    return philox(counter, (seed % WORD, seed >> 32))[:2]
+    key = seed % WORD, seed >> 32
+    return philox((*philox(counter, key)[:3], PICK), key)[:2]
 
 
 class Picker:
@@ -47,7 +49,7 @@ class Picker:
         while product % WORD < WORD % bound:  # 2**32 is not a multiple of bound: the surplus words go
             attempt += 1
             self.redraws += 1
-            product = philox((v % WORD, v >> 32, hop + 256 * attempt, index), self.key)[0] * bound
+            product = philox((v % WORD, v >> 32, hop, index + (attempt << 16)), self.key)[0] * bound
         return product // WORD
 
     def positions(self, v: int, hop: int, degree: int, fanout: int, replace: bool) -> list[int]:

@@ -33,8 +33,8 @@ class PickBatch {
     uint64_t* const vertex = vertex_.extend(blocks);
     uint32_t *const hop = hop_.extend(blocks), *const index = index_.extend(blocks);
     for (uint32_t block = 0; block < blocks; ++block) {
-      vertex[block] = draws.vertex;
-      hop[block] = draws.hop;
+      vertex[block] = draws.lane;
+      hop[block] = draws.step;
       index[block] = block;
     }
     pending_ += fanout;

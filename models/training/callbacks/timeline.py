@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from loader.node_loader import NodeLoader
-from loader.pipeline import TRAIN, Span, Timeline
+from loader.timing import TRAIN, Span, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)
 _COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}

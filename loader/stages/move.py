@@ -1,26 +1,52 @@
-"""Mini-batches from host memory to a GPU: packed, page-locked, in one copy."""
+"""The stage that brings samples from host memory to a GPU: packed, page-locked, in one copy."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from loader.samples import MiniBatch
+from loader.pipeline import Stage
+from loader.samples import Sample
+from loader.timing import PipelineStats
+
+AnySample = TypeVar("AnySample", bound=Sample)
 
 _ALIGNMENT = 128  # bytes; what every array begins at a multiple of, as in memory of its own
 
 
-def to_gpu(batch: MiniBatch, device: torch.device) -> tuple[MiniBatch, int]:
-    """The mini-batch on `device`, copied on the current stream without making the host wait for the copy.
+class MoveStage(Stage):
+    """Copies what is still in host memory.
+
+    Args:
+        device: the GPU.
+        stats: where bytes are counted.
+    """
+
+    name = "move"
+    priority = -3  # as a gather: a copy that begins late keeps the bus idle
+    asynchronous = True
+
+    def __init__(self, device: torch.device, stats: PipelineStats) -> None:
+        self.device = self._device = device
+        self._stats = stats
+
+    def run(self, sample: Sample) -> Sample:
+        sample, nbytes = to_gpu(sample, self._device)
+        self._stats.add_bytes(self.name, nbytes)
+        return sample
+
+
+def to_gpu(batch: AnySample, device: torch.device) -> tuple[AnySample, int]:
+    """The sample on `device`, copied on the current stream without making the host wait for the copy.
 
     Arrays in pageable memory are packed into one page-locked buffer of torch's caching allocator, which uses it again
     once the copy is done, and cross the bus in one piece; arrays that are page-locked already are copied as they are.
     What lies on a GPU stays where it is.
 
     Returns:
-        The mini-batch, and the bytes that were copied.
+        The sample, and the bytes that were copied.
     """
     pageable, size, moved = [], 0, 0
     for t in batch.tensors():
@@ -44,7 +70,7 @@ def to_gpu(batch: MiniBatch, device: torch.device) -> tuple[MiniBatch, int]:
         copy = copies.get(id(t))
         return t.to(device, non_blocking=True) if copy is None else copy
 
-    return batch._map(move), moved
+    return batch.map(move), moved
 
 
 def _cut(buffer: Tensor, begin: int, like: Tensor) -> Any:

@@ -1,0 +1,26 @@
+// Exports the order of an epoch on the GPU.
+#include "bindings/items.h"
+#include "bindings/views.h"
+#include "items/cuda/order.h"
+
+namespace loader {
+namespace {
+
+void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride, py::handle out,
+          uintptr_t stream) {
+  const auto items = view<int64_t>(out, "out", -1, "cuda");  // [count]
+  const Runs runs = checked_runs(num_items, first, length, stride, items.size);
+  const cudaError_t error =
+      launch_items_at(Permutation(num_items, key), runs, items.data, reinterpret_cast<cudaStream_t>(stream));
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("ordering items on the GPU failed: ") + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+void bind_items_cuda(py::module_& m) {
+  m.def("cuda_items_at", &take, py::arg("num_items"), py::arg("key"), py::arg("first"), py::arg("length"),
+        py::arg("stride"), py::arg("out"), py::arg("stream"));
+}
+
+}  // namespace loader

@@ -1,0 +1,108 @@
+"""Items: what an epoch is made of."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+
+class Seeds(NamedTuple):
+    """Items of one mini-batch, as a sampler takes them.
+
+    Attributes:
+        ids: `[n]` vertices or, for edges, `[n, 2]`.
+        time: `[n]` int64, from when on a sample may not look, or None.
+    """
+
+    ids: Tensor
+    time: Tensor | None = None
+
+
+class Items(ABC):
+    """A list of things to sample around, of one kind.
+
+    Attributes:
+        kind: of the items: "node", "edge", "walker", or one of your own. A sampler names the kind it takes.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where they lie, and where `take` wants its positions."""
+
+    @abstractmethod
+    def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
+        """The items at some positions of the list, cut into mini-batches.
+
+        Args:
+            positions: `[n]` int64, in `[0, len(self))`, or a slice of them.
+            sizes: of the mini-batches, in order; they sum up to `n`.
+        """
+
+    @abstractmethod
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        """The same items on `device`, ids of type `dtype`."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Digits that tell lists of items apart. Equal lists have equal ones, wherever they lie."""
+
+
+class NodeItems(Items):
+    """Vertices.
+
+    Args:
+        ids: `[n]`, integer, not empty.
+
+    Raises:
+        TypeError: `ids` is not an integer tensor.
+        ValueError: `ids` is empty or has not 1 dimension.
+    """
+
+    kind = "node"
+
+    def __init__(self, ids: Tensor) -> None:
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"seeds is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        if ids.dtype == torch.bool:
+            raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
+        if ids.is_floating_point() or ids.is_complex():
+            raise TypeError(f"seeds has dtype {ids.dtype}; it must be an integer type")
+        if ids.dim() != 1:
+            raise ValueError(f"seeds has shape {list(ids.shape)}; it must have 1 dimension")
+        if ids.numel() == 0:
+            raise ValueError("seeds is empty; a loader needs at least one seed")
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return self.ids.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
+        ids = self.ids[positions] if isinstance(positions, slice) else self.ids.index_select(0, positions)
+        if len(sizes) == 1:
+            return [Seeds(ids)]
+        # "Unsafe": what is done to one part in place is not taken for a change of the others.
+        return [Seeds(part) for part in ids.unsafe_split_with_sizes(list(sizes))]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> NodeItems:
+        return NodeItems(self.ids.to(device, dtype))
+
+    def fingerprint(self) -> str:
+        data = self.ids.to("cpu", torch.int64).contiguous().numpy()
+        return hashlib.sha256(data.data).hexdigest()[:16]

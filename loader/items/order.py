@@ -1,0 +1,60 @@
+"""The order of an epoch: a keyed permutation, computed where it is needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle, made_current
+
+
+class Order:
+    """In which order an epoch takes its items.
+
+    With `shuffle` the order of each epoch is a permutation whose key is drawn from all 64 bits of `seed` and from the
+    epoch (csrc/items/permutation.h). Nothing is stored: each position is computed by itself, on the CPU or on a GPU,
+    with the same result.
+
+    Args:
+        num_items: how many items an epoch has, at least 1.
+        shuffle: whether the order is a permutation; else items come as they are listed.
+        seed: of the permutations, `0 <= seed < 2**64`.
+    """
+
+    def __init__(self, num_items: int, *, shuffle: bool, seed: int = 0) -> None:
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed is {seed}; it must be in [0, 2**64)")
+        self.num_items = num_items
+        self.shuffle = shuffle
+        self.seed = seed
+        self._key = (-1, 0)  # epoch, and its key
+
+    def at(
+        self, epoch: int, first: int, count: int, device: torch.device, *, length: int = 1, stride: int = 1
+    ) -> Tensor | slice:
+        """The items at `count` positions of the order of `epoch`.
+
+        Args:
+            first: the first position.
+            device: where the result is wanted. On a GPU it is written on the current stream.
+            length, stride: the positions are runs of `length` that begin `stride` apart; the last run may be shorter.
+
+        Returns:
+            `[count]` int64; or a slice, where the items are in one piece as they are listed.
+        """
+        if not self.shuffle and (length == stride or count <= length):
+            return slice(first, first + count)
+        if not self.shuffle:
+            i = torch.arange(count, device=device)
+            return first + i // length * stride + i % length
+        if self._key[0] != epoch:
+            self._key = (epoch, _core.order_key(self.seed, epoch))
+        out = torch.empty(count, dtype=torch.int64, device=device)
+        if device.type == "cpu":
+            _core.items_at(self.num_items, self._key[1], first, length, stride, out)
+        else:
+            with made_current(device):
+                stream = current_stream_handle(device.index)
+                _core.cuda_items_at(self.num_items, self._key[1], first, length, stride, out, stream)
+        return out

@@ -1,0 +1,91 @@
+"""The global sequence of an epoch's mini-batches, and the turns that ranks take in it."""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+
+class Turn(NamedTuple):
+    """A mini-batch that is to be made.
+
+    Attributes:
+        epoch: which epoch it belongs to.
+        number: of the mini-batch in the epoch's global sequence.
+        repeats: it only fills up the last step of the ranks: another rank counts it already.
+    """
+
+    epoch: int
+    number: int
+    repeats: bool = False
+
+
+class BatchSequence:
+    """The mini-batches of an epoch, numbered from 0, whatever the number of ranks.
+
+    Mini-batch `i` has the items at positions `i * batch_size` to `(i + 1) * batch_size` of the epoch's order; the last
+    one may be smaller. Ranks take turns: at step `s` rank `r` makes mini-batch `first + s * world_size + r`. The last
+    step may have fewer mini-batches left than there are ranks. The ranks without one repeat mini-batches from the
+    epoch's beginning, so that every rank has as many steps. So the sequence goes on exactly after a resume with another
+    number of ranks.
+
+    Args:
+        num_items: how many items the epoch has.
+        batch_size: items of a mini-batch.
+        drop_last: leave out a last mini-batch that is smaller than the others.
+        rank, world_size: whose turns.
+
+    Raises:
+        TypeError, ValueError: a number is out of its range, or `drop_last` leaves no mini-batch.
+    """
+
+    def __init__(
+        self, num_items: int, batch_size: int, *, drop_last: bool = False, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.batch_size = as_size("batch_size", batch_size)
+        if world_size < 1:
+            raise ValueError(f"world_size is {world_size}; it must be at least 1")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank is {rank}; with world_size {world_size} it must be 0 to {world_size - 1}")
+        self.num_items = num_items
+        self.drop_last = bool(drop_last)
+        self.rank = int(rank)
+        self.world_size = int(world_size)
+        full, rest = divmod(num_items, self.batch_size)
+        self.num_batches = full + (rest > 0 and not self.drop_last)
+        if self.num_batches == 0:
+            raise ValueError(
+                f"drop_last leaves no mini-batch: {num_items} seeds are less than one of {batch_size}; lower "
+                "batch_size or turn drop_last off"
+            )
+
+    def steps(self, first: int = 0) -> int:
+        """Mini-batches that each rank makes from global number `first` to the end of the epoch."""
+        return -(-(self.num_batches - first) // self.world_size)
+
+    def turn(self, epoch: int, step: int, first: int = 0) -> Turn:
+        """What this rank makes at `step`, counted from global number `first`."""
+        number = first + step * self.world_size + self.rank
+        return Turn(epoch, number % self.num_batches, number >= self.num_batches)
+
+    def size(self, number: int) -> int:
+        """Items of mini-batch `number`."""
+        return min(self.batch_size, self.num_items - number * self.batch_size)
+
+
+def as_size(name: str, size: int) -> int:
+    """`size` as an int of at least 1; `name` is what the messages call it.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is less than 1.
+    """
+    try:
+        number = operator.index(size)
+    except TypeError:
+        number = None
+    if number is None or isinstance(size, bool):
+        raise TypeError(f"{name} is {size!r}; it must be an integer of at least 1")
+    if number < 1:
+        raise ValueError(f"{name} is {number}; it must be at least 1")
+    return number

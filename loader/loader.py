@@ -1,0 +1,348 @@
+"""The loader: items in order, sampled, with the rows they want, a few mini-batches ahead of the consumer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from loader.graph import Graph
+from loader.items import BatchSequence, Items, Order, Turn
+from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
+from loader.samplers.base import Sampler
+from loader.samples import Sample
+from loader.stages import GatherStage, SampleStage, arrange, choose_device
+from loader.stores import FeatureStore
+from loader.timing import PipelineStats, Timeline
+
+_STATE_VERSION = 2
+_MAX_PREFETCH = 16  # mini-batches; more of them only take memory
+_MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
+
+
+class Loader:
+    """Iterates over mini-batches: items -> sample -> gather the rows that samples want -> move to the device.
+
+    Each `for batch in loader` is an epoch. Epochs are numbered from 0; an epoch counts as begun with its first
+    mini-batch, and the next `for` goes on to the next epoch whether the last one was finished or abandoned.
+    `set_epoch` chooses the number instead. What an epoch holds is a pure function of the arguments and its
+    number: not of `prefetch`, of threads, of devices, of the number of ranks, or of what ran before.
+
+    With `prefetch=n` the stages run ahead of the consumer and hold at most `n` mini-batches each (under way, or
+    waiting for the next stage), and some more where the sampler takes several together. With `prefetch=0` all happens
+    in the consumer's thread. One iterator is alive at a time: a new one ends the one before it. Closed, abandoned or
+    interrupted, an iterator frees its threads after the call that they are in.
+
+    On a GPU each stage has a stream of its own, made once, and a mini-batch is ready for whatever the consumer puts
+    on the stream that was current at `next()`; work on another stream has to wait for that one, and to call
+    `batch.record_stream(other)`. If sampler and stores are asynchronous, the consumer's thread launches the work of all
+    stages as it asks for mini-batches, else each stage has a thread. The consumer may be `n` mini-batches ahead of its
+    stream. `max_items` and `max_bytes` say what may exist in all.
+
+    `state_dict()` counts the mini-batches that the consumer was given, not those made ahead, and
+    `load_state_dict()` goes on with exactly the next one, also with another number of ranks.
+
+    A copy (`pickle`, `copy`) stands where the loader stands, and makes sessions, streams and threads of its own.
+
+    Args:
+        graph: where to sample; it lies where the sampler wants it.
+        items: what an epoch is made of.
+        sampler: samples around the items of each mini-batch. It takes items of the kind `sampler.items`.
+        batch_size: items of a mini-batch, at least 1.
+        stores: where samples get the rows that they want, by kind, see `loader.samples.Sample.wants`.
+        stages: more stages, which come after the rows were gathered; their names are distinct.
+        shuffle: take the items in a new order each epoch, see `loader.items.Order`.
+        drop_last: leave out a last mini-batch smaller than the others.
+        seed: of the order of the items; the sampler has a seed of its own.
+        prefetch: mini-batches to hold ready per stage; 0 for none ahead.
+        rank, world_size: whose turns this process takes in the global sequence of mini-batches, see
+            `loader.items.BatchSequence`.
+        device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
+        prioritize_loading: kernels of the stages go before those of an ordinary stream that wait for the GPU's
+            multiprocessors, see `Stage.priority`. Training by CUDA graphs goes before sampling, not before gathering.
+
+    Attributes:
+        stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
+        timeline: where the next iterator records what the stages do, or None.
+        device: where the mini-batches arrive.
+        finished: says with how many mini-batches of this rank the consumer is done in this epoch, or None. A state
+            then begins with the first one that it is not done with, else with the first one that it was not given.
+        on_resume: called with the number of steps that are done of an epoch whose rest was loaded, or None.
+        follows_epochs: whether Lightning, which announces its epochs, is listened to.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
+        RuntimeError: a GPU was asked for and build or machine have none.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        items: Items,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        stores: Mapping[str, FeatureStore] | None = None,
+        stages: Sequence[Stage] = (),
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        prefetch: int = 2,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str | None = None,
+        prioritize_loading: bool = True,
+    ) -> None:
+        self._sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
+        self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
+        if not isinstance(prefetch, int) or isinstance(prefetch, bool):
+            raise TypeError(f"prefetch is {prefetch!r}; it must be an integer, 0 (nothing ahead) or more")
+        if not 0 <= prefetch <= _MAX_PREFETCH:
+            raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) to {_MAX_PREFETCH}")
+        if not isinstance(sampler, Sampler):
+            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+        if sampler.items != items.kind:
+            raise ValueError(
+                f"{type(sampler).__name__} samples around items of kind '{sampler.items}', these are '{items.kind}'"
+            )
+        self.stores = dict(stores or {})
+        self.device = choose_device(device, sampler, self.stores)
+        self.graph = graph
+        self.items = items
+        self.neighbor_sampler = sampler
+        self.prefetch = prefetch
+        self.prioritize_loading = bool(prioritize_loading)
+        self.stats = PipelineStats(())
+        self.timeline: Timeline | None = None
+        self.finished: Callable[[], int] | None = None
+        self.on_resume: Callable[[int], None] | None = None
+        self.follows_epochs = True
+        self._more_stages = tuple(stages)
+        self._pipeline: Pipeline | None = None
+        self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
+        self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
+        self._begun_at = (0, 0)  # where the iterator that runs began, and what `finished` said then
+        self._running: weakref.ref[_Epoch] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        return self._sequence.batch_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last mini-batch belonged to or, before any, the one to come."""
+        return (self._at or self._next)[0]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in order."""
+        return self._open().stages
+
+    @property
+    def ahead(self) -> str:
+        """Who runs ahead: "none" (`prefetch=0`), "threads" (one per stage) or "consumer"."""
+        return "none" if not self.prefetch else "threads" if self._open().threaded else "consumer"
+
+    @property
+    def max_items(self) -> int:
+        """Mini-batches that may exist at one time, the consumer's included."""
+        return self._open().max_items + self._open().max_consumed
+
+    @property
+    def max_bytes(self) -> int:
+        """An upper bound of what `max_items` mini-batches take, by the largest so far; 0 before the first."""
+        return self.max_items * self.stats.largest_item
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """Where Lightning looks for `set_epoch`: at `loader.batch_sampler.sampler`, as in torch's loaders."""
+        return SimpleNamespace(sampler=self if self.follows_epochs else None)
+
+    def __len__(self) -> int:
+        """Mini-batches of an epoch, on each rank."""
+        return self._sequence.steps()
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
+        return _Epoch(self)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next to be iterated over, from its first mini-batch.
+
+        After `load_state_dict` of a state in that very epoch it changes nothing: the rest of the epoch follows.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch is {epoch}; it must be at least 0")
+        if self._next[0] != epoch:
+            self._next = (int(epoch), 0)
+        self._at = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the consumer stands, and what it needs to find again; plain numbers and strings.
+
+        `next` is the number, in the global sequence of `epoch`, of the first mini-batch that is left, for all ranks
+        together. Until the consumer has asked for more than the last mini-batch, its epoch is not over. A mini-batch
+        that the consumer is not done with, as `finished` says, is left.
+        """
+        epoch, following = self._at or self._next
+        if self._at is not None and self.finished is not None:
+            begin, before = self._begun_at
+            following = min(following, begin + (self.finished() - before) * self._sequence.world_size)
+        return {"version": _STATE_VERSION, "epoch": epoch, "next": following, "config": self._config()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken: the next iterator gives the rest of that epoch.
+
+        Any iterator that runs is closed.
+
+        Raises:
+            ValueError: the state is not one of a `Loader`, or of one with other arguments (`prefetch`, ranks,
+                devices and threads may differ, and the sampler may be another one of the same spec); the message names
+                the first difference.
+        """
+        if not isinstance(state, dict) or not {"version", "epoch", "next", "config"} <= state.keys():
+            raise ValueError(f"this is not the state of a {type(self).__name__}; give what its state_dict() returned")
+        if state["version"] != _STATE_VERSION:
+            raise ValueError(
+                f"the state has version {state['version']}, this {type(self).__name__} reads {_STATE_VERSION}; "
+                "continue with the release that wrote it"
+            )
+        own = self._config()
+        for key in sorted(own.keys() | state["config"].keys()):
+            theirs = state["config"].get(key)
+            if theirs != own.get(key):
+                raise ValueError(
+                    f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
+                    "restore it, or start a new run from the weights alone"
+                )
+        epoch, following, most = int(state["epoch"]), int(state["next"]), self._sequence.num_batches
+        if epoch < 0 or following < 0:
+            raise ValueError(f"the state stands at mini-batch {following} of epoch {epoch}; both count from 0")
+        self.close()
+        self._next = (epoch, min(following, most))
+        self._at = None
+        if self.on_resume is not None:
+            self.on_resume(len(self) - self._sequence.steps(self._next[1]))
+
+    def close(self) -> None:
+        """Ends the iterator that runs and its threads; the loader can be iterated over again."""
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.close()
+        self._running = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        left = {"_pipeline": None, "_running": None, "_next": self._at or self._next, "_at": None}
+        return self.__dict__ | left | {"timeline": None, "finished": None, "on_resume": None}
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(items={len(self.items)}, batch_size={self.batch_size}, batches={len(self)}, "
+            f"sampler={self.neighbor_sampler!r}, prefetch={self.prefetch}, device='{self.device}')"
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """All that decides what the mini-batches are."""
+        return {
+            "batch_size": self._sequence.batch_size,
+            "drop_last": self._sequence.drop_last,
+            "items": self.items.fingerprint(),
+            "kind": self.items.kind,
+            "num_edges": self.graph.num_edges,
+            "num_items": len(self.items),
+            "num_nodes": self.graph.num_nodes,
+            **{f"sampler.{name}": value for name, value in self.neighbor_sampler.spec().items()},
+            "seed": self._order.seed,
+            "shuffle": self._order.shuffle,
+        }
+
+    def _open(self) -> Pipeline:
+        """The pipeline, made when it is first needed."""
+        if self._pipeline is None:
+            sampler, stats = self.neighbor_sampler, self.stats
+            session = sampler.open(self.graph)
+            items = self.items.to(sampler.device, self.graph.indices.dtype)
+            labels = self.stores.get("seed")
+            first = SampleStage(
+                session,
+                items,
+                self._order,
+                self._sequence,
+                labels=labels if labels is not None and labels.device == items.device else None,
+                asynchronous=sampler.asynchronous,
+                ahead=self.prefetch > 0,
+            )
+            gather = GatherStage(self.stores, self.device, stats)
+            places = [store.device for store in self.stores.values()]
+            stages = arrange([first, gather, *self._more_stages], self.device, places, stats)
+            stats.name([stage.name for stage in stages])
+            streams = None
+            if self.device.type == "cuda":
+                priorities = {stage.name: stage.priority for stage in stages} if self.prioritize_loading else None
+                streams = StageStreams(self.device, [stage.name for stage in stages], priorities=priorities)
+                # What the stages hold still reads the graph and the stores, which may go with the loader.
+                weakref.finalize(self, streams.synchronize).atexit = False
+            self._pipeline = Pipeline(stages, self.prefetch, stats, streams=streams)
+        return self._pipeline
+
+    def _begin(self, iterator: _Epoch) -> PipelineRun:
+        """Called by an iterator at its first `next()`."""
+        self.close()
+        pipeline = self._open()
+        pipeline.timeline = self.timeline
+        self._running = weakref.ref(iterator)
+        epoch, first = self._next
+        self._next = (epoch + 1, 0)
+        self._at = (epoch, first)
+        self._begun_at = (first, 0 if self.finished is None else self.finished())
+        return pipeline.run(_turns(self._sequence, epoch, first))
+
+    def _gave(self, iterator: _Epoch, batch: Sample | None) -> None:
+        """An iterator gave out one more mini-batch, or said that there is none."""
+        if batch is not None:
+            given = self.stats.items
+            if given <= _MEASURED or given % _MEASURED == 0:
+                self.stats.see_item(batch.held_bytes)
+        if self._at is not None and self._running is not None and self._running() is iterator:
+            self._at = None if batch is None else (self._at[0], self._at[1] + self._sequence.world_size)
+
+
+def _turns(sequence: BatchSequence, epoch: int, first: int) -> Iterator[Turn]:
+    """Of the rest of an epoch. It knows nothing of the loader, so that the loader goes with its last reference."""
+    return (sequence.turn(epoch, step, first) for step in range(sequence.steps(first)))
+
+
+class _Epoch(Iterator[Any]):
+    """The iterator of one epoch. The loader knows it only weakly, so dropping it ends it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._run: PipelineRun | None = None
+        self._over = False  # by its end or by an error; not by another iterator
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        if self._run is None:
+            self._run = self._loader._begin(self)
+        elif self._run.closed:
+            raise RuntimeError("this iterator was closed, by close() or by a newer iterator of the same loader")
+        try:
+            batch = next(self._run)
+        except BaseException as error:
+            self._over = True
+            if isinstance(error, StopIteration):
+                self._loader._gave(self, None)
+                for stage in self._loader.stages:
+                    stage.check()
+            raise
+        self._loader._gave(self, batch)
+        return batch
+
+    def close(self) -> None:
+        """Ends the iterator and its threads."""
+        if self._run is not None:
+            self._run.close()

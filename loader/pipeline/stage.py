@@ -1,0 +1,52 @@
+"""A stage of a pipeline, as it declares itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+TRAINING_PRIORITY = -2  # of a consumer whose kernels go before those of a stage of -1, and after those of -3
+
+
+class Stage:
+    """One step of a pipeline: an item in, an item out. A subclass implements `run`, or `begin` if it has two halves.
+
+    Attributes:
+        name: what statistics, threads, pictures and errors call it. No two stages of a pipeline share one.
+        device: where it works; None if that is wherever the item lies.
+        priority: of its kernels on a GPU, 0 for none; negative ones go first. PyTorch clips it to what the GPU has.
+        asynchronous: whether it only puts work on the current stream. If all stages do, no threads are needed.
+        together: how many items it best begins at once. Only the first stage of a pipeline may have more than 1.
+    """
+
+    name: str = ""
+    device: torch.device | None = None
+    priority: int = 0
+    asynchronous: bool = False
+    together: int = 1
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.run is Stage.run and cls.begin is Stage.begin:
+            raise TypeError(f"stage {cls.__name__} implements neither `run` nor `begin`; one of them is needed")
+
+    def run(self, item: Any) -> Any:
+        """What the next stage gets. It is called by one thread at a time, in the order of the items."""
+        (finish,) = self.begin((item,))
+        return finish()
+
+    def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Any]]:
+        """The same for a group, in two halves: puts its work on the stream, and returns what finishes each item.
+
+        Several groups may be begun before the first item is finished. Items are finished in order.
+        """
+        return [partial(self.run, item) for item in group]
+
+    def check(self) -> None:
+        """Raises what work of which nobody waited for the end had to say. Called at the end of a run."""
+
+    def close(self) -> None:
+        """Frees what the stage holds; it cannot be used afterwards."""

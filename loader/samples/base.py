@@ -1,0 +1,98 @@
+"""What every sample can do, whatever was sampled."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from loader.samples.lazy_rows import LazyRows
+
+Rows = Tensor | LazyRows
+
+
+class Sample(ABC):
+    """What a sampler makes of the seeds of one mini-batch. Immutable by convention: change a copy (`replace`).
+
+    A sample says which rows it wants: `wants` names kinds of ids, "node", "seed", "edge" or, with types, "node/paper".
+    A loader has a store for some of them, gathers the rows of `ids(kind)` there, and hands them to `with_rows`.
+
+    Attributes:
+        epoch, index: which mini-batch of which epoch this is.
+        repeats: it only fills up the last step of several ranks; another rank counts it already.
+    """
+
+    epoch: int = 0
+    index: int = 0
+    repeats: bool = False
+
+    wants: tuple[str, ...] = ()
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order."""
+
+    @abstractmethod
+    def map(self, f: Callable[[Tensor], Tensor]) -> Self:
+        """A copy with `f` of each tensor in its place."""
+
+    def ids(self, kind: str) -> Tensor:
+        """`[n]` ids, int32 or int64, whose rows are wanted."""
+        raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}, not of {kind!r}")
+
+    def has(self, kind: str) -> bool:
+        """Whether it has its rows of a kind already."""
+        return False
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> Self:
+        """A copy that has rows, by kind; row `i` belongs to `ids(kind)[i]`."""
+        raise KeyError(f"{type(self).__name__} takes no rows; it was given {list(rows)}")
+
+    def memory(self) -> list[Tensor]:
+        """A tensor for each piece of memory of the sample: what several arrays were cut out of counts once."""
+        return list({t.untyped_storage().data_ptr(): t for t in self.tensors()}.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(t.numel() * t.element_size() for t in self.tensors())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the sample keeps: `nbytes`, and what its arrays were cut out of."""
+        return sum(t.untyped_storage().nbytes() for t in self.memory())
+
+    def digest(self) -> str:
+        """SHA-256 of shapes, types and bytes of all tensors: equal for equal samples on any device."""
+        sha = hashlib.sha256(repr((self.epoch, self.index)).encode())
+        for t in self.tensors():
+            sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
+            sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return sha.hexdigest()
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some attributes exchanged; tensors are shared."""
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
+        copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """The sample on `device`; `non_blocking` copies from pinned memory run asynchronously."""
+        return self.map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """The sample in page-locked host memory."""
+        return self.map(lambda t: t.pin_memory())
+
+    def record_stream(self, stream: Any) -> None:
+        """Tells torch's allocator that `stream` (a `torch.cuda.Stream`) uses the tensors of the sample on a GPU."""
+        for t in self.memory():
+            if t.is_cuda:
+                t.record_stream(stream)

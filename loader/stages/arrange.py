@@ -1,0 +1,70 @@
+"""The order of a loader's stages, by where each of them works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from loader.machine.gpu import NoGpuError, cuda_device
+from loader.pipeline import Stage
+from loader.samplers.base import Sampler
+from loader.stages.move import MoveStage
+from loader.stores import FeatureStore
+from loader.timing import PipelineStats
+
+
+def choose_device(
+    device: torch.device | str | None, sampler: Sampler, stores: Mapping[str, FeatureStore]
+) -> torch.device:
+    """Where mini-batches arrive; a GPU comes with its index.
+
+    Args:
+        device: what was asked for; None takes the GPU on which sampler or stores work, else the CPU.
+
+    Raises:
+        ValueError: sampler or stores work on a GPU that is not `device`, or `device` is no CPU or GPU.
+        NoGpuError: a GPU was asked for and torch finds none.
+    """
+    places = [(f"sampler {type(sampler).__name__} samples", sampler.device)]
+    places += [(f"store {type(store).__name__} returns rows", store.device) for store in stores.values()]
+    on_gpu = [(what, place) for what, place in places if place.type != "cpu"]
+    if device is None:
+        device = on_gpu[0][1] if on_gpu else torch.device("cpu")
+    device = torch.device(device)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is '{device}'; mini-batches arrive on cpu or cuda")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise NoGpuError(f"device is '{device}', but torch finds no NVIDIA GPU here; give device='cpu'")
+        device = cuda_device(device)
+    for what, place in on_gpu:
+        if place != device:
+            raise ValueError(f"the {what} on {place}, but device is {device}; give both the same one")
+    return device
+
+
+def arrange(
+    stages: Iterable[Stage], device: torch.device, rows: Sequence[torch.device], stats: PipelineStats
+) -> list[Stage]:
+    """The stages in order, with a move to `device` where it is needed.
+
+    The first stage that works on `device` finds its items there, so a move goes before it if they come from the CPU.
+    A stage on the CPU reads what it wants of an item on a GPU by itself. If anything may still lie elsewhere after the
+    last stage, a move ends the pipeline.
+
+    Args:
+        stages: in order, without moves; the first one makes the items.
+        device: where items have to arrive.
+        rows: where the stores return rows.
+        stats: of the move.
+    """
+    first, *others = stages
+    arranged, here = [first], first.device or device
+    pending = device.type == "cuda" and any(place != device for place in (here, *rows))
+    for stage in others:
+        if pending and stage.device == device and here != device:
+            arranged.append(MoveStage(device, stats))
+            pending, here = any(place != device for place in rows), device
+        arranged.append(stage)
+    return [*arranged, MoveStage(device, stats)] if pending else arranged

@@ -1,0 +1,98 @@
+"""The first stage: turns of the global sequence in, samples out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.items import BatchSequence, Items, Order, Seeds, Turn
+from loader.pipeline import Stage
+from loader.samplers.base import Request, Session
+from loader.samples import Sample
+from loader.stores import FeatureStore
+
+
+class SampleStage(Stage):
+    """Takes the items of each turn and samples around them, a group of mini-batches at a time.
+
+    Labels that lie where the items do are known before anything is sampled: they are gathered for the whole group,
+    which costs the host a launch for all of them.
+
+    Args:
+        session: samples.
+        items: where the session wants them.
+        order, sequence: which items make which mini-batch.
+        labels: rows of the seeds, if they lie on the items' device.
+        asynchronous: whether the session only puts work on the current stream.
+        ahead: whether samples are made beside other work.
+    """
+
+    name = "sample"
+    # Sampling is several mini-batches ahead. It takes what training leaves, if that has a priority: its CUDA graphs do,
+    # with a torch that heeds the priority of their kernels (as 2.11).
+    priority = -1
+
+    def __init__(
+        self,
+        session: Session,
+        items: Items,
+        order: Order,
+        sequence: BatchSequence,
+        *,
+        labels: FeatureStore | None = None,
+        asynchronous: bool = False,
+        ahead: bool = False,
+    ) -> None:
+        self.device = items.device
+        self.asynchronous = asynchronous
+        self.together = session.together
+        self._session, self._items, self._order, self._sequence = session, items, order, sequence
+        self._labels, self._ahead = labels, ahead
+
+    def begin(self, group: Sequence[Turn]) -> Sequence[Callable[[], Any]]:
+        seeds = self._seeds(group)
+        requests = [Request(s.ids, t.epoch, t.number) for s, t in zip(seeds, group, strict=True)]
+        finish = self._session.begin(requests, ahead=self._ahead)
+        if self._labels is None:
+            return [
+                partial(_finish, f, None, t.repeats) if t.repeats else f for f, t in zip(finish, group, strict=True)
+            ]
+        labels = self._rows(self._labels, seeds)
+        return [partial(_finish, f, y, t.repeats) for f, y, t in zip(finish, labels, group, strict=True)]
+
+    def check(self) -> None:
+        self._session.check()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _seeds(self, group: Sequence[Turn]) -> list[Seeds]:
+        sequence = self._sequence
+        first, length, stride = group[0], sequence.batch_size, sequence.world_size
+        sizes = [sequence.size(turn.number) for turn in group]
+        if any((t.epoch, t.number) != (first.epoch, first.number + i * stride) for i, t in enumerate(group)):
+            return [seeds for turn in group for seeds in self._seeds([turn])]  # the last ones repeat the first
+        at = self._order.at(
+            first.epoch, first.number * length, sum(sizes), self._items.device, length=length, stride=stride * length
+        )
+        return self._items.take(at, sizes)
+
+    @staticmethod
+    def _rows(store: FeatureStore, seeds: Sequence[Seeds]) -> Sequence[Tensor | None]:
+        if len(seeds) == 1:
+            return [store.gather(seeds[0].ids)]
+        rows = store.gather(torch.cat([s.ids for s in seeds]))
+        # "Unsafe": what is done to one part in place is not taken for a change of the others.
+        parts: Sequence[Tensor | None] = rows.unsafe_split_with_sizes([s.ids.shape[0] for s in seeds])
+        return parts
+
+
+def _finish(finish: Callable[[], Sample], labels: Tensor | None, repeats: bool) -> Sample:
+    sample = finish()
+    if labels is not None:
+        sample = sample.with_rows({"seed": labels})
+    return sample.replace(repeats=True) if repeats else sample

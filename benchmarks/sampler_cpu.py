@@ -4,6 +4,7 @@
     python benchmarks/sampler_cpu.py --data-dir DATA --quick             # a minute: one fanout list, one batch size
     python benchmarks/sampler_cpu.py --csc indptr.npy indices.npy        # a graph of your own, in place of products
     python benchmarks/sampler_cpu.py --scaling                           # cost an edge from 1 M to 124 M edges
+    python benchmarks/sampler_cpu.py --by-threads 1 2 4 8 16             # one mini-batch and groups of 16, beside DGL
 
 All samplers get the same seeds and the same number of threads, and take turns in blocks of mini-batches (A B C, B C A,
 C A B), so that a busy machine slows all of them. Blocks, with a pause before each, because OpenMP's threads (DGL's) go
@@ -16,6 +17,7 @@ sampler's own format.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -112,6 +114,11 @@ def run_jobs(arguments: argparse.Namespace) -> None:
     graph = load_graph(work["graph"], arguments)
     print(json.dumps({"num_nodes": graph.num_nodes, "num_edges": graph.num_edges}), flush=True)
     for job in work["jobs"]:
+        if job["what"] == "threads":
+            from _threads import measure_threads
+
+            print(json.dumps({"settings": measure_threads(graph, arguments.threads, job["dgl"])}), flush=True)
+            continue
         measure = measure_memory if job["what"] == "memory" else measure_time
         print(json.dumps(measure(graph, job)), flush=True)
 
@@ -219,6 +226,23 @@ def compare(arguments: argparse.Namespace, sources: list[str], console: Console)
     return results
 
 
+def by_threads(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Every number of threads in a process of its own: OpenMP's is fixed when DGL is loaded."""
+    from _threads import SETTINGS, print_threads
+
+    source = (arguments.graphs or ["csc" if arguments.csc else "synthetic-products"])[0]
+    with_dgl = importlib.util.find_spec("dgl") is not None
+    if not with_dgl:
+        console.print("DGL is left out: it is not installed")
+    measured = {}
+    for threads in arguments.by_threads:
+        arguments.threads = threads
+        size, answer = child(arguments, source, [{"what": "threads", "dgl": with_dgl}])
+        measured[threads] = answer["settings"]
+    print_threads(measured, console)
+    return {"graph": source, **size, "settings": SETTINGS, "by_threads": measured}
+
+
 def sources_of(arguments: argparse.Namespace, console: Console) -> list[str]:
     """ogbn-arxiv where it is at hand, and the large graph."""
     sources = []
@@ -239,6 +263,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", help="of: ogbn-arxiv csc synthetic-products, or any other dataset")
     parser.add_argument("--quick", action="store_true", help="only fanouts 10,10,10, batch 1024, 15 mini-batches")
     parser.add_argument("--scaling", action="store_true", help="measure the cost an edge over sizes of graph instead")
+    parser.add_argument("--by-threads", type=int, nargs="+", help="measure with these numbers of threads instead")
     parser.add_argument("--json", type=Path, default=None, help="where to write (default: benchmarks/results/)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -247,6 +272,9 @@ def main() -> None:
     if arguments.quick:
         arguments.fanouts, arguments.batch_sizes, arguments.repeats = [(10, 10, 10)], [1024], 15
     console = Console(width=120)
+    if arguments.by_threads:
+        results = by_threads(arguments, console)
+        return write_json(arguments.json or RESULTS / "sampler_cpu_threads.json", results)
     if arguments.scaling:
         from _scaling import measure_scaling
 

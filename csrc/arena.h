@@ -37,6 +37,7 @@ class Arena {
   void clear() { size_ = 0; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  T* data() { return data_; }
   const T* begin() const { return data_; }
   const T* end() const { return data_ + size_; }
   const T& operator[](size_t i) const { return data_[i]; }

@@ -1,151 +1,177 @@
-// A pool of persistent threads that run the same function at the same time.
+// A pool of persistent threads that share out the parts of a piece of work.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "doorbell.h"
+#include "fork.h"
+
 namespace loader {
 
-// One step of a loop that waits for another thread.
-inline void spin_once() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
+constexpr int kMaxThreads = 1024;
+
+// Throws unless a pool can have `num_threads` threads.
+inline void check_num_threads(int64_t num_threads) {
+  const std::string is = "num_threads is " + std::to_string(num_threads) + "; it must be ";
+  if (num_threads < 1) throw std::invalid_argument(is + "at least 1");
+  if (num_threads > kMaxThreads) throw std::invalid_argument(is + "at most " + std::to_string(kMaxThreads));
 }
 
-// Spins until `ready()`, some tens of microseconds at most; false if that was not enough. To wake a sleeping
-// thread takes longer than that, and the phases of a mini-batch follow each other faster.
-template <typename Ready>
-bool spin_until(const Ready& ready) {
-  for (int i = 0; i < 4000; ++i) {
-    if (ready()) return true;
-    spin_once();
-  }
-  return ready();
-}
-
-// `run(f)` calls f(worker) once per worker, worker 0 on the calling thread, and returns when all have
-// returned; the first exception is rethrown. One `run` at a time.
+// The thread that calls takes parts of the work at once; the pool's own threads help as soon as they are
+// awake. Nobody waits for a thread that has not come yet: when all parts are done, the call returns. So
+// little work costs little, and a thread that others keep from its processor does not hold up the rest.
+//
+// One call at a time. Threads start with the first call; after a fork, the child starts its own.
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads)) {
-    try {
-      for (int i = 1; i < num_threads_; ++i) threads_.emplace_back([this, i] { loop(i); });
-    } catch (...) {  // the machine gives no more threads: no destructor will run
-      join();
-      throw;
-    }
-  }
+  using Function = std::function<void(int part, int worker)>;
 
-  ~ThreadPool() { join(); }
+  explicit ThreadPool(int num_threads) : num_threads_(num_threads) { check_num_threads(num_threads); }
 
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return num_threads_; }
 
-  void run(const std::function<void(int)>& f) {
-    error_ = nullptr;
-    if (num_threads_ > 1) {
-      job_ = &f;
-      running_.store(num_threads_ - 1, std::memory_order_relaxed);
-      bool wake;
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        round_.fetch_add(1, std::memory_order_release);
-        wake = sleeping_ > 0;
-      }
-      if (wake) start_.notify_all();
+  // f(part, worker) for each part in [0, parts), parts in any order; `worker` < size() names the thread, 0 is
+  // the caller's. Rethrows the first exception, after all parts were called.
+  void each(int64_t parts, const Function& f) {
+    if (parts > kMaxParts) throw std::invalid_argument("work in " + std::to_string(parts) + " parts");
+    if (num_threads_ == 1 || parts < 2) {
+      for (int part = 0; part < parts; ++part) f(part, 0);
+      return;
     }
-    call(f, 0);
-    const auto done = [this] { return running_.load(std::memory_order_acquire) == 0; };
-    if (num_threads_ > 1 && !spin_until(done)) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      done_.wait(lock, done);
-    }
-    if (error_) std::rethrow_exception(error_);
+    if (!team_) team_ = std::make_unique<Team>(num_threads_);
+    team_->each(static_cast<uint32_t>(parts), f);
   }
 
-  // f(begin, end) over [0, n), a contiguous share per worker.
+  // Wakes up to `helpers` threads for calls that follow within microseconds.
+  void wake(int helpers) {
+    if (num_threads_ == 1 || helpers < 1) return;
+    if (!team_) team_ = std::make_unique<Team>(num_threads_);
+    team_->call_helpers(helpers);
+  }
+
+  // f(begin, end) over [0, n), a contiguous share per thread.
   void split(int64_t n, const std::function<void(int64_t, int64_t)>& f) {
     if (num_threads_ == 1 || n < 2) return f(0, n);
-    run([&](int worker) {
-      const int64_t begin = n * worker / num_threads_, end = n * (worker + 1) / num_threads_;
+    each(num_threads_, [&](int share, int) {
+      const int64_t begin = n * share / num_threads_, end = n * (share + 1) / num_threads_;
       if (begin < end) f(begin, end);
     });
   }
 
-  // f(begin, end) over [0, n) in parts of `part`, each taken by a worker that is free: one that other threads
-  // keep from its processor does not hold up the rest.
+  // f(begin, end) over [0, n) in parts of at least `part`.
   void share(int64_t n, int64_t part, const std::function<void(int64_t, int64_t)>& f) {
     if (num_threads_ == 1 || n <= part) return f(0, n);
-    std::atomic<int64_t> next{0};
-    run([&](int) {
-      for (int64_t begin; (begin = next.fetch_add(part, std::memory_order_relaxed)) < n;)
-        f(begin, std::min(begin + part, n));
-    });
+    part = std::max(part, n / kMaxParts + 1);
+    each((n + part - 1) / part, [&](int index, int) { f(part * index, std::min(part * (index + 1), n)); });
   }
 
  private:
-  void join() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stop_.store(true, std::memory_order_release);
-    }
-    start_.notify_all();
-    for (auto& t : threads_) t.join();
-  }
+  static constexpr int64_t kMaxParts = 0xffff;
 
-  void call(const std::function<void(int)>& f, int worker) {
-    try {
-      f(worker);
-    } catch (...) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-    }
-  }
-
-  void loop(int worker) {
-    uint64_t seen = 0;
-    const auto called = [&] {
-      return round_.load(std::memory_order_acquire) != seen || stop_.load(std::memory_order_acquire);
-    };
-    for (;;) {
-      if (!spin_until(called)) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        ++sleeping_;
-        start_.wait(lock, called);
-        --sleeping_;
-      }
-      if (stop_.load(std::memory_order_acquire)) return;
-      seen = round_.load(std::memory_order_acquire);
-      call(*job_, worker);
-      if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        std::lock_guard<std::mutex> lock(mutex_);  // `run` may be about to sleep
-        done_.notify_one();
+  // The threads and what they share with the caller.
+  struct Team {
+    explicit Team(int num_threads) {
+      try {
+        for (int i = 1; i < num_threads; ++i) threads.emplace_back([this, i] { loop(i); });
+      } catch (const std::system_error& error) {
+        stop_all();
+        throw std::runtime_error("the system gave " + std::to_string(threads.size() + 1) + " of " +
+                                 std::to_string(num_threads) + " threads (" + error.what() +
+                                 "); use fewer (num_threads)");
+      } catch (...) {
+        stop_all();
+        throw;
       }
     }
-  }
+
+    ~Team() { stop_all(); }
+
+    void each(uint32_t parts, const Function& f) {
+      job = &f;
+      error = nullptr;
+      left.store(static_cast<int>(parts), std::memory_order_relaxed);
+      ticket.store(uint64_t{++round} << 32 | parts << 16, std::memory_order_release);
+      call_helpers(static_cast<int>(parts) - 1);
+      work(0);
+      done.wait([this] { return left.load(std::memory_order_acquire) == 0; });
+      if (error) std::rethrow_exception(error);
+    }
+
+    // Makes that many threads look for work, if there are so many; wakes no more than that takes.
+    void call_helpers(int wanted) {
+      const int awake = static_cast<int>(threads.size()) - news.sleepers();
+      news.ring(wanted - awake);
+    }
+
+    // Takes parts until there is none left. A part that was taken keeps the round from ending, so `job` is
+    // the round's own.
+    void work(int worker) {
+      int finished = 0;
+      uint64_t now = ticket.load(std::memory_order_acquire);
+      for (;;) {
+        const auto next = static_cast<uint32_t>(now & 0xffff),
+                   parts = static_cast<uint32_t>(now >> 16 & 0xffff);
+        if (next >= parts) break;
+        if (!ticket.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+          continue;
+        try {
+          (*job)(static_cast<int>(next), worker);
+        } catch (...) {
+          std::lock_guard<std::mutex> lock(error_mutex);
+          if (!error) error = std::current_exception();
+        }
+        ++finished;
+        now = ticket.load(std::memory_order_acquire);
+      }
+      if (finished && left.fetch_sub(finished, std::memory_order_acq_rel) == finished) done.ring(1);
+    }
+
+    void loop(int worker) {
+      for (;;) {
+        const uint32_t known = news.count();
+        if (stop.load(std::memory_order_acquire)) return;
+        work(worker);
+        news.wait([&] { return news.count() != known; });
+      }
+    }
+
+    void stop_all() {
+      stop.store(true, std::memory_order_release);
+      news.ring(kMaxThreads);
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    }
+
+    alignas(64) std::atomic<uint64_t> ticket{0};  // round << 32 | parts << 16 | parts taken
+    alignas(64) std::atomic<int> left{0};         // parts that are not done
+    alignas(64) Doorbell news;                    // rings for a new round, and to stop
+    alignas(64) Doorbell done;
+    const Function* job = nullptr;
+    uint32_t round = 0;
+    std::atomic<bool> stop{false};
+    std::mutex error_mutex;
+    std::exception_ptr error;
+    std::vector<std::thread> threads;
+  };
 
   const int num_threads_;
-  std::vector<std::thread> threads_;
-  std::mutex mutex_;
-  std::condition_variable start_, done_;
-  const std::function<void(int)>* job_ = nullptr;
-  std::atomic<uint64_t> round_{0};
-  std::atomic<int> running_{0};
-  std::atomic<bool> stop_{false};
-  int sleeping_ = 0;
-  std::exception_ptr error_;
+  std::unique_ptr<Team> team_;
+  // The parent's threads are no threads of the child: it forgets them, without a join.
+  ForkHook hook_{{{}, {}, [this] { static_cast<void>(team_.release()); }}};
 };
 
 }  // namespace loader

@@ -1,6 +1,5 @@
 // Exports the neighbourhood aggregation; checks what Python hands over and releases the GIL.
 #include <pybind11/pybind11.h>
-#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -19,21 +18,17 @@ class Workers {
  public:
   template <typename F>
   void with(int num_threads, const F& f) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    // Threads do not survive a fork: the child forgets the parent's pool and starts its own.
-    if (pool_ && owner_ != ::getpid()) static_cast<void>(pool_.release());
+    std::lock_guard<LongMutex> lock(mutex_);
     if (!pool_ || pool_->size() != num_threads) {
       pool_.reset();
       pool_ = std::make_unique<ThreadPool>(num_threads);
-      owner_ = ::getpid();
     }
     f(*pool_);
   }
 
  private:
-  std::mutex mutex_;
+  LongMutex mutex_;
   std::unique_ptr<ThreadPool> pool_;
-  pid_t owner_ = 0;
 };
 
 Workers& workers() {
@@ -41,7 +36,7 @@ Workers& workers() {
   return instance;
 }
 
-struct Shape {
+struct Shape {  // of a matrix
   int64_t rows, cols;
 };
 
@@ -77,6 +72,7 @@ void throw_if_bad(BlockError error, const BlockView<P, I>& block, int64_t where)
 template <typename P, typename I, typename T>
 void run_mean(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
               bool backward) {
+  // Forward x [num_src, F] and out [num_dst, F], backward grad_out [num_dst, F] and grad_x [num_src, F].
   const Shape in_shape = shape_of(in, backward ? "grad_out" : "x");
   const Shape out_shape = shape_of(out, backward ? "grad_x" : "out");
   if (in_shape.cols != out_shape.cols)
@@ -86,8 +82,8 @@ void run_mean(py::handle indptr, py::handle indices, py::handle in, py::handle o
   BlockView<P, I> block;
   block.num_dst = backward ? in_shape.rows : out_shape.rows;
   block.num_src = backward ? out_shape.rows : in_shape.rows;
-  block.indptr = view<const P>(indptr, "indptr", block.num_dst + 1).data;
-  const auto edges = view<const I>(indices, "indices");
+  block.indptr = view<const P>(indptr, "indptr", block.num_dst + 1).data;  // [num_dst + 1]
+  const auto edges = view<const I>(indices, "indices");                    // [num_edges]
   block.indices = edges.data;
   block.num_edges = edges.size;
   const T* source = view<const T>(in, backward ? "grad_out" : "x").data;
@@ -123,10 +119,9 @@ void dispatch_index(py::handle indptr, py::handle indices, py::handle in, py::ha
   return run_mean<int32_t, int32_t, T>(indptr, indices, in, out, threads, back);
 }
 
-void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
+void dispatch(py::handle indptr, py::handle indices, py::handle in, py::handle out, int64_t num_threads,
               bool back) {
-  if (num_threads < 1)
-    throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
+  check_num_threads(num_threads);
   if (dtype_of(in) == dtype_name<double>())
     return dispatch_index<double>(indptr, indices, in, out, num_threads, back);
   return dispatch_index<float>(indptr, indices, in, out, num_threads, back);

@@ -3,18 +3,30 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
 #include <memory>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "bindings/views.h"
+#include "features/buffer_pool.h"
 #include "sampler/cpu/fused.h"
+#include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
 
 namespace loader {
 namespace {
 
-SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge_ids, uint64_t key) {
+constexpr int64_t kLine = 64;                         // bytes: where arrays begin
+constexpr int64_t kPooledBytes = int64_t{512} << 10;  // less is not worth a huge page
+
+constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
+
+SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge_ids) {
   if (fanouts.empty() || fanouts.size() > kMaxHops)
     throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " entries; 1 to " +
                           std::to_string(kMaxHops) + " are possible");
@@ -22,120 +34,187 @@ SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge
     if (k != kAllNeighbours && (k < 1 || k > kMaxFanout))
       throw py::value_error("fanout " + std::to_string(k) + " is not possible: give 1 to " +
                             std::to_string(kMaxFanout) + ", or -1 for all neighbours");
-  return {std::move(fanouts), replace, edge_ids, key};
+  return {std::move(fanouts), replace, edge_ids, 0};
 }
 
-// One Python class for the three combinations of types; the workspace of the last one used is kept.
+// The memory of one mini-batch. Large ones come from a pool and go back to it with the last reference:
+// faulting fresh pages in would cost about what the sampling costs, and stop all threads of the process now
+// and then.
+class SampledBuffer {
+ public:
+  SampledBuffer(std::shared_ptr<BufferPool> pool, int64_t nbytes)
+      : pool_(nbytes < kPooledBytes ? nullptr : std::move(pool)), nbytes_(nbytes) {
+    if (pool_)
+      buffer_ = pool_->take(nbytes);
+    else
+      buffer_.data = static_cast<uint8_t*>(std::aligned_alloc(kLine, (nbytes + kLine - 1) / kLine * kLine));
+    if (!buffer_.data) throw std::bad_alloc();
+  }
+  ~SampledBuffer() {
+    if (pool_)
+      pool_->give_back(buffer_);
+    else
+      std::free(buffer_.data);
+  }
+  SampledBuffer(const SampledBuffer&) = delete;
+  SampledBuffer& operator=(const SampledBuffer&) = delete;
+
+  uint8_t* data() const { return buffer_.data; }
+  py::buffer_info info() const {
+    return py::buffer_info(buffer_.data, static_cast<py::ssize_t>(nbytes_), /*readonly=*/false);
+  }
+
+ private:
+  const std::shared_ptr<BufferPool> pool_;
+  Buffer buffer_;
+  const int64_t nbytes_;
+};
+
+// One mini-batch that was sampled, or the error that it ended with.
+struct Sampled {
+  SampleSizes sizes;
+  std::vector<int64_t> offsets;  // of the arrays in the buffer, bytes
+  std::shared_ptr<SampledBuffer> buffer;
+  std::exception_ptr error;
+
+  using Arrays = std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>,
+                            std::shared_ptr<SampledBuffer>>;
+  Arrays take() {
+    if (error) std::rethrow_exception(error);
+    return {sizes.frontiers, sizes.edges, offsets, std::move(buffer)};
+  }
+
+  // Takes memory for arrays of these sizes.
+  template <typename P, typename N>
+  SampleOut<P, N> place(const SampleSizes& announced, bool edge_ids,
+                        const std::shared_ptr<BufferPool>& pool) {
+    sizes = announced;
+    int64_t end = 0;
+    const auto add = [&](int64_t count, size_t bytes) {
+      offsets.push_back(end);
+      end += (count * static_cast<int64_t>(bytes) + kLine - 1) / kLine * kLine;
+    };
+    add(sizes.frontiers.back(), sizeof(N));
+    for (size_t h = 0; h < sizes.edges.size(); ++h) {
+      add(sizes.frontiers[h] + 1, sizeof(P));
+      add(sizes.edges[h], sizeof(N));
+      if (edge_ids) add(sizes.edges[h], sizeof(P));
+    }
+    buffer = std::make_shared<SampledBuffer>(pool, std::max(end, kLine));
+    auto next = offsets.begin();
+    SampleOut<P, N> out{reinterpret_cast<N*>(buffer->data() + *next++), {}};
+    for (size_t h = 0; h < sizes.edges.size(); ++h) {
+      auto* const indptr = reinterpret_cast<P*>(buffer->data() + *next++);
+      auto* const indices = reinterpret_cast<N*>(buffer->data() + *next++);
+      out.blocks.push_back(
+          {indptr, indices, edge_ids ? reinterpret_cast<P*>(buffer->data() + *next++) : nullptr});
+    }
+    return out;
+  }
+};
+
+// One Python class for the three combinations of types.
 template <template <typename, typename> class Impl>
 class AnySampler {
  public:
-  // `serial_edges`: see FusedSampler; the others have no use for it.
-  explicit AnySampler(int num_threads, int64_t serial_edges = 0)
-      : num_threads_(num_threads), serial_edges_(serial_edges) {
-    if (num_threads < 1)
-      throw py::value_error("num_threads is " + std::to_string(num_threads) + "; it must be at least 1");
+  AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
+             int64_t num_threads, int64_t part_edges)
+      : indptr_(std::move(indptr)), indices_(std::move(indices)), edge_ids_(edge_ids) {
+    const auto options = make_options(std::move(fanouts), replace, edge_ids);
+    check_num_threads(num_threads);
+    if (part_edges < 1)
+      throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be at least 1");
+    pool_ = std::make_shared<BufferPool>(kKeptBuffers);
+    const bool wide_edges = dtype_of(indptr_) == "torch.int64",
+               wide_nodes = dtype_of(indices_) == "torch.int64";
+    if (wide_nodes)
+      make<int64_t, int64_t>(options, static_cast<int>(num_threads), part_edges);
+    else if (wide_edges)
+      make<int64_t, int32_t>(options, static_cast<int>(num_threads), part_edges);
+    else
+      make<int32_t, int32_t>(options, static_cast<int>(num_threads), part_edges);
   }
+  ~AnySampler() { pool_->clear(); }
+  AnySampler(const AnySampler&) = delete;
+  AnySampler& operator=(const AnySampler&) = delete;
 
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> sample(py::handle indptr, py::handle indices,
-                                                               py::handle seeds, std::vector<int64_t> fanouts,
-                                                               bool replace, bool edge_ids, uint64_t key) {
-    const auto options = make_options(std::move(fanouts), replace, edge_ids, key);
-    const bool wide_edges = dtype_of(indptr) == "torch.int64",
-               wide_nodes = dtype_of(indices) == "torch.int64";
-    if (wide_nodes) return run<int64_t, int64_t>(indptr, indices, seeds, options);
-    if (wide_edges) return run<int64_t, int32_t>(indptr, indices, seeds, options);
-    return run<int32_t, int32_t>(indptr, indices, seeds, options);
-  }
-
-  // Arrays in hop order.
-  void write(py::handle nodes, const std::vector<py::object>& indptr, const std::vector<py::object>& indices,
-             const std::vector<py::object>& edge_ids) {
-    std::visit(
-        [&](auto& impl) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(impl)>, std::monostate>)
-            write_as(*impl, nodes, indptr, indices, edge_ids);
-          else
-            throw std::runtime_error("write was called before sample");
-        },
-        impl_);
+  std::vector<std::unique_ptr<Sampled>> sample(const std::vector<py::object>& seeds,
+                                               const std::vector<uint64_t>& keys) {
+    if (seeds.size() != keys.size())
+      throw py::value_error(std::to_string(seeds.size()) + " seeds and " + std::to_string(keys.size()) +
+                            " keys; each mini-batch has one of each");
+    return std::visit([&](auto& impl) { return sample_as(*impl, seeds, keys); }, impl_);
   }
 
  private:
   template <typename P, typename N>
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> run(py::handle indptr, py::handle indices,
-                                                            py::handle seeds, const SampleOptions& options) {
-    const auto offsets = view<const P>(indptr, "indptr");
-    const auto sources = view<const N>(indices, "indices");
-    const auto starts = view<const N>(seeds, "seeds");
+  using Group = GroupSampler<Impl, P, N>;
+
+  template <typename P, typename N>
+  void make(const SampleOptions& options, int num_threads, int64_t part_edges) {
+    const auto offsets = view<const P>(indptr_, "indptr");
+    const auto sources = view<const N>(indices_, "indices");
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
-    using Pointer = std::unique_ptr<Impl<P, N>>;
-    if (!std::holds_alternative<Pointer>(impl_)) impl_ = make<P, N>();
-    Impl<P, N>& impl = *std::get<Pointer>(impl_);
-    sizes_ = {};
-    edge_ids_ = options.edge_ids;
-    {
-      py::gil_scoped_release release;
-      sizes_ = impl.sample({offsets.data, sources.data, offsets.size - 1}, starts.data, starts.size, options);
+    const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1};
+    const auto make_one = [part_edges](const std::shared_ptr<ThreadPool>& pool) {
+      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<ThreadPool>, int64_t>)
+        return std::make_unique<Impl<P, N>>(pool, part_edges);
+      else  // it shares out rows, not edges
+        return std::make_unique<Impl<P, N>>(pool);
+    };
+    impl_ = std::make_unique<Group<P, N>>(graph, options, num_threads, make_one);
+  }
+
+  template <typename P, typename N>
+  std::vector<std::unique_ptr<Sampled>> sample_as(Group<P, N>& impl, const std::vector<py::object>& seeds,
+                                                  const std::vector<uint64_t>& keys) {
+    std::vector<Request<N>> group;
+    std::vector<std::unique_ptr<Sampled>> sampled;
+    for (size_t i = 0; i < seeds.size(); ++i) {
+      const auto starts = view<const N>(seeds[i], "seeds");
+      group.push_back({starts.data, starts.size, keys[i]});
+      sampled.push_back(std::make_unique<Sampled>());
     }
-    return {sizes_.frontiers, sizes_.edges};
-  }
-
-  template <typename P, typename N>
-  std::unique_ptr<Impl<P, N>> make() const {
-    if constexpr (std::is_constructible_v<Impl<P, N>, int, int64_t>)
-      return std::make_unique<Impl<P, N>>(num_threads_, serial_edges_);
-    else
-      return std::make_unique<Impl<P, N>>(num_threads_);
-  }
-
-  template <typename P, typename N>
-  void write_as(Impl<P, N>& impl, py::handle nodes, const std::vector<py::object>& indptr,
-                const std::vector<py::object>& indices, const std::vector<py::object>& edge_ids) {
-    const size_t hops = sizes_.edges.size();
-    if (hops == 0) throw std::runtime_error("write was called before a successful sample");
-    if (indptr.size() != hops || indices.size() != hops || edge_ids.size() != (edge_ids_ ? hops : 0))
-      throw py::value_error("write needs one array of each kind for each of the " + std::to_string(hops) +
-                            " hops");
-    SampleOut<P, N> out;
-    out.nodes = view<N>(nodes, "nodes", sizes_.frontiers.back()).data;
-    for (size_t h = 0; h < hops; ++h)
-      out.blocks.push_back({view<P>(indptr[h], "indptr", sizes_.frontiers[h] + 1).data,
-                            view<N>(indices[h], "indices", sizes_.edges[h]).data,
-                            edge_ids_ ? view<P>(edge_ids[h], "edge_ids", sizes_.edges[h]).data : nullptr});
     py::gil_scoped_release release;
-    impl.write(out);
+    const auto errors = impl.sample(group, [&](size_t i, const SampleSizes& sizes) {
+      return sampled[i]->template place<P, N>(sizes, edge_ids_, pool_);
+    });
+    for (size_t i = 0; i < errors.size(); ++i) sampled[i]->error = errors[i];
+    return sampled;
   }
 
-  int num_threads_;
-  int64_t serial_edges_;
-  bool edge_ids_ = false;
-  SampleSizes sizes_;
-  std::variant<std::monostate, std::unique_ptr<Impl<int32_t, int32_t>>,
-               std::unique_ptr<Impl<int64_t, int32_t>>, std::unique_ptr<Impl<int64_t, int64_t>>>
+  const py::object indptr_, indices_;  // the core holds their addresses
+  const bool edge_ids_;
+  std::shared_ptr<BufferPool> pool_;
+  std::variant<std::unique_ptr<Group<int32_t, int32_t>>, std::unique_ptr<Group<int64_t, int32_t>>,
+               std::unique_ptr<Group<int64_t, int64_t>>>
       impl_;
 };
 
 template <template <typename, typename> class Impl>
-py::class_<AnySampler<Impl>> bind_class(py::module_& m, const char* name) {
+void bind_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
-  return py::class_<Class>(m, name)
-      .def("sample", &Class::sample, py::arg("indptr"), py::arg("indices"), py::arg("seeds"),
-           py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"), py::arg("key"))
-      .def("write", &Class::write, py::arg("nodes"), py::arg("indptr"), py::arg("indices"),
-           py::arg("edge_ids"));
+  py::class_<Class>(m, name)
+      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t>(),
+           py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"),
+           py::arg("num_threads"), py::arg("part_edges"))
+      .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"));
 }
 
 }  // namespace
 
 void bind_sampler(py::module_& m) {
+  m.attr("max_threads") = kMaxThreads;
   m.def(
       "batch_key",
       [](uint64_t seed, uint64_t epoch, uint64_t batch) { return batch_key(seed, epoch, batch); },
       py::arg("seed"), py::arg("epoch"), py::arg("batch"));
-  bind_class<HopwiseSampler>(m, "HopwiseSampler").def(py::init<int>(), py::arg("num_threads"));
-  bind_class<FusedSampler>(m, "FusedSampler")
-      .def(py::init<int, int64_t>(), py::arg("num_threads"), py::arg("serial_edges"));
+  py::class_<SampledBuffer, std::shared_ptr<SampledBuffer>>(m, "SampledBuffer", py::buffer_protocol())
+      .def_buffer([](const SampledBuffer& buffer) { return buffer.info(); });
+  py::class_<Sampled>(m, "Sampled").def("take", &Sampled::take);
+  bind_class<HopwiseSampler>(m, "HopwiseSampler");
+  bind_class<FusedSampler>(m, "FusedSampler");
 }
 
 }  // namespace loader

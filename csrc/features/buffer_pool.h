@@ -9,6 +9,8 @@
 #include <new>
 #include <vector>
 
+#include "fork.h"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -35,7 +37,7 @@ class BufferPool {
   // large, else a new one with some room to grow, since mini-batches differ in size by a few percent.
   Buffer take(int64_t nbytes) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::lock_guard<BriefMutex> lock(mutex_);
       auto best = idle_.end();
       for (auto it = idle_.begin(); it != idle_.end(); ++it)
         if (it->capacity >= nbytes && it->capacity / 4 <= nbytes &&
@@ -54,7 +56,7 @@ class BufferPool {
   void give_back(Buffer buffer) {
     Buffer surplus = buffer;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::lock_guard<BriefMutex> lock(mutex_);
       if (!closed_) {
         idle_.push_back(buffer);
         surplus = {};
@@ -72,14 +74,14 @@ class BufferPool {
 
   // Frees the idle buffers; those in use are freed when they come back.
   void clear() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<BriefMutex> lock(mutex_);
     closed_ = true;
     for (const Buffer& buffer : idle_) std::free(buffer.data);
     idle_.clear();
   }
 
   int64_t idle_bytes() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<BriefMutex> lock(mutex_);
     int64_t sum = 0;
     for (const Buffer& buffer : idle_) sum += buffer.capacity;
     return sum;
@@ -98,7 +100,7 @@ class BufferPool {
   }
 
   const int keep_;
-  mutable std::mutex mutex_;
+  mutable BriefMutex mutex_;
   std::vector<Buffer> idle_;
   bool closed_ = false;
 };

@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -28,26 +28,31 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     Raises:
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
-    for k in (fanouts,) if isinstance(fanouts, (int, float)) else fanouts:
-        if not isinstance(k, int) or isinstance(k, bool):
-            raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
-    if isinstance(fanouts, int):
-        if num_hops is None:
-            raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved = (fanouts,) * num_hops
-    else:
-        resolved = tuple(int(k) for k in fanouts)
+    if isinstance(fanouts, Iterable):
+        resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
             raise ValueError(
                 f"fanouts {list(resolved)} has {len(resolved)} entries for {num_hops} layers; "
                 f"give {num_hops} of them, or one number for all hops"
             )
+    else:
+        resolved = (_as_fanout(fanouts),)
+        if num_hops is None:
+            raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
+        resolved *= operator.index(num_hops)
     if not 1 <= len(resolved) <= MAX_HOPS:
         raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
             raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")
     return resolved
+
+
+def _as_fanout(k: Any) -> int:
+    """`k` as an int; TypeError unless it is an integer of Python or numpy, and no truth value."""
+    if hasattr(k, "__index__") and not isinstance(k, bool):
+        return operator.index(k)
+    raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
 
 
 class Request(NamedTuple):
@@ -271,6 +276,7 @@ def check_position(epoch: int, batch: int) -> None:
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
+    require_square(graph, "a sampler of neighbours")
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.is_floating_point() or seeds.dtype == torch.bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+import functools
+import operator
+import os
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,19 +14,31 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.cpus import available_cpus
-from loader.samplers.base import NeighborSampler, as_seeds, check_position
+from loader.machine.pages import use_huge_pages
+from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
 from loader.samples import Block, MiniBatch
 
-# Mini-batches that cannot reach this many edges are sampled by one thread alone: waking the others takes longer.
-SERIAL_EDGES = 1 << 17
+# A thread is given this many edges at a time, at least: below that, to share the work takes longer than to do it.
+PART_EDGES = 2048
+
+# A forked child shares its parent's memory; to put it on huge pages there would copy it.
+_PROCESS = os.getpid()
+
+# Mini-batches of one group: all of them lie in memory before the first is used.
+_MOST_TOGETHER = 16
 
 
 class CoreSampler(NeighborSampler):
-    """Base of the samplers in C++: allocates what they write. Calls from several threads take turns.
+    """Base of the samplers in C++.
 
     Args:
-        num_threads: threads of one call, by default as many as there are processors.
+        num_threads: threads of a session, 1 to 1024; by default as many as there are processors. They decide how fast
+            a mini-batch is sampled, never what is sampled.
         fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`.
+
+    Raises:
+        TypeError: `num_threads` is no integer.
+        ValueError: `num_threads` is out of range.
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the GPU's
@@ -41,72 +54,109 @@ class CoreSampler(NeighborSampler):
         num_threads: int | None = None,
     ) -> None:
         super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
-        self.num_threads = available_cpus() if num_threads is None else int(num_threads)
-        self._engine = self._make_engine()
-        self._lock = threading.Lock()
+        self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
 
     @abstractmethod
-    def _make_engine(self) -> Any:
-        """The class of the extension that does the work."""
+    def _make_engine(self, graph: Graph) -> _core.FusedSampler | _core.HopwiseSampler:
+        """The object of the extension that samples this graph."""
 
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
+    def open(self, graph: Graph) -> Session:
+        """A session for `graph`, whose arrays it puts on huge pages, in place; about one second per GiB the first time.
+
+        Raises:
+            ValueError: the graph does not lie on the CPU, or its arrays contradict each other.
+            TypeError: the types of its arrays do.
+        """
         if graph.device.type != "cpu":
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
-        seeds = as_seeds(graph, seeds)
-        check_position(epoch, batch)
-        key = _core.batch_key(self.seed, epoch, batch)
-        edge_dtype, node_dtype = graph.indptr.dtype, graph.indices.dtype
-        with self._lock:
-            if self._engine is None:
-                raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
-            frontiers, edges = self._engine.sample(
-                graph.indptr, graph.indices, seeds, self.fanouts, self.replace, self.edge_ids, key
-            )
-            nodes = torch.empty(frontiers[-1], dtype=node_dtype)
-            indptr = [torch.empty(n + 1, dtype=edge_dtype) for n in frontiers[:-1]]
-            indices = [torch.empty(n, dtype=node_dtype) for n in edges]
-            edge_ids = [torch.empty(n, dtype=edge_dtype) for n in edges] if self.edge_ids else []
-            self._engine.write(nodes, indptr, indices, edge_ids)
-        if graph.edge_ids is not None:
-            edge_ids = [graph.edge_ids[ids] for ids in edge_ids]
-        blocks = tuple(
-            Block(
-                indptr[h],
-                indices[h],
-                num_src=frontiers[h + 1],
-                num_dst=frontiers[h],
-                edge_ids=edge_ids[h] if self.edge_ids else None,
-            )
-            for h in reversed(range(self.num_hops))
-        )
-        return MiniBatch(nodes, tuple(frontiers), blocks, epoch=epoch, index=batch)
-
-    def close(self) -> None:
-        with self._lock:
-            self._engine = None
+        if os.getpid() == _PROCESS:
+            use_huge_pages(graph.indptr)
+            use_huge_pages(graph.indices)
+        return CoreSession(graph, self._make_engine(graph), self.num_threads, self.seed)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fanouts={list(self.fanouts)}, num_threads={self.num_threads})"
 
 
+class CoreSession(Session):
+    """Samples a graph in the CPU's memory.
+
+    A group is one call of the core: if it has as many mini-batches as half the threads or more, each thread takes whole
+    mini-batches, with a workspace of its own; the mini-batches of a smaller one are sampled one after the other by all
+    threads. Any number of Python threads may call at a time. The first has the session's threads; another samples a
+    single mini-batch by itself meanwhile, and waits for its turn with a group.
+
+    A session works in a forked child, too: it starts its threads anew there.
+    """
+
+    def __init__(
+        self, graph: Graph, engine: _core.FusedSampler | _core.HopwiseSampler, num_threads: int, seed: int
+    ) -> None:
+        self._graph = graph
+        self._engine: _core.FusedSampler | _core.HopwiseSampler | None = engine
+        self._seed = seed
+        self.together = min(num_threads, _MOST_TOGETHER)
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
+        engine = self._engine
+        if engine is None:
+            raise RuntimeError("this session was closed; open another one")
+        for request in group:
+            check_position(request.epoch, request.batch)
+        seeds = [as_seeds(self._graph, request.seeds) for request in group]
+        keys = [_core.batch_key(self._seed, request.epoch, request.batch) for request in group]
+        sampled = engine.sample(seeds, keys)
+        return [functools.partial(self._finish, one, of) for one, of in zip(sampled, group, strict=True)]
+
+    def _finish(self, sampled: _core.Sampled, request: Request) -> MiniBatch:
+        frontiers, edges, offsets, buffer = sampled.take()
+        edge_dtype, node_dtype = self._graph.indptr.dtype, self._graph.indices.dtype
+        hops, at = len(edges), iter(offsets)
+
+        def array(length: int, dtype: torch.dtype) -> Tensor:
+            offset = next(at)
+            if length == 0:
+                return torch.empty(0, dtype=dtype)
+            return torch.frombuffer(buffer, dtype=dtype, count=length, offset=offset)
+
+        nodes = array(frontiers[-1], node_dtype)
+        blocks = []
+        for h in range(hops):
+            indptr = array(frontiers[h] + 1, edge_dtype)
+            indices = array(edges[h], node_dtype)
+            edge_ids = array(edges[h], edge_dtype) if len(offsets) > 1 + 2 * hops else None
+            if edge_ids is not None and self._graph.edge_ids is not None:
+                edge_ids = self._graph.edge_ids[edge_ids]
+            blocks.append(Block(indptr, indices, num_src=frontiers[h + 1], num_dst=frontiers[h], edge_ids=edge_ids))
+        return MiniBatch(nodes, tuple(frontiers), tuple(blocks[::-1]), epoch=request.epoch, index=request.batch)
+
+    def close(self) -> None:
+        self._engine = None
+
+
 class HopwiseSampler(CoreSampler):
     """Hop by hop, a barrier between hops: the specification, and the oracle of all other samplers."""
 
-    def _make_engine(self) -> Any:
-        return _core.HopwiseSampler(self.num_threads)
+    def _make_engine(self, graph: Graph) -> _core.HopwiseSampler:
+        return _core.HopwiseSampler(
+            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES
+        )
 
 
 class FusedSampler(CoreSampler):
-    """One call for all hops: workers share a queue of (vertex, hop) tasks, with no barrier between hops.
+    """One call for all hops: picks, neighbours, new vertices and local ids, shared out by threads in small parts.
 
-    Bit-identical to `HopwiseSampler` for any number of threads. The idea is PGSampler's; the workspace takes
-    5 bytes a vertex (9 with int64 vertices), and a bit for each vertex and thread.
+    Bit-identical to `HopwiseSampler` for any number of threads. A workspace takes 1 byte per vertex of the graph with
+    up to 3 hops (1.5 with up to 6, 2.5 with 8), and about 10 bytes per edge of the largest mini-batch so far. A session
+    makes one for all threads together when it first needs it, and one per thread when it first samples a group.
     """
 
-    def _make_engine(self) -> Any:
-        return _core.FusedSampler(self.num_threads, SERIAL_EDGES)
+    def _make_engine(self, graph: Graph) -> _core.FusedSampler:
+        return _core.FusedSampler(
+            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES
+        )
 
 
 class FullSampler(FusedSampler):
@@ -119,3 +169,20 @@ class FullSampler(FusedSampler):
 
     def __init__(self, num_hops: int, *, edge_ids: bool = False, num_threads: int | None = None) -> None:
         super().__init__(-1, num_hops, edge_ids=edge_ids, num_threads=num_threads)
+
+
+def as_threads(num_threads: int) -> int:
+    """`num_threads` as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is below 1 or above 1024.
+    """
+    try:
+        number = operator.index(num_threads)
+    except TypeError:
+        raise TypeError(f"num_threads is {num_threads!r}; it must be an integer") from None
+    if 1 <= number <= _core.max_threads:
+        return number
+    limit = "at least 1" if number < 1 else f"at most {_core.max_threads}"
+    raise ValueError(f"num_threads is {number}; it must be {limit}")

@@ -1,9 +1,13 @@
-// The fused sampler beside the hopwise one over random graphs and thread counts, without Python: made to run
-// under a sanitizer. Prints what it compared; exits with 1 at the first difference.
+// The fused sampler beside the hopwise one over random graphs and thread counts, alone, in groups and from
+// several callers at a time, without Python: made to run under a sanitizer. Prints what it compared; exits
+// with 1 at the first difference.
+#include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "sampler/cpu/fused.h"
+#include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
 #include "sampling.h"
 
@@ -27,7 +31,7 @@ int64_t compare(Random& random, int rounds) {
   int64_t edges = 0;
   for (int threads = 1; threads <= 8; threads += random.chance(0.5) ? 1 : 2) {
     // One sampler for graphs of all sizes: its workspace is used again.
-    loader::FusedSampler<P, N> fused(threads, /*serial_edges=*/threads % 4 == 3 ? 1 << 17 : 0);
+    loader::FusedSampler<P, N> fused(threads, /*part_edges=*/threads % 4 == 3 ? 2048 : 1 + threads % 3 * 50);
     loader::HopwiseSampler<P, N> hopwise(static_cast<int>(random.between(1, 3)));
     for (int round = 0; round < rounds; ++round) {
       const auto graph = random_graph<P, N>(random);
@@ -51,6 +55,79 @@ int64_t compare(Random& random, int rounds) {
   return edges;
 }
 
+// Arrays of the sizes in `r`, and where they lie.
+template <typename P, typename N>
+SampleOut<P, N> place(Result<P, N>& r, const SampleSizes& sizes, bool edge_ids) {
+  r.sizes = sizes;
+  r.nodes.resize(sizes.frontiers.back());
+  for (size_t h = 0; h < sizes.edges.size(); ++h) {
+    r.indptr.emplace_back(sizes.frontiers[h] + 1);
+    r.indices.emplace_back(sizes.edges[h]);
+    r.edge_ids.emplace_back(edge_ids ? sizes.edges[h] : 0);
+  }
+  SampleOut<P, N> out{r.nodes.data(), {}};
+  for (size_t h = 0; h < sizes.edges.size(); ++h)
+    out.blocks.push_back(
+        {r.indptr[h].data(), r.indices[h].data(), edge_ids ? r.edge_ids[h].data() : nullptr});
+  return out;
+}
+
+// Three callers give one sampler groups of all sizes, some with a mini-batch that is refused.
+template <typename P, typename N>
+int64_t compare_groups(Random& random, int rounds) {
+  std::atomic<int64_t> edges{0};
+  for (int round = 0; round < rounds; ++round) {
+    const auto graph = random_graph<P, N>(random);
+    const auto num_nodes = graph.view().num_nodes;
+    const auto options = random_options(random);
+    const int threads = static_cast<int>(random.between(1, 6));
+    const int64_t part = random.chance(0.5) ? 1 : 100;
+    using Fused = loader::FusedSampler<P, N>;
+    loader::GroupSampler<loader::FusedSampler, P, N> group_sampler(
+        graph.view(), options, threads, [part](const std::shared_ptr<loader::ThreadPool>& pool) {
+          return std::make_unique<Fused>(pool, part);
+        });
+
+    constexpr int kBatches = 12;
+    std::vector<std::vector<N>> seeds;
+    std::vector<Result<P, N>> expected;
+    std::vector<uint64_t> keys;
+    const int bad = random.chance(0.3) ? static_cast<int>(random.below(kBatches)) : -1;
+    loader::HopwiseSampler<P, N> hopwise(1);
+    for (int i = 0; i < kBatches; ++i) {
+      seeds.push_back(random_seeds<N>(random, num_nodes));
+      auto keyed = options;
+      keyed.key = static_cast<uint64_t>(random.below(1 << 30));
+      keys.push_back(keyed.key);
+      expected.push_back(run(hopwise, graph, seeds[i], keyed));
+      if (i == bad) seeds[i].push_back(static_cast<N>(num_nodes));
+    }
+    const auto call = [&](int size) {
+      for (int begin = 0; begin < kBatches; begin += size) {
+        const int end = std::min(begin + size, kBatches);
+        std::vector<loader::Request<N>> group;
+        for (int i = begin; i < end; ++i)
+          group.push_back({seeds[i].data(), static_cast<int64_t>(seeds[i].size()), keys[i]});
+        std::vector<Result<P, N>> results(group.size());
+        const auto errors = group_sampler.sample(group, [&](size_t i, const SampleSizes& sizes) {
+          return place(results[i], sizes, options.edge_ids);
+        });
+        for (int i = begin; i < end; ++i) {
+          const std::string where =
+              "groups, round " + std::to_string(round) + ", " + std::to_string(i) + ": ";
+          if ((errors[i - begin] != nullptr) != (i == bad))
+            stress::fail(where + "a wrong verdict on the seeds");
+          if (i != bad) edges += stress::expect_same(results[i - begin], expected[i], where);
+        }
+      }
+    };
+    std::vector<std::thread> callers;
+    for (const int size : {1, 5, kBatches}) callers.emplace_back([&call, size] { call(size); });
+    for (auto& caller : callers) caller.join();
+  }
+  return edges;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,6 +135,9 @@ int main(int argc, char** argv) {
   Random random(20240229);
   const int64_t edges = compare<int32_t, int32_t>(random, rounds) +
                         compare<int64_t, int32_t>(random, rounds) + compare<int64_t, int64_t>(random, rounds);
-  if (edges == 0) stress::fail("nothing was compared");
-  std::printf("equal: %lld sampled edges\n", static_cast<long long>(edges));
+  const int64_t grouped = compare_groups<int32_t, int32_t>(random, 2 * rounds) +
+                          compare_groups<int64_t, int32_t>(random, 2 * rounds) +
+                          compare_groups<int64_t, int64_t>(random, 2 * rounds);
+  if (edges == 0 || grouped == 0) stress::fail("nothing was compared");
+  std::printf("equal: %lld sampled edges\n", static_cast<long long>(edges + grouped));
 }

@@ -92,8 +92,8 @@ def test_loading_a_state_closes_the_running_iterator(make: Callable[..., NodeLoa
         ("seed", {"seed": 1}),
         ("shuffle", {"shuffle": False}),
         ("drop_last", {"drop_last": True}),
-        ("items", {"seeds": SEEDS[1:]}),
-        ("items", {"seeds": SEEDS + 1}),
+        ("num_items", {"seeds": SEEDS[1:]}),
+        ("set of items", {"seeds": SEEDS + 1}),
         ("sampler.fanouts", {"sampler": HopwiseSampler([3, 3], num_threads=1)}),
         ("sampler.seed", {"sampler": HopwiseSampler([3, 2], seed=1, num_threads=1)}),
         ("sampler.replace", {"sampler": HopwiseSampler([3, 2], replace=True, num_threads=1)}),
@@ -271,15 +271,20 @@ def test_another_number_of_ranks_goes_on_with_the_sequence(
     assert steps_done == [-(-13 // world_size) - rest] * world_size
 
 
-def test_a_mini_batch_that_the_consumer_is_still_at_is_left(make: Callable[..., NodeLoader]) -> None:
-    loader, at_work = make(), True
-    loader.unfinished = lambda: at_work
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_mini_batches_that_the_consumer_is_not_done_with_are_left(
+    make: Callable[..., NodeLoader], world_size: int
+) -> None:
+    loader, done = make(batch_size=8, world_size=world_size), 5  # in the epoch before
+    loader.finished = lambda: done
     assert loader.state_dict()["next"] == 0
     batches = iter(loader)
-    last = digests(next(batches) for _ in range(3))[-1]
+    given = digests(next(batches) for _ in range(3))
+    assert loader.state_dict()["next"] == 0
+    done += 2
     state = loader.state_dict()
-    assert state["next"] == 2
-    at_work = False
-    assert loader.state_dict()["next"] == 3
+    assert state["next"] == 2 * world_size
+    done += 1
+    assert loader.state_dict()["next"] == 3 * world_size
     loader.load_state_dict(state)
-    assert next(iter(loader)).digest() == last
+    assert next(iter(loader)).digest() == given[2]

@@ -1,294 +1,275 @@
 #include "sampler/cpu/fused.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace loader {
 namespace {
 
-constexpr int kPageBits = 12;  // of 64 words
-constexpr int64_t kPageWords = (int64_t{1} << kPageBits) / 64;
-constexpr uint8_t kUnseen = 255;
-constexpr size_t kGroup = 32;          // tasks whose memory accesses are in flight together
-constexpr int64_t kMaxPending = 1024;  // picks that may wait for their fetch
-constexpr size_t kPrefetchAhead = 32;  // picks
-constexpr size_t kMaxChunk = 256;      // tasks that travel together
-
-// Relaxed accesses compile to plain moves; the order comes from the queue's mutex and the pool's joins.
-inline uint8_t load(const uint8_t& x) { return __atomic_load_n(&x, __ATOMIC_RELAXED); }
-
-// Lowers `x` to `value` and returns what it was before, where that was greater; else returns `value`.
-inline uint8_t fetch_min(uint8_t& x, uint8_t value) {
-  uint8_t old = load(x);
-  while (old > value &&
-         !__atomic_compare_exchange_n(&x, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
-  return std::max(old, value);
-}
+constexpr int64_t kBlockRows = 128;     // rows whose edges are counted together
+constexpr int64_t kMaxPending = 512;    // picks that wait for their fetch
+constexpr int64_t kPartsPerThread = 4;  // so that a thread which comes late or is slow has less to do
+constexpr int64_t kMaxPartEdges = 1 << 15;
+constexpr int64_t kAhead = 16;  // vertices whose list bounds are asked for ahead of their use
 
 }  // namespace
+
+// How many parts to make of `work` units, if a part is worth it from `least` on.
+template <typename P, typename N>
+int64_t FusedSampler<P, N>::parts(int64_t work, int64_t least) const {
+  if (pool_->size() == 1) return 1;
+  const int64_t fine = std::max(kPartsPerThread * pool_->size(), work / kMaxPartEdges);
+  return std::clamp(work / least, int64_t{1}, std::min(fine, int64_t{0xffff}));
+}
+
+// f(begin, end) over [0, n), in parts of at least `least`.
+template <typename P, typename N>
+void FusedSampler<P, N>::in_parts(int64_t n, int64_t least, const std::function<void(int64_t, int64_t)>& f) {
+  const int64_t count = parts(n, std::max<int64_t>(least, 1));
+  pool_->each(count, [&](int part, int) { f(n * part / count, n * (part + 1) / count); });
+}
+
+template <typename P, typename N>
+int64_t FusedSampler<P, N>::first_page(int64_t bucket) const {
+  return std::min(bucket << (bucket_bits_ - RankedSet::kPageBits), set_.pages());
+}
 
 template <typename P, typename N>
 SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds,
                                        const SampleOptions& options) {
   for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph.num_nodes);
-  resize(graph.num_nodes);
   graph_ = graph;
   options_ = options;
-  seeds_.assign(seeds, seeds + num_seeds);
-  serial_ = is_small();
-  for (Worker& worker : workers_) {
-    worker.rows.clear();
-    worker.picked.clear();
-    worker.edges.clear();
-    worker.out.clear();
-    worker.picks.clear();
-    worker.edge_counts.assign(options.hops(), 0);
-    worker.levels.resize(options.hops() + 1);
-    for (auto& level : worker.levels) level.clear();
+  sizes_ = {{num_seeds}, {}};
+  prepare(seeds, num_seeds);
+  clean_ = false;  // an exception leaves marks: the next call removes them
+  for (int hop = 1; hop <= options.hops(); ++hop) {
+    const int64_t edges = count_edges(hop);
+    check_edge_count<P>(edges);
+    sizes_.edges.push_back(edges);
+    pick(hop);
+    const int64_t found = settle(hop);
+    sizes_.frontiers.push_back(sizes_.frontiers.back() + found);
+    if (hop < options.hops()) list(hop, nodes_.extend(static_cast<size_t>(found)));
   }
-  try {
-    mark_seeds();
-    if (serial_)
-      work(workers_[0]);
-    else
-      pool_.run([this](int i) { work(workers_[i]); });
-    each_worker(serial_, [this](int i) { scan(i); });
-    for (const N v : seeds_) level_[v] = kUnseen;
-  } catch (...) {
-    capacity_ = 0;  // the marks are in disorder: the next call makes new ones
-    throw;
-  }
-  return sizes();
+  return sizes_;
 }
 
-// Whether the fanouts alone keep the mini-batch below serial_edges_.
 template <typename P, typename N>
-bool FusedSampler<P, N>::is_small() const {
-  auto rows = static_cast<int64_t>(seeds_.size());
-  int64_t edges = 0;
+void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
+  int64_t expected = num_seeds, rows = num_seeds;
   for (const int64_t fanout : options_.fanouts) {
-    if (fanout == kAllNeighbours || edges >= serial_edges_) return false;
-    edges += rows * fanout;
+    if (fanout == kAllNeighbours || expected > int64_t{1} << 30) break;
+    expected += rows * fanout;
     rows += rows * fanout;
   }
-  return edges < serial_edges_;
-}
+  pool_->wake(static_cast<int>(parts(expected, part_edges_)) - 1);  // they come while the seeds are looked at
 
-template <typename P, typename N>
-void FusedSampler<P, N>::each_worker(bool serial, const std::function<void(int)>& f) {
-  if (!serial) return pool_.run(f);
-  for (int i = 0; i < pool_.size(); ++i) f(i);
-}
-
-template <typename P, typename N>
-void FusedSampler<P, N>::resize(int64_t num_nodes) {
-  if (num_nodes == capacity_) return;
-  capacity_ = 0;  // stays so if an allocation throws
-  level_.assign(num_nodes, kUnseen);
-  const int64_t pages = (num_nodes >> kPageBits) + 1;
+  if (!clean_) set_.clear();
+  set_.reset(graph_.num_nodes, options_.hops());
+  const int64_t wanted = pool_->size() == 1 ? 1 : kPartsPerThread * pool_->size();
+  for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
+  num_buckets_ = (graph_.num_nodes >> bucket_bits_) + 1;
+  bucket_ids_.assign(num_buckets_ + 1, 0);
   for (Worker& worker : workers_) {
-    worker.seen.assign(pages * kPageWords, 0);
-    worker.dirty.assign(pages, 0);
+    worker.picks.clear();
+    worker.buckets.resize(num_buckets_);
+    for (auto& bucket : worker.buckets) bucket.clear();
   }
-  local_.reset(new N[num_nodes]);
-  capacity_ = num_nodes;
-}
-
-template <typename P, typename N>
-void FusedSampler<P, N>::mark_seeds() {
-  queue_.reset(serial_ ? 1 : pool_.size());
-  const size_t share = seeds_.size() / (4 * workers_.size()) + 1;
-  chunk_size_ = std::min(kMaxChunk, std::max(share, kGroup));
-  typename TaskQueue<N>::Chunk chunk;
-  for (const N v : seeds_) {
-    if (level_[v] == 0) throw_duplicate_seed(v);
-    level_[v] = 0;
-    chunk.push_back({v, 1, static_cast<uint8_t>(options_.hops())});
-    if (chunk.size() >= chunk_size_) queue_.push(chunk);
+  hops_.resize(options_.hops());
+  nodes_.clear();
+  begins_.clear();
+  degrees_.clear();
+  const int64_t twice = set_.add_seeds(seeds, num_seeds);
+  if (twice >= 0) {
+    set_.clear();
+    throw_duplicate_seed(seeds[twice]);
   }
-  queue_.push(chunk);
+  std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 
+// Looks up the lists of the vertices that are new, and counts the edges of each block of rows.
 template <typename P, typename N>
-void FusedSampler<P, N>::work(Worker& worker) {
-  try {
-    while (queue_.pop(worker.in)) {
-      const auto& tasks = worker.in;
-      for (size_t i = 0; i < tasks.size(); i += kGroup)
-        sample_group(worker, &tasks[i], std::min(kGroup, tasks.size() - i));
-      queue_.push(worker.out);
-    }
-  } catch (...) {
-    queue_.abort();
-    throw;
-  }
-}
-
-// The accesses of a group go out together, step by step: indptr, then indices, then marks; each step
-// prefetches for the next, so that the memory's latency is paid once a group and not once a pick.
-template <typename P, typename N>
-void FusedSampler<P, N>::sample_group(Worker& worker, const Task<N>* tasks, size_t count) {
-  for (size_t i = 0; i < count; ++i) __builtin_prefetch(&graph_.indptr[tasks[i].v]);
-  worker.first_row = worker.rows.size();
-  for (size_t i = 0; i < count; ++i) {
-    for (int hop = tasks[i].first; hop <= tasks[i].last; ++hop) {
-      add_row(worker, tasks[i].v, hop);
-      if (worker.picks.pending() >= kMaxPending) fetch(worker);
-    }
-  }
-  fetch(worker);
-}
-
-template <typename P, typename N>
-void FusedSampler<P, N>::add_row(Worker& worker, N v, int hop) {
-  const P begin = graph_.indptr[v];
-  const int64_t degree = graph_.indptr[v + 1] - begin;
-  const int64_t fanout = options_.fanouts[hop - 1];
-  const int64_t count = pick_count(degree, fanout, options_.replace);
-  if (count == 0) return;
-  worker.rows.push_back({v, static_cast<uint32_t>(count), static_cast<uint8_t>(hop)});
-  worker.edge_counts[hop - 1] += count;
-  if (picks_all(degree, fanout, options_.replace)) {
-    worker.picks.add_all(begin, count);
-  } else {
-    const Draws draws{options_.key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-    worker.picks.add(draws, begin, static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout));
-  }
-}
-
-// Picks for the rows that wait, reads their neighbours and makes tasks of the vertices found.
-template <typename P, typename N>
-void FusedSampler<P, N>::fetch(Worker& worker) {
-  const auto picks = static_cast<size_t>(worker.picks.pending());
-  P* const edges = worker.edges.extend(picks);
-  worker.picks.draw(options_.replace, edges);
-  for (size_t i = 0; i < picks; ++i) __builtin_prefetch(&graph_.indices[edges[i]]);
-  N* picked = worker.picked.extend(picks);
-  for (size_t i = 0; i < picks; ++i) {
-    picked[i] = graph_.indices[edges[i]];
-    __builtin_prefetch(&worker.seen[picked[i] / 64]);
-  }
-  if (!options_.edge_ids) worker.edges.clear();
-  for (; worker.first_row < worker.rows.size(); ++worker.first_row) {
-    const Row row = worker.rows[worker.first_row];
-    for (uint32_t i = 0; i < row.count; ++i) discover(worker, *picked++, row.hop);
-  }
-}
-
-template <typename P, typename N>
-void FusedSampler<P, N>::discover(Worker& worker, N u, int hop) {
-  mark(worker, u);
-  if (hop == options_.hops()) return;  // no task will come of it
-  const uint8_t old = fetch_min(level_[u], static_cast<uint8_t>(hop));
-  if (old == hop) return;  // all its tasks from here on were made: only one finder sees a greater value
-  const int last = old == kUnseen ? options_.hops() : old;
-  worker.out.push_back({u, static_cast<uint8_t>(hop + 1), static_cast<uint8_t>(last)});
-  if (worker.out.size() >= chunk_size_) queue_.push(worker.out);
-}
-
-template <typename P, typename N>
-void FusedSampler<P, N>::mark(Worker& worker, N v) {
-  worker.seen[v / 64] |= uint64_t{1} << v % 64;
-  worker.dirty[v >> kPageBits] = 1;
-}
-
-// Lists the new vertices of each hop in ascending order, for this worker's share of the pages, and cleans up.
-template <typename P, typename N>
-void FusedSampler<P, N>::scan(int index) {
-  Worker& own = workers_[index];
-  const auto pages = static_cast<int64_t>(own.dirty.size());
-  const auto last = static_cast<uint8_t>(options_.hops());
-  for (int64_t page = pages * index / pool_.size(); page < pages * (index + 1) / pool_.size(); ++page) {
-    uint64_t found[kPageWords] = {};
-    bool any = false;
-    for (Worker& worker : workers_) {
-      if (!worker.dirty[page]) continue;
-      any = true;
-      worker.dirty[page] = 0;
-      uint64_t* const words = &worker.seen[page * kPageWords];
-      for (int64_t w = 0; w < kPageWords; ++w) found[w] |= words[w];
-      std::fill_n(words, kPageWords, 0);
-    }
-    if (!any) continue;
-    for (int64_t w = 0; w < kPageWords; ++w) {
-      for (uint64_t bits = found[w]; bits; bits &= bits - 1) {
-        const int64_t v = (page << kPageBits) + 64 * w + __builtin_ctzll(bits);
-        const uint8_t level = std::min(level_[v], last);
-        if (level == 0) continue;  // a seed
-        level_[v] = kUnseen;
-        own.levels[level].push_back(static_cast<N>(v));
+int64_t FusedSampler<P, N>::count_edges(int hop) {
+  const auto rows = static_cast<int64_t>(nodes_.size()), known = static_cast<int64_t>(degrees_.size());
+  P* const begins = begins_.extend(static_cast<size_t>(rows - known)) - known;
+  P* const degrees = degrees_.extend(static_cast<size_t>(rows - known)) - known;
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  std::vector<int64_t>& offsets = hops_[hop - 1].offsets;
+  offsets.resize(blocks + 1);
+  in_parts(blocks, std::max<int64_t>(part_edges_ / (4 * kBlockRows), 1), [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+      for (int64_t row = std::max(begin, known); row < end; ++row) {
+        if (row + kAhead < rows) __builtin_prefetch(&graph_.indptr[nodes_[row + kAhead]]);
+        begins[row] = graph_.indptr[nodes_[row]];
+        degrees[row] = graph_.indptr[nodes_[row] + 1] - begins[row];
       }
+      int64_t edges = 0;
+      for (int64_t row = begin; row < end; ++row) edges += row_count(row, hop);
+      offsets[block] = edges;
+    }
+  });
+  int64_t sum = 0;
+  for (int64_t block = 0; block < blocks; ++block) sum += std::exchange(offsets[block], sum);
+  offsets[blocks] = sum;
+  return sum;
+}
+
+template <typename P, typename N>
+void FusedSampler<P, N>::pick(int hop) {
+  Hop& kept = hops_[hop - 1];
+  const int64_t edges = sizes_.edges[hop - 1];
+  kept.picked.clear();
+  kept.picked.extend(static_cast<size_t>(edges));
+  kept.edges.clear();
+  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
+  const int64_t count = parts(edges, part_edges_);
+  pool_->each(count, [&](int part, int worker) {
+    pick_part({workers_[worker], hop, 0, count == 1}, edges * part / count, edges * (part + 1) / count);
+  });
+}
+
+// The edges [begin, end) of the hop. Rows that are picked whole may be cut in pieces; others go to the part
+// in which they begin.
+template <typename P, typename N>
+void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end) {
+  Fetch fetched = part;
+  Worker& worker = part.worker;
+  const std::vector<int64_t>& offsets = hops_[part.hop - 1].offsets;
+  const int64_t fanout = options_.fanouts[part.hop - 1];
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(offsets.begin(), offsets.end(), begin) - offsets.begin() - 1;
+  int64_t row = block * kBlockRows, first = offsets[block];
+  for (; row < rows && first < end; ++row) {
+    const int64_t degree = degrees_[row], count = row_count(row, part.hop);
+    if (count == 0) continue;
+    const int64_t low = std::max(first, begin);
+    if (picks_all(degree, fanout, options_.replace)) {
+      const int64_t high = std::min(first + count, end);
+      if (low < high) {
+        if (worker.picks.pending() == 0) fetched.at = low;
+        worker.picks.add_all(static_cast<P>(begins_[row] + (low - first)), high - low);
+      }
+    } else if (first >= begin) {
+      if (worker.picks.pending() == 0) fetched.at = first;
+      const Draws draws{options_.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(part.hop)};
+      worker.picks.add(draws, begins_[row], static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout));
+    }
+    first += count;
+    if (worker.picks.pending() >= kMaxPending) fetch(fetched);
+  }
+  if (worker.picks.pending() > 0) fetch(fetched);
+}
+
+// Draws the picks that wait, reads their neighbours and marks them, or puts them aside for who marks them.
+template <typename P, typename N>
+void FusedSampler<P, N>::fetch(Fetch& part) {
+  Worker& worker = part.worker;
+  Hop& kept = hops_[part.hop - 1];
+  const int64_t count = worker.picks.pending();
+  worker.edges.clear();
+  P* edges = worker.edges.extend(static_cast<size_t>(count));
+  worker.picks.draw(options_.replace, graph_.indices, edges);
+  if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
+  N* const picked = kept.picked.data() + part.at;
+  if (part.mark) {
+    for (int64_t i = 0; i < count; ++i) {
+      picked[i] = graph_.indices[edges[i]];
+      set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
+    }
+    for (int64_t i = 0; i < count; ++i) set_.mark(static_cast<uint64_t>(picked[i]));
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      picked[i] = graph_.indices[edges[i]];
+      worker.buckets[static_cast<uint64_t>(picked[i]) >> bucket_bits_].push_back(picked[i]);
     }
   }
 }
 
+// Marks what was put aside and counts the new vertices of each bucket; returns how many there are.
 template <typename P, typename N>
-SampleSizes FusedSampler<P, N>::sizes() const {
-  SampleSizes sizes{{static_cast<int64_t>(seeds_.size())}, {}};
-  for (int h = 1; h <= options_.hops(); ++h) {
-    int64_t nodes = sizes.frontiers.back(), edges = 0;
-    for (const Worker& worker : workers_) {
-      nodes += static_cast<int64_t>(worker.levels[h].size());
-      edges += worker.edge_counts[h - 1];
+int64_t FusedSampler<P, N>::settle(int hop) {
+  const int64_t count = std::min(parts(sizes_.edges[hop - 1], part_edges_), num_buckets_);
+  pool_->each(count, [&](int part, int) {
+    for (int64_t b = num_buckets_ * part / count; b < num_buckets_ * (part + 1) / count; ++b) {
+      for (Worker& worker : workers_) {
+        for (const N v : worker.buckets[b]) set_.mark(static_cast<uint64_t>(v));
+        worker.buckets[b].clear();
+      }
+      bucket_ids_[b] = set_.settle(hop, first_page(b), first_page(b + 1));
     }
-    check_edge_count<P>(edges);
-    sizes.frontiers.push_back(nodes);
-    sizes.edges.push_back(edges);
-  }
-  return sizes;
+  });
+  int64_t id = sizes_.frontiers.back();
+  for (int64_t b = 0; b < num_buckets_; ++b) id += std::exchange(bucket_ids_[b], id);
+  bucket_ids_[num_buckets_] = id;
+  return id - sizes_.frontiers.back();
+}
+
+// Writes the new vertices of `hop`.
+template <typename P, typename N>
+void FusedSampler<P, N>::list(int hop, N* out) {
+  const int64_t first = bucket_ids_[0], found = bucket_ids_[num_buckets_] - first;
+  const int64_t count = std::min(parts(found, part_edges_), num_buckets_);
+  pool_->each(count, [&](int part, int) {
+    for (int64_t b = num_buckets_ * part / count; b < num_buckets_ * (part + 1) / count; ++b)
+      set_.list(hop, first_page(b), first_page(b + 1), bucket_ids_[b], out + (bucket_ids_[b] - first));
+  });
 }
 
 template <typename P, typename N>
 void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
-  const SampleSizes all = sizes();
-  const auto& frontiers = all.frontiers;
   const int hops = options_.hops();
-  const bool serial =
-      serial_ || std::accumulate(all.edges.begin(), all.edges.end(), int64_t{0}) < serial_edges_;
-  std::copy(seeds_.begin(), seeds_.end(), out.nodes);
-  for (size_t i = 0; i < seeds_.size(); ++i) local_[seeds_[i]] = static_cast<N>(i);
-
-  each_worker(serial, [&](int index) {
-    for (int h = 1; h <= hops; ++h) {
-      int64_t next = frontiers[h - 1];
-      for (int before = 0; before < index; ++before)
-        next += static_cast<int64_t>(workers_[before].levels[h].size());
-      for (const N v : workers_[index].levels[h]) {
-        local_[v] = static_cast<N>(next);
-        out.nodes[next++] = v;
-      }
+  list(hops, out.nodes + nodes_.size());
+  // Pieces of all arrays, so that one round of the threads writes them: first the vertices and the hops' row
+  // offsets by block, then the hops' edges.
+  const auto rows = static_cast<int64_t>(nodes_.size());
+  struct Piece {
+    int hop;  // 0: nodes
+    bool edges;
+    int64_t begin, end;
+  };
+  std::vector<Piece> pieces;
+  const auto cut = [&](int hop, bool edges, int64_t n, int64_t least) {
+    const int64_t count = parts(n, least);
+    for (int64_t i = 0; i < count; ++i) pieces.push_back({hop, edges, n * i / count, n * (i + 1) / count});
+  };
+  for (int hop = hops; hop >= 1; --hop) {
+    cut(hop, true, sizes_.edges[hop - 1], part_edges_);
+    cut(hop, false, static_cast<int64_t>(hops_[hop - 1].offsets.size()) - 1,
+        8 * part_edges_ / kBlockRows + 1);
+  }
+  cut(0, false, rows, 8 * part_edges_);
+  const int64_t count = std::min<int64_t>(static_cast<int64_t>(pieces.size()), 0xffff);
+  const auto write_piece = [&](const Piece& piece) {
+    if (piece.hop == 0) {
+      std::copy(nodes_.begin() + piece.begin, nodes_.begin() + piece.end, out.nodes + piece.begin);
+      return;
     }
-    for (int h = index; h < hops; h += pool_.size())
-      std::fill_n(out.blocks[h].indptr, frontiers[h] + 1, P{0});
-  });
-
-  each_worker(serial, [&](int index) {  // counts, each to its row
-    for (const Row& row : workers_[index].rows)
-      out.blocks[row.hop - 1].indptr[local_[row.v] + 1] = static_cast<P>(row.count);
-  });
-  each_worker(serial, [&](int index) {
-    for (int h = index; h < hops; h += pool_.size()) {
-      P* const indptr = out.blocks[h].indptr;
-      std::partial_sum(indptr, indptr + frontiers[h] + 1, indptr);
+    const BlockOut<P, N>& block = out.blocks[piece.hop - 1];
+    const Hop& hop = hops_[piece.hop - 1];
+    if (piece.edges) {
+      set_.relabel(piece.hop, hop.picked.begin() + piece.begin, piece.end - piece.begin,
+                   block.indices + piece.begin);
+      if (block.edge_ids)
+        std::copy(hop.edges.begin() + piece.begin, hop.edges.begin() + piece.end,
+                  block.edge_ids + piece.begin);
+      return;
     }
-  });
-
-  each_worker(serial, [&](int index) {
-    const Worker& worker = workers_[index];
-    size_t first = 0;
-    for (const Row& row : worker.rows) {
-      const BlockOut<P, N>& block = out.blocks[row.hop - 1];
-      const P begin = block.indptr[local_[row.v]];
-      for (size_t i = 0; i < row.count; ++i) {
-        const size_t ahead = first + i + kPrefetchAhead;
-        if (ahead < worker.picked.size()) __builtin_prefetch(&local_[worker.picked[ahead]]);
-        block.indices[begin + i] = local_[worker.picked[first + i]];
-      }
-      if (block.edge_ids) std::copy_n(worker.edges.begin() + first, row.count, block.edge_ids + begin);
-      first += row.count;
+    int64_t at = hop.offsets[piece.begin];
+    const int64_t last = std::min(piece.end * kBlockRows, sizes_.frontiers[piece.hop - 1]);
+    for (int64_t row = piece.begin * kBlockRows; row < last; ++row) {
+      block.indptr[row] = static_cast<P>(at);
+      at += row_count(row, piece.hop);
     }
+    if (last == sizes_.frontiers[piece.hop - 1]) block.indptr[last] = static_cast<P>(at);
+  };
+  pool_->each(count, [&](int part, int) {
+    const auto all = static_cast<int64_t>(pieces.size());
+    for (int64_t i = all * part / count; i < all * (part + 1) / count; ++i) write_piece(pieces[i]);
   });
+  set_.forget(0, set_.pages());
+  clean_ = true;
 }
 
 template class FusedSampler<int32_t, int32_t>;

@@ -1,6 +1,5 @@
-// The fused sampler: one call for all hops. Workers share a queue of (vertex, hops) tasks; a vertex that is
-// found becomes a task at once, with no barrier between hops. Source of the idea: PGSampler, brought to the
-// CPU.
+// The fused sampler: picks, neighbours, new vertices and local ids of all hops in one call, each hop's work
+// shared out by threads in small parts.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 #include "arena.h"
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
-#include "sampler/cpu/task_queue.h"
+#include "sampler/cpu/ranked_set.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -19,68 +18,72 @@ namespace loader {
 template <typename P, typename N>
 class FusedSampler {
  public:
-  // Mini-batches of fewer than `serial_edges` edges are sampled by one thread: to share them out would take
-  // longer.
-  FusedSampler(int num_threads, int64_t serial_edges)
-      : serial_edges_(serial_edges), pool_(num_threads), workers_(pool_.size()) {}
+  // Parts hold at least `part_edges` edges: what has fewer is not shared out.
+  static constexpr int64_t kPartEdges = 2048;
+
+  explicit FusedSampler(int num_threads, int64_t part_edges = kPartEdges)
+      : FusedSampler(std::make_shared<ThreadPool>(num_threads), part_edges) {}
+  explicit FusedSampler(std::shared_ptr<ThreadPool> pool, int64_t part_edges = kPartEdges)
+      : pool_(std::move(pool)), part_edges_(part_edges), workers_(pool_->size()) {}
 
   // Samples and keeps the picks; returns the sizes of the arrays that `write` fills.
   SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
-  // Writes the canonical blocks of the last `sample`.
+  // Writes the canonical blocks of the last `sample`; once for each.
   void write(const SampleOut<P, N>& out);
 
  private:
-  // The picks of one vertex at one hop; they stand one after the other in Worker::picked.
-  struct Row {
-    N v;
-    uint32_t count;
-    uint8_t hop;
+  // What is kept of one hop until it is written.
+  struct Hop {
+    Arena<N> picked;
+    Arena<P> edges;                // positions of the picks, if edge ids are wanted
+    std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
   };
 
   struct Worker {
-    Arena<Row> rows;
-    Arena<N> picked;
-    Arena<P> edges;  // positions of the picks: of all if edge ids are wanted, else of the last few
-    std::vector<Arena<N>> levels;      // [hops + 1]: this worker's share of the new vertices of each hop
-    std::vector<int64_t> edge_counts;  // [hops]
-    typename TaskQueue<N>::Chunk in, out;
     PickBatch<P> picks;
-    // The vertices that this worker found: a bit each, and a flag for each page of them that has one. Its
-    // own, so that no cache line travels between cores at every pick.
-    std::vector<uint64_t> seen;
-    std::vector<uint8_t> dirty;
-    size_t first_row = 0;  // rows from here on wait for their picks
+    Arena<P> edges;                 // of the picks being fetched
+    std::vector<Arena<N>> buckets;  // picks that wait to be marked, by range of pages
   };
 
-  bool is_small() const;
-  void each_worker(bool serial, const std::function<void(int)>& f);
-  void resize(int64_t num_nodes);
-  void mark_seeds();
-  void work(Worker& worker);
-  void sample_group(Worker& worker, const Task<N>* tasks, size_t count);
-  void add_row(Worker& worker, N v, int hop);
-  void fetch(Worker& worker);
-  void discover(Worker& worker, N u, int hop);
-  static void mark(Worker& worker, N v);
-  void scan(int index);
-  SampleSizes sizes() const;
+  // A part of a hop's edges being picked.
+  struct Fetch {
+    Worker& worker;
+    int hop;
+    int64_t at;  // of the first pick that waits, among the hop's edges
+    bool mark;   // mark the picks at once: nobody else does
+  };
 
-  const int64_t serial_edges_;
-  ThreadPool pool_;
+  int64_t parts(int64_t work, int64_t least) const;
+  void in_parts(int64_t n, int64_t least, const std::function<void(int64_t, int64_t)>& f);
+  void prepare(const N* seeds, int64_t num_seeds);
+  int64_t count_edges(int hop);
+  void pick(int hop);
+  void pick_part(const Fetch& part, int64_t begin, int64_t end);
+  void fetch(Fetch& part);
+  int64_t settle(int hop);
+  void list(int hop, N* out);
+  int64_t row_count(int64_t row, int hop) const {
+    return pick_count(degrees_[row], options_.fanouts[hop - 1], options_.replace);
+  }
+  // Bucket b: the pages [first_page(b), first_page(b + 1)).
+  int64_t first_page(int64_t bucket) const;
+
+  const std::shared_ptr<ThreadPool> pool_;
+  const int64_t part_edges_;
   std::vector<Worker> workers_;
-  TaskQueue<N> queue_;
-  size_t chunk_size_ = 0;
-  bool serial_ = false;  // the mini-batch under way is too small to be shared out
+  RankedSet set_;
+  bool clean_ = false;  // the set is as `write` leaves it
 
   // Of the call under way.
   Csc<P, N> graph_{};
   SampleOptions options_{};
-  std::vector<N> seeds_;
-
-  // Per vertex. `level_`: the least hop below the last at which it was found. `local_`: its local id.
-  int64_t capacity_ = 0;
-  std::vector<uint8_t> level_;
-  std::unique_ptr<N[]> local_;
+  SampleSizes sizes_;
+  Arena<N> nodes_;             // in the order of local ids, without the last hop's
+  Arena<P> begins_, degrees_;  // of the vertices in nodes_
+  std::vector<Hop> hops_;
+  int64_t num_buckets_ = 0;
+  int bucket_bits_ = 0;
+  std::vector<int64_t> bucket_ids_;  // [buckets + 1]: the first local id of each bucket's new vertices
 };
 
 }  // namespace loader

@@ -35,7 +35,7 @@ SampleSizes HopwiseSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds,
     hop.edges.resize(edges);
     hop.indices.resize(edges);
 
-    pool_.split(rows, [&](int64_t begin, int64_t end) {
+    pool_->split(rows, [&](int64_t begin, int64_t end) {
       uint32_t positions[kMaxFanout];
       for (int64_t row = begin; row < end; ++row) {
         const N v = frontier_[row];

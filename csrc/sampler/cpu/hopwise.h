@@ -1,7 +1,9 @@
 // The sampler as its specification: hop by hop, a barrier between hops. The oracle of all other samplers.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "parallel.h"
@@ -12,7 +14,8 @@ namespace loader {
 template <typename P, typename N>
 class HopwiseSampler {
  public:
-  explicit HopwiseSampler(int num_threads) : pool_(num_threads) {}
+  explicit HopwiseSampler(int num_threads) : HopwiseSampler(std::make_shared<ThreadPool>(num_threads)) {}
+  explicit HopwiseSampler(std::shared_ptr<ThreadPool> pool) : pool_(std::move(pool)) {}
 
   // Samples and keeps the result; returns the sizes of the arrays that `write` fills.
   SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
@@ -24,7 +27,7 @@ class HopwiseSampler {
     std::vector<N> indices;        // global ids, then local ids
   };
 
-  ThreadPool pool_;
+  const std::shared_ptr<ThreadPool> pool_;
   std::vector<N> frontier_;
   std::vector<Hop> hops_;
 };

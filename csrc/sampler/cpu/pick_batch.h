@@ -44,7 +44,9 @@ class PickBatch {
   int64_t pending() const { return pending_; }
 
   // Writes the picked positions of all rows, row after row, to `edges` [pending()] and forgets the rows.
-  void draw(bool replace, P* edges) {
+  // Prefetches those entries of `indices` row by row: memory works while the next rows are drawn.
+  template <typename N>
+  void draw(bool replace, const N* indices, P* edges) {
     words_.clear();
     uint32_t* const drawn = words_.extend(4 * vertex_.size());
     if (!vertex_.empty())
@@ -55,10 +57,16 @@ class PickBatch {
     for (const Row& row : rows_) {
       if (row.degree == 0) {
         for (int64_t i = 0; i < row.count; ++i) edges[i] = static_cast<P>(row.begin + i);
+        for (int64_t i = 0; i < row.count; i += kLine / sizeof(N))
+          __builtin_prefetch(&indices[row.begin + i]);
+        __builtin_prefetch(&indices[row.begin + row.count - 1]);
       } else {
         const auto fanout = static_cast<uint32_t>(row.count);
         positions_wide(row.draws, words, row.degree, fanout, replace, positions);
-        for (uint32_t i = 0; i < fanout; ++i) edges[i] = static_cast<P>(row.begin + positions[i]);
+        for (uint32_t i = 0; i < fanout; ++i) {
+          edges[i] = static_cast<P>(row.begin + positions[i]);
+          __builtin_prefetch(&indices[edges[i]]);
+        }
         words += (fanout + 3) / 4 * 4;
       }
       edges += row.count;
@@ -75,6 +83,8 @@ class PickBatch {
   }
 
  private:
+  static constexpr int64_t kLine = 64;  // bytes of a cache line
+
   struct Row {
     Draws draws;
     P begin;

@@ -13,5 +13,5 @@ from loader.samplers import cpu
 def share_out_small_batches() -> Iterator[None]:
     """The mini-batches of tests are small: without this one thread would sample them, and nothing be tested."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "SERIAL_EDGES", 0)
+        patch.setattr(cpu, "PART_EDGES", 1)
         yield

@@ -87,13 +87,15 @@ def test_more_threads_than_tasks() -> None:
 _TOO_MANY_THREADS = """
 import resource, torch
 from loader import FusedSampler, Graph, HopwiseSampler
+from loader.samplers import Request
 
 graph = Graph(torch.tensor([0, 1]), torch.tensor([0]))
-sampler = {sampler}([1], num_threads=4000)
+sampler = {sampler}([1], num_threads=1000)
+requests = [Request(torch.tensor([0]), 0, batch) for batch in range(1000)]
 here = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (here + (1 << 30),) * 2)  # room for the stacks of some hundred threads
 try:
-    sampler.sample(graph, torch.tensor([0]))
+    sampler.open(graph).begin(requests)
 except (RuntimeError, MemoryError) as error:
     print("refused:", type(error).__name__)
 """

@@ -1,4 +1,4 @@
-"""Rows in pinned host memory, which a GPU reads without a copy."""
+"""Tensors in pinned host memory, which a GPU reads without a copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.stores.pages import use_huge_pages
+from loader.machine.pages import use_huge_pages
 
 _LINE = 128  # bytes of a request of the GPU to the host
 _lock = threading.RLock()  # a finalizer may run inside
@@ -27,7 +27,7 @@ class PinnedTensor:
 
     The tensor's own memory is put on huge pages, about a second a GiB, and locked in place. Where that cannot be,
     because it is a memory-mapped file that the system does not lock or because another tensor on the same page is
-    locked already, the rows are copied once to memory of our own; `tensor` is the copy then. Locking rounds nothing
+    locked already, the values are copied once to memory of our own; `tensor` is the copy then. Locking rounds nothing
     up, as an allocator of pinned memory that keeps powers of two does. Tensors that torch pinned are used as they
     are. Several may lock the same memory.
 
@@ -57,8 +57,8 @@ class PinnedTensor:
                 self._hold()
             except RuntimeError as error:
                 raise RuntimeError(
-                    f"{error}; {nbytes / 2**30:.2f} GiB had to be locked (`ulimit -l` may limit it); features=staged "
-                    "keeps the rows in pageable memory"
+                    f"{error}; {nbytes / 2**30:.2f} GiB had to be locked (`ulimit -l` may limit it). Rows can stay in "
+                    "pageable memory by features=staged, a graph can lie on the GPU"
                 ) from error
         self.address = _core.cuda_device_address(self.tensor.data_ptr())
 

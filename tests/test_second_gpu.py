@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.node_loader import LOOKAHEAD, NodeLoader
+from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 from loader.samples import MiniBatch
@@ -80,19 +79,14 @@ def test_padded_mini_batches(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize(
-    "options",
-    [{"prefetch": 0}, *({"lookahead": lookahead, "together": n} for lookahead in LOOKAHEAD for n in (1, 8))],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
-def test_the_loader(graph: Graph, x: Tensor, store: str, options: dict[str, Any]) -> None:
-    together = options.get("together", 1)
-    options = {name: value for name, value in options.items() if name != "together"}
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("together", [1, 8])
+def test_the_loader(graph: Graph, x: Tensor, store: str, together: int, prefetch: int) -> None:
     data = torch.arange(NUM_NODES) % CLASSES, torch.arange(0, NUM_NODES, 3)
     wanted = [batch.digest() for batch in NodeLoader(graph, x, *data, HopwiseSampler(FANOUTS), 100, shuffle=True)]
     sampler = CudaSampler(FANOUTS, batches_per_launch=together, device=SECOND)
     rows = STORES[store](x, SECOND)
-    loader = NodeLoader(graph.to(SECOND), rows, *data, sampler, 100, shuffle=True, device=SECOND, **options)
+    loader = NodeLoader(graph.to(SECOND), rows, *data, sampler, 100, shuffle=True, device=SECOND, prefetch=prefetch)
     found = []
     for batch in loader:
         assert all(t.device == SECOND for t in batch.tensors())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_stage import FunctionStage
 from gpu_loaders import Boom, Disturbed, DisturbedSampler, TensorFeatures
 from marks import needs_gpu
 
@@ -23,7 +24,7 @@ pytestmark = needs_gpu
 
 NUM_NODES, BATCHES = 20_000, 25
 FANOUTS = [6, 4]
-SAMPLE = ("cpu", "gpu", "one thread", "consumer")
+SAMPLE = ("cpu", "gpu", "consumer")  # where, and whether the consumer's thread launches it
 GATHER = ("host", "device", "none")
 
 
@@ -57,7 +58,7 @@ def make(graph: Graph, features: torch.Tensor) -> Callable[..., NodeLoader]:
             if on_gpu
             else FusedSampler(FANOUTS, edge_ids=edge_ids)
         )
-        sampler = DisturbedSampler(sampler, disturb_sample or Disturbed(None), sample in ("one thread", "consumer"))
+        sampler = DisturbedSampler(sampler, disturb_sample or Disturbed(None), sample == "consumer")
         stores = {
             "host": lambda: TensorFeatures(features, disturb_gather),
             "device": lambda: TensorFeatures(features.cuda(), disturb_gather),
@@ -72,7 +73,6 @@ def make(graph: Graph, features: torch.Tensor) -> Callable[..., NodeLoader]:
             "batch_size": 100,
             "shuffle": True,
             "device": "cuda",
-            "lookahead": "thread" if sample == "one thread" else "consumer",
             **changes,
         }
         return NodeLoader(**arguments)
@@ -106,10 +106,8 @@ def test_the_bytes_of_the_cpu(
     make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, gather: str, prefetch: int
 ) -> None:
     loader = make(sample, gather, prefetch=prefetch)
-    driver = (
-        {"one thread": "thread", "consumer": "consumer"}.get(sample, "threads") if gather == "device" else "threads"
-    )
-    assert loader.ahead == (driver if prefetch else "none")
+    alone = sample == "consumer" and gather == "device"
+    assert loader.ahead == (("consumer" if alone else "threads") if prefetch else "none")
     for epoch in range(2):
         batches = list(loader)
         assert all(t.is_cuda for batch in batches for t in batch.tensors())
@@ -232,10 +230,46 @@ def test_resume_gives_the_rest(make: Callable[..., NodeLoader], expected: list[l
     loader = make(sample)
     list(itertools.islice(loader, 10))
     state = loader.state_dict()
-    assert state["batches_yielded"] == 10
+    assert state["next"] == 10
     resumed = make(sample)
     resumed.load_state_dict(state)
     assert [batch.digest() for batch in resumed] == expected[0][10:]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("sample", SAMPLE)
+def test_ranks_make_the_same_sequence_resumed_from_another_number_of_them(
+    make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, world_size: int
+) -> None:
+    options = {"together": 4} if sample != "cpu" else {}
+    begun = []
+    for rank in range(2):
+        loader = make(sample, rank=rank, world_size=2, **options)
+        begun.append([batch.digest() for batch in itertools.islice(loader, 5)])
+        state = loader.state_dict()
+        loader.close()
+    ranks = []
+    for rank in range(world_size):
+        loader = make(sample, rank=rank, world_size=world_size, **options)
+        loader.load_state_dict(state)
+        ranks.append(list(loader))
+    rest = [batch.digest() for step in zip(*ranks, strict=True) for batch in step if not batch.repeats]
+    assert [d for step in zip(*begun, strict=True) for d in step] + rest == expected[0]
+
+
+@pytest.mark.parametrize("sample", SAMPLE)
+def test_a_stage_of_ones_own_finds_all_on_the_gpu(
+    make: Callable[..., NodeLoader], expected: list[list[str]], sample: str
+) -> None:
+    def look(batch: Any) -> Any:
+        assert all(t.is_cuda for t in batch.tensors())
+        return batch.replace(x=batch.x * 2)
+
+    for gather in ("host", "device"):
+        own = FunctionStage("own", look, asynchronous=True)
+        own.device = torch.device("cuda", 0)
+        loader = make(sample, gather, stages=[own])
+        assert [batch.replace(x=batch.x / 2).digest() for batch in loader] == expected[0]
 
 
 @pytest.mark.parametrize("sample", SAMPLE)

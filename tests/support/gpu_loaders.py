@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samplers import Sampler
+from loader.samplers.base import Request, Sampler, Session
 from loader.samples import MiniBatch
 
 
@@ -39,13 +40,16 @@ class Disturbed:
 
 
 class DisturbedSampler(Sampler):
-    """Another sampler, disturbed."""
+    """Another sampler, disturbed before each mini-batch that it begins."""
 
     def __init__(self, inner: Sampler, disturb: Disturbed, asynchronous: bool | None = None) -> None:
-        super().__init__(inner.fanouts, replace=inner.replace, edge_ids=inner.edge_ids, seed=inner.seed)
+        super().__init__()
         self.inner, self.disturb = inner, disturb
-        self.batches_per_launch = inner.batches_per_launch
+        self.num_hops, self.edge_ids = inner.num_hops, inner.edge_ids
         self._asynchronous = inner.asynchronous if asynchronous is None else asynchronous
+
+    def spec(self) -> dict[str, Any]:
+        return self.inner.spec()
 
     @property
     def device(self) -> torch.device:
@@ -55,13 +59,21 @@ class DisturbedSampler(Sampler):
     def asynchronous(self) -> bool:
         return self._asynchronous
 
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
-        self.disturb("sample")
-        return self.inner.sample(graph, seeds, epoch=epoch, batch=batch)
+    def open(self, graph: Graph) -> Session:
+        return DisturbedSession(self.inner.open(graph), self.disturb)
 
-    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
-        self.disturb("sample")
-        return self.inner.start(graph, seeds, epoch=epoch, batch=batch)
+
+class DisturbedSession(Session):
+    def __init__(self, inner: Session, disturb: Disturbed) -> None:
+        self.inner, self.disturb, self.together = inner, disturb, inner.together
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
+        for _ in group:
+            self.disturb("sample")
+        return self.inner.begin(group, ahead=ahead)
+
+    def check(self) -> None:
+        self.inner.check()
 
     def close(self) -> None:
         self.inner.close()

@@ -29,18 +29,15 @@ class Items(ABC):
 
     Attributes:
         kind: of the items: "node", "edge", "walker", or one of your own. A sampler names the kind it takes.
+        device: where they lie, and where `take` wants its positions.
     """
 
     kind: str
+    device: torch.device
 
     @abstractmethod
     def __len__(self) -> int:
         """How many there are."""
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where they lie, and where `take` wants its positions."""
 
     @abstractmethod
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
@@ -84,14 +81,10 @@ class NodeItems(Items):
             raise ValueError(f"seeds has shape {list(ids.shape)}; it must have 1 dimension")
         if ids.numel() == 0:
             raise ValueError("seeds is empty; a loader needs at least one seed")
-        self.ids = ids
+        self.ids, self.device = ids, ids.device
 
     def __len__(self) -> int:
         return self.ids.numel()
-
-    @property
-    def device(self) -> torch.device:
-        return self.ids.device
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
         ids = self.ids[positions] if isinstance(positions, slice) else self.ids.index_select(0, positions)

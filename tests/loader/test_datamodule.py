@@ -428,9 +428,11 @@ def test_the_store_is_told_of_the_run() -> None:
     datamodule.setup()
     (context,) = told
     assert context.graph is datamodule.data.graph
-    assert context.sampler is datamodule.sampler
-    assert context.seeds.tolist() == list(range(NUM_TRAIN))
-    assert (context.batch_size, context.seed) == (BATCH_SIZE, 3)
+    for _ in range(2):  # each time from the begin
+        counted, trained = list(context.batches()), list(datamodule.train_dataloader())
+        assert [batch.nodes.tolist() for batch in counted] == [batch.nodes.tolist() for batch in trained]
+        assert all(batch.x is None and batch.y is None for batch in counted)
+        datamodule.train_dataloader().set_epoch(0)
 
 
 def test_what_runs_where(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
 from models.training.console import show_config
-from models.training.device import check_features, choose_device
+from models.training.device import check_features, device_of_run
 from models.training.errors import one_line_errors
 from models.training.job_result import JobResult
 from models.training.module import METRICS, WholeGraph
@@ -34,7 +34,7 @@ def train(cfg: DictConfig) -> float:
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    cfg.device, why = choose_device(cfg.device)
+    cfg.device, why = device_of_run(cfg.device)
     print(f"device: {cfg.device} ({why})")
     if cfg.ckpt_path is not None:
         if not Path(cfg.ckpt_path).is_file():

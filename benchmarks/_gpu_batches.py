@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.samplers.base import Request, Session
 from loader.samplers.gpu.sampler import CudaSampler
 from loader.samples import MiniBatch
 
@@ -82,7 +83,7 @@ def milliseconds(contenders: dict[str, Callable[[int], Any]], calls: int, rounds
     return {name: statistics.median(of) for name, of in times.items()}
 
 
-def sampling_on_the_gpu(sampler: CudaSampler, graph: Graph, seeds: Tensor, batch: int) -> float:
+def sampling_on_the_gpu(session: Session, seeds: Tensor, batch: int) -> float:
     """Milliseconds that the GPU takes for a mini-batch: kernels and the gaps between them.
 
     By events around work that was queued behind a delay, which hides the host's part.
@@ -91,7 +92,7 @@ def sampling_on_the_gpu(sampler: CudaSampler, graph: Graph, seeds: Tensor, batch
     torch.cuda.synchronize()
     torch.cuda._sleep(400_000)  # some 0.2 ms in which the host puts everything on its way
     begin.record()
-    finish = sampler.start(graph, seeds, batch=batch)
+    (finish,) = session.begin([Request(seeds, 0, batch)], ahead=True)
     end.record()
     finish()
     end.synchronize()

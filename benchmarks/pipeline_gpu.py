@@ -23,6 +23,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,10 @@ def main() -> None:
         sampler: Sampler = fused(
             fanouts, device=arguments.sample_on, **(on_gpu_only if arguments.sample_on == "cuda" else {})
         )
-        context = StoreContext(graph, sampler, seeds, arguments.batch_size)
+        visits = partial(
+            NodeLoader, graph, None, None, seeds, sampler, arguments.batch_size, shuffle=True, seed=0, prefetch=0
+        )
+        context = StoreContext(graph, visits)
         store = make_store(name, x, context)
         if isinstance(store, str):
             skipped[name] = store

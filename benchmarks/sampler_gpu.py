@@ -27,6 +27,7 @@ from _common import QuietCore, microseconds, write_json
 from _gpu_batches import products_shaped
 
 from loader.graph import Graph
+from loader.samplers.base import Request, Session
 from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 
 CASES = [
@@ -49,30 +50,28 @@ def measure_launches_of_several(
     """Milliseconds a mini-batch when several are sampled together, and those of them in which the host works."""
     row: dict = {"fanouts": fanouts, "batch": size, "schedule": schedule}
     work = dict(row)
-    samplers = {n: CudaSampler(fanouts, schedule=schedule, batches_per_launch=n) for n in (1, 2, 4, 8, 16)}
-    times: dict[int, list[float]] = {count: [] for count in samplers}
+    sessions = {n: CudaSampler(fanouts, schedule=schedule, batches_per_launch=n).open(graph) for n in (1, 2, 4, 8, 16)}
+    times: dict[int, list[float]] = {count: [] for count in sessions}
     batches = max(1, perm.numel() // size)
     for i in range(rounds // 2 + 3):
-        for count, sampler in samplers.items():
+        for count, session in sessions.items():
             at = [(16 * i + b) % batches for b in range(count)]
             seeds = [perm[b * size : (b + 1) * size] for b in at]
             torch.cuda.synchronize()
             start = time.perf_counter()
-            finish = [sampler.start(graph, s, batch=b) for s, b in zip(seeds, at, strict=True)]
+            finish = session.begin([Request(s, 0, b) for s, b in zip(seeds, at, strict=True)], ahead=True)
             for f in finish:
                 f()
             torch.cuda.synchronize()
             if i >= 3:
                 times[count].append(1e3 * (time.perf_counter() - start) / count)
     row.update({str(count): float(np.median(t)) for count, t in times.items()})
-    for count, sampler in samplers.items():
-        work[str(count)] = host_work(sampler, graph, perm, size, core, count)["host_work_ms"]
+    for count, session in sessions.items():
+        work[str(count)] = host_work(session, perm, size, core, count)["host_work_ms"]
     return row, work
 
 
-def host_work(
-    sampler: CudaSampler, graph: Graph, perm: torch.Tensor, size: int, core: QuietCore, together: int = 1
-) -> dict:
+def host_work(session: Session, perm: torch.Tensor, size: int, core: QuietCore, together: int = 1) -> dict:
     """Milliseconds that the host itself is at work on a mini-batch, of `together` that are begun before one is done."""
     stream = torch.cuda.current_stream()
 
@@ -95,7 +94,7 @@ def host_work(
         wait()
         was_quiet = core.is_quiet()
         start = time.perf_counter()
-        finish = [sampler.start(graph, s, batch=b) for s, b in zip(seeds, at, strict=True)]
+        finish = session.begin([Request(s, 0, b) for s, b in zip(seeds, at, strict=True)], ahead=True)
         launched = time.perf_counter()
         wait()
         done = time.perf_counter()
@@ -123,18 +122,21 @@ def host_work(
 def measure(
     graph: Graph, perm: torch.Tensor, fanouts: list[int], size: int, rounds: int, blocks: int, core: QuietCore
 ) -> dict:
-    samplers = {name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks) for name in sorted(SCHEDULES)}
-    times: dict[str, list[float]] = {name: [] for name in samplers}
-    hosts: dict[str, list[float]] = {name: [] for name in samplers}
+    sessions = {
+        name: CudaSampler(fanouts, schedule=name, blocks_per_sm=blocks).open(graph) for name in sorted(SCHEDULES)
+    }
+    times: dict[str, list[float]] = {name: [] for name in sessions}
+    hosts: dict[str, list[float]] = {name: [] for name in sessions}
     batches = max(1, perm.numel() // size)
     edges, nodes = [], []
     core.move()
     for i in range(rounds + 5):
         seeds = perm[(i % batches) * size : (i % batches + 1) * size]
-        for name, sampler in samplers.items():
+        for name, session in sessions.items():
             torch.cuda.synchronize()
             start = time.perf_counter()
-            batch = sampler.sample(graph, seeds, batch=i)
+            (finish,) = session.begin([Request(seeds, 0, i)])
+            batch = finish()
             host = time.perf_counter() - start
             torch.cuda.synchronize()
             if i >= 5:
@@ -143,12 +145,12 @@ def measure(
                 edges.append(batch.num_edges)
                 nodes.append(batch.nodes.numel())
     row: dict = {"fanouts": fanouts, "batch": size, "edges": int(np.median(edges)), "nodes": int(np.median(nodes))}
-    for name, sampler in samplers.items():
+    for name, session in sessions.items():
         row[name] = {
             "ms": float(np.median(times[name])),
             "host_ms": float(np.median(hosts[name])),
-            **host_work(sampler, graph, perm, size, core),
-            "launches": sampler.launches,
+            **host_work(session, perm, size, core),
+            "launches": session.launches,
         }
     return row
 

@@ -33,6 +33,7 @@ from _common import RESULTS, ROOT, write_json
 from _gpu_batches import sampling_on_the_gpu
 
 from loader.graph import Graph
+from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 
 # vertices, edges (both directions), largest degree, skew of a lognormal; sources in conf/dataset/synthetic-*.yaml
@@ -88,8 +89,8 @@ def hub_graph(n: int, degree: int, hubs: int) -> tuple[Graph, torch.Tensor]:
 def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, rounds: int) -> dict[str, Any]:
     """Medians of each schedule, which take turns at every mini-batch."""
     size = min(size, order.numel())
-    samplers = {name: CudaSampler(fanouts, schedule=name) for name in SCHEDULES}
-    figures: dict[str, dict[str, list[float]]] = {name: {"whole": [], "device": [], "launch": []} for name in samplers}
+    sessions = {name: CudaSampler(fanouts, schedule=name).open(graph) for name in SCHEDULES}
+    figures: dict[str, dict[str, list[float]]] = {name: {"whole": [], "device": [], "launch": []} for name in sessions}
     stepped = [CudaSampler([fanout], schedule=BASELINE) for fanout in fanouts]
     stepped_times = []
     batches = order.numel() // size
@@ -105,15 +106,15 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
         torch.cuda.synchronize()
         if i >= warm_up:
             stepped_times.append(1e3 * (time.perf_counter() - start))
-        for name, sampler in samplers.items():
+        for name, session in sessions.items():
             torch.cuda.synchronize()
             start = time.perf_counter()
-            finish = sampler.start(graph, seeds, batch=i)
+            (finish,) = session.begin([Request(seeds, 0, i)], ahead=True)
             launched = time.perf_counter()
             batch = finish()
             torch.cuda.synchronize()
             whole = time.perf_counter() - start
-            on_the_gpu = sampling_on_the_gpu(sampler, graph, seeds, i)
+            on_the_gpu = sampling_on_the_gpu(session, seeds, i)
             if i >= warm_up:
                 figures[name]["whole"].append(1e3 * whole)
                 figures[name]["launch"].append(1e3 * (launched - start))
@@ -127,7 +128,7 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
         **{
             name: {
                 **{f"{what}_ms": statistics.median(values) for what, values in kinds.items()},
-                "launches": samplers[name].launches,
+                "launches": sessions[name].launches,
             }
             for name, kinds in figures.items()
         },

@@ -26,6 +26,7 @@ from _gpu_batches import sampling_on_the_gpu
 from sampler_gpu_paper import regular_graph
 
 from loader.graph import Graph
+from loader.samplers.base import Request, Session
 from loader.samplers.gpu.sampler import VERTEX_SETS, CudaSampler
 from loader.samplers.gpu.workspace import choose_vertex_set
 
@@ -43,13 +44,16 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
         for schedule in ("cooperative", "hopwise")
     }
     row: dict[str, Any] = {"vertices": graph.num_nodes, "fanouts": fanouts, "batch": size}
+    sessions: dict[str, Session] = {}
     memory, digests = {}, set()
     for name, sampler in samplers.items():
         before = torch.cuda.memory_allocated()
-        batch = sampler.sample(graph, order[:size])
+        sessions[name] = sampler.open(graph)
+        (finish,) = sessions[name].begin([Request(order[:size], 0, 0)])
+        batch = finish()
         digests.add(batch.digest())
         row |= {"edges": batch.num_edges, "nodes": batch.nodes.numel()}
-        del batch
+        del batch, finish
         memory[name] = (torch.cuda.memory_allocated() - before) / 2**20
     if len(digests) != 1:
         raise RuntimeError(f"the mini-batches differ between {', '.join(samplers)}")
@@ -57,13 +61,14 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
     batches = order.numel() // size
     for i in range(rounds + WARM_UP):
         seeds = order[(i % batches) * size : (i % batches + 1) * size]
-        for name, sampler in samplers.items():
+        for name, session in sessions.items():
             torch.cuda.synchronize()
             start = time.perf_counter()
-            sampler.sample(graph, seeds, batch=i)
+            (finish,) = session.begin([Request(seeds, 0, i)])
+            finish()
             torch.cuda.synchronize()
             whole = time.perf_counter() - start
-            on_the_gpu = sampling_on_the_gpu(sampler, graph, seeds, i)
+            on_the_gpu = sampling_on_the_gpu(session, seeds, i)
             if i >= WARM_UP:
                 times[name]["whole_ms"].append(1e3 * whole)
                 times[name]["device_ms"].append(on_the_gpu)

@@ -71,110 +71,75 @@ class FusedSampler:
     def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
+class CudaResult:
+    """A mini-batch that was launched, until its sizes were told."""
+
+    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool]:
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
+        these is the largest of all mini-batches that were finished). Once."""
+
+    def peek(self) -> tuple[int, int] | None:
+        """(status, detail), once; or None for a mini-batch that is not done."""
+
 class _CudaSampler:
-    """The sampler of a graph on a GPU. Arguments called address are of memory that the caller checked and owns."""
+    """The sampler of a graph on a GPU. The caller keeps the graph's arrays and those that `use` takes."""
 
     def __init__(
         self,
-        graph_indptr_address: int,
-        graph_indices_address: int,
-        num_nodes: int,
-        totals_address: int,
-        state_address: int,
-        headers_address: int,
-        num_headers: int,
-        /,
-    ) -> None: ...
-    def plan(
-        self,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
         fanouts: Sequence[int],
         replace: bool,
+        edge_ids: bool,
         pad: bool,
+    ) -> None:
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
+
+    def plan(
+        self,
+        *,
+        num_seeds: int,
+        slots: int,
+        schedule: int,
+        vertex_set: int,
         frontier_capacity: Sequence[int],
         edge_capacity: Sequence[int],
         indices_at: Sequence[int],
         indptr_at: Sequence[int],
         edge_ids_at: Sequence[int],
-        num_seeds: int,
+        edges_at: int,
         tasks: int,
-        schedule: int,
-        vertex_set: int,
-        /,
-    ) -> tuple[int, int, int, int, int, int]:
-        """Says what the following mini-batches are; returns entries of (rows, tasks, picks_at, picks) for `use`, and of
-        (table, found) for `use_hash`."""
+    ) -> list[tuple[str, str, int, bool]]:
+        """Says what the following mini-batches are, of up to `num_seeds` seeds, `slots` at most by one launch.
 
-    def use(
-        self,
-        row_begin_address: int,
-        row_degree_address: int,
-        list_address: int,
-        rows: int,
-        tasks_address: int,
-        num_tasks: int,
-        picks_at_address: int,
-        picks_address: int,
-        positions_address: int,
-        num_picks: int,
-        /,
-    ) -> None:
-        """The arrays of the plan."""
+        Returns the arrays for `use`: (name, dtype, length, whether it is zero at first and between launches).
+        """
 
-    def use_bitmaps(self, bitmaps_address: int, bitmaps_stride: int, local_address: int, /) -> None:
-        """The sets of a plan with bitmaps."""
+    def use(self, arrays: dict[str, Tensor], /) -> None:
+        """The arrays that `plan` asked for, in GPU memory."""
 
-    def use_hash(
-        self,
-        keys_address: int,
-        local_address: int,
-        table: int,
-        found_address: int,
-        places_address: int,
-        offsets_address: int,
-        grouped_address: int,
-        grouped_place_address: int,
-        found: int,
-        counts_address: int,
-        begins_address: int,
-        /,
-    ) -> None:
-        """The set of a plan with a hash set."""
+    def add_headers(self, memory: Tensor, /) -> None:
+        """Headers for mini-batches under way: `[n * cuda_header_bytes]` uint8, zero, in pinned host memory. Kept."""
 
-    def add(
-        self,
-        seeds_address: int,
-        num_seeds: int,
-        key: int,
-        vertices_address: int,
-        edges_address: int,
-        sizes_address: int,
-        /,
-    ) -> int:
-        """Adds a mini-batch to the next launch; returns the number by which it is known."""
+    @property
+    def free_headers(self) -> int:
+        """Those that no mini-batch has."""
 
-    def launch(self, schedule: int, blocks: int, stream_address: int, /) -> int:
-        """Launches what was added; returns the number of kernels."""
+    def launch(
+        self, batches: Sequence[tuple[int, int, int, int, int]], blocks: int, stream_address: int, /
+    ) -> tuple[int, list[CudaResult]]:
+        """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-    def finish(
-        self, number: int, hops: int, stream_address: int, /
-    ) -> tuple[int, int, int, list[int], list[int], int, bool]:
-        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
-        these is the largest of all mini-batches that were finished)."""
-
-    def peek(self, number: int, /) -> tuple[int, int] | None:
-        """(status, detail), or None for a mini-batch that is not done."""
+        A mini-batch is (address of its seeds, their number, its key, address of its memory, address of its sizes on the
+        GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are zero between launches
+        may not be: the caller makes them so.
+        """
 
 class CudaSampler_i32_i32(_CudaSampler): ...
 class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
-def cuda_bitmap_entries(num_nodes: int, hops: int, /) -> int:
-    """Entries of 32 bits of the bitmaps of a mini-batch and their ranks."""
-
-cuda_ranges: int  # entries of 32 bits of a hash set's counts, a mini-batch of a launch
-cuda_range_begins: int  # the same of its begins
-cuda_workspace_totals: int  # entries of 32 bits, a mini-batch of a launch
-cuda_state_bytes: int
 cuda_header_bytes: int
 cuda_max_batches_per_launch: int
 cuda_max_task_vertices: int
@@ -184,28 +149,35 @@ class Gatherer:
     def __init__(self, num_threads: int) -> None: ...
     @property
     def num_threads(self) -> int: ...
-    def gather(self, table: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """`out[i] = table[nodes[i]]`."""
+    def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
+        """`out[i] = table[ids[i]]`."""
 
 class CudaGatherer:
-    """Addresses of device memory and pinned host memory: the caller checked and owns what lies there."""
+    """One table's rows on one GPU. All memory is the caller's, and has to live as long as this and its kernels."""
 
     def __init__(
         self,
-        placement: str,
-        table: int,
-        num_rows: int,
-        elements_a_row: int,
-        element_size: int,
-        from_dtype: str,
-        to_dtype: str,
-        raised: int,
-        notes: int,
-        cache: int = 0,
-        slots: int = 0,
-        hits: int = 0,
+        table: Tensor,
+        address: int,
+        dtype: str,
+        *,
+        raised: Tensor,
+        notes: Tensor,
+        cache: Tensor | None = None,
+        slots: Tensor | None = None,
+        hits: Tensor | None = None,
     ) -> None:
-        """`placement` is "device", "host" (pinned) or "cached"; `raised` and `notes` are memory that it keeps."""
+        """
+        Args:
+            table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
+            address: where the GPU sees it.
+            dtype: of the rows that are returned, e.g. "torch.float16".
+            raised: `[1]` int32 on the GPU, zero.
+            notes: `[cuda_notes_bytes]` uint8 on the CPU, pinned, zeros.
+            cache, slots, hits: beside a table on the CPU: `[num_cached, ...]`, some of its rows, on the GPU;
+                `[num_rows]` int32 there, where in `cache` a row is, or -1; `[1]` int64, to which is added how many rows
+                were found in `cache`.
+        """
 
     blocks: int  # that read from host memory at a time; 0 for the default
 
@@ -214,8 +186,8 @@ class CudaGatherer:
     def scratch_bytes(self, n: int, /) -> int:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
-    def gather(self, nodes: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
-        """`out[i] = table[nodes[i]]` on the stream; raises what an earlier gather reported."""
+    def gather(self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
+        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""
@@ -249,66 +221,49 @@ def mean_forward(indptr: Tensor, indices: Tensor, x: Tensor, out: Tensor, num_th
 def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Tensor, num_threads: int) -> None:
     """Writes the gradient of mean_forward with respect to x to grad_x [num_src, F]."""
 
+# Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
+_Where = tuple[int, int]  # device, stream
+_Block = tuple[
+    int, int, int, int, int, int, int, int
+]  # indptr, indices, num_dst, num_src, num_edges, bytes, bytes, live
+_Rows = tuple[int, int]  # address, stride in elements
+_Activation = tuple[bool, int, int]  # ReLU, threshold, key
+
 def cuda_mean_forward(
-    indptr: int,
-    indices: int,
-    index_bytes: int,
-    id_bytes: int,
-    num_dst: int,
-    num_src: int,
-    num_edges: int,
-    device: int,
-    stream: int,
+    where: _Where,
+    block: _Block,
     dtype: int,
-    out_dtype: int,
-    x: int,
-    x_stride: int,
-    dim: int,
-    mean: int,
-    own: int,
-    out_stride: int,
-    padding: int,
-    relu: bool,
-    threshold: int,
-    key: int,
-    workspace: int,
-    live: int,
+    x: _Rows,
     nodes: int,
+    dim: int,
+    out_dtype: int,
+    mean: _Rows,
+    own: _Rows,
+    padding: int,
+    activation: _Activation,
+    workspace: int,
     /,
 ) -> None:
-    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; `own` may
-    be 0. Strides are in elements, types by their place in `cuda_mean_dtypes`. `live` is the address of a live block,
-    or 0; `nodes` that of the sources' rows in `x`, or 0 where they follow each other."""
+    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; those of
+    `own`, of a live block and of `nodes`, the sources' rows in `x`, may be 0. Types are numbered by their place in
+    `cuda_mean_dtypes`."""
 
 def cuda_mean_backward(
-    indptr: int,
-    indices: int,
-    index_bytes: int,
-    id_bytes: int,
-    num_dst: int,
-    num_src: int,
-    num_edges: int,
-    device: int,
-    stream: int,
+    where: _Where,
+    block: _Block,
     dtype: int,
     sorted_sources: int,
     order: int,
-    grad_mean: int,
-    grad_mean_stride: int,
-    grad_own: int,
-    grad_own_stride: int,
-    x: int,
-    x_stride: int,
+    grad_mean: _Rows,
+    grad_own: _Rows,
+    x: _Rows,
     dim: int,
     grad_x: int,
-    relu: bool,
-    threshold: int,
-    key: int,
+    activation: _Activation,
     workspace: int,
-    live: int,
     /,
 ) -> None:
-    """Launches the gradient of `cuda_mean_forward`; what is not given is 0."""
+    """Launches the gradient of `cuda_mean_forward`; addresses that are not given are 0."""
 
 def cuda_write_live_blocks(
     blocks: list[tuple[int, int, int, int, int, int, int, int]],

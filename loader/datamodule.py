@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.loops.progress import _ProcessedTracker
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from loader.graph import Graph
@@ -29,10 +31,10 @@ class GraphDataModule(LightningDataModule):
 
     Each split has one `NodeLoader`, kept for the life of the module, so that Lightning's fit loop finds the
     loader whose state it saves in checkpoints: a run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly the
-    mini-batches that were left. Only the train loader shuffles. Lightning announces the epoch to the train and
-    validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit`
-    always is epoch 0, so equal weights give equal numbers. Under several processes each takes its share of every
-    split's mini-batches, see `loader.items.BatchSequence`.
+    mini-batches that were left, the one in hand among them, also with another number of processes. Only the train
+    loader shuffles. Lightning announces the epoch to the train and validation loaders, and what they give follows from
+    it; validating, testing and predicting outside of `fit` always is epoch 0, so equal weights give equal numbers.
+    Several processes take turns in every split's sequence of mini-batches, see `loader.items.BatchSequence`.
 
     Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
     GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
@@ -110,7 +112,7 @@ class GraphDataModule(LightningDataModule):
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
-        self._labels: dict[torch.device, Tensor] = {}
+        self._labels: dict[torch.device, Tensor] = {}  # likewise
         self._loaders: dict[str, NodeLoader] = {}
 
     @property
@@ -159,13 +161,13 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = on_device(self.sampler, device)
         self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
-        context = StoreContext(
-            graph=self._graph(self.sampler),
-            sampler=self.sampler,
-            seeds=data.splits["train"],
-            batch_size=self.batch_size,
-            seed=self.seed,
-        )
+        graph, seeds = self._graph(self.sampler), data.splits["train"]
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
+
+        def batches() -> NodeLoader:
+            return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
+
+        context = StoreContext(graph, batches)
         with _current(device):
             self._features = open_store(self._make_features, data.features, context)
 
@@ -185,7 +187,10 @@ class GraphDataModule(LightningDataModule):
     def train_dataloader(self) -> NodeLoader:
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
-        return self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
+        loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
+        if self.trainer is not None:
+            loader.finished, loader.on_resume = self._finished_steps, self._set_steps
+        return loader
 
     def val_dataloader(self) -> NodeLoader | list[NodeLoader]:
         """The validation split; an empty list, which Lightning takes as no validation, where there is none."""
@@ -249,25 +254,53 @@ class GraphDataModule(LightningDataModule):
         return data.splits[split]
 
     def _eval_loader(self, split: str) -> NodeLoader:
-        loader = self._loader(split, self.eval_sampler, self.eval_batch_size)
+        """The loader of a split. Outside of `fit` it always is at epoch 0, so validation has another one there."""
+        alone = self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING
+        name = "validate" if alone and split == "val" else split
+        loader = self._loader(split, self.eval_sampler, self.eval_batch_size, name=name)
+        loader.follows_epochs = not alone
         loader.set_epoch(0)
         return loader
 
+    def _finished_steps(self) -> int:
+        """Mini-batches of this epoch that Lightning's fit loop is done with."""
+        assert self.trainer is not None
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        assert isinstance(progress, _ProcessedTracker)
+        return progress.processed
+
+    def _set_steps(self, done: int) -> None:
+        """Tells Lightning's fit loop how many steps of a resumed epoch are done, by the number of processes now."""
+        assert self.trainer is not None
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        assert isinstance(progress, _ProcessedTracker)
+        # Of a checkpoint written in `on_train_batch_end` Lightning completes that step by itself.
+        in_hand = progress.processed - progress.completed
+        progress.ready = progress.started = progress.processed = done
+        progress.completed = done - in_hand
+
     def _loader(
-        self, split: str, sampler: Sampler, batch_size: int, *, shuffle: bool = False, drop_last: bool = False
+        self,
+        split: str,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        name: str | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
     ) -> NodeLoader:
-        data = self._loaded()
-        if split not in self._loaders:
+        data, name = self._loaded(), name or split
+        if name not in self._loaders:
             seeds = self._split(split)
             if seeds.numel() == 0:
                 raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
             device = self.device
-            if device not in self._labels:
-                self._labels[device] = data.labels.to(device)
-            self._loaders[split] = NodeLoader(
+            if sampler.device not in self._labels:
+                self._labels[sampler.device] = data.labels.to(sampler.device)
+            self._loaders[name] = NodeLoader(
                 self._graph(sampler),
                 self.features,
-                self._labels[device],
+                self._labels[sampler.device],
                 seeds,
                 sampler,
                 batch_size,
@@ -281,7 +314,7 @@ class GraphDataModule(LightningDataModule):
                 edge_features=self.edge_features,
                 prioritize_loading=self.prioritize_loading,
             )
-        return self._loaders[split]
+        return self._loaders[name]
 
     def _graph(self, sampler: Sampler) -> Graph:
         """The graph where `sampler` reads it; samplers of one device share it."""

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from loader.datasets import DatasetError, NodeDataset, NpzDataset
+from loader.datasets import DatasetError, NodeDataset, open_dataset
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.samplers import FusedSampler, resolve_fanouts
@@ -260,46 +260,6 @@ def _bytes(count: float) -> str:
     return f"{count:,.2f} GiB"
 
 
-def open_dataset(
-    name: str, options: Sequence[str], conf: Path, data_dir: str, cache_dir: str | None, seed: int = 0
-) -> NodeDataset:
-    """The dataset of `conf/dataset/<name>.yaml`, or of a .npz file.
-
-    Args:
-        options: `key=value` over what the file says, e.g. `split_seed=3`.
-
-    Raises:
-        ValueError: there is no such configuration, or an option is not `key=value`.
-        DatasetError: the dataset cannot be read.
-    """
-    from omegaconf import OmegaConf
-
-    for option in options:
-        if "=" not in option:
-            raise ValueError(f"option '{option}' is not key=value")
-    if name.endswith(".npz"):
-        given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
-        assert isinstance(given, dict)
-        return NpzDataset(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
-    file = conf / "dataset" / f"{name}.yaml"
-    if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in (conf / "dataset").glob("*.yaml"))) or "none"
-        raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
-    config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
-    config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
-    if missing := OmegaConf.missing_keys(config):
-        key = min(missing).removeprefix("dataset.")
-        raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
-    try:
-        dataset = instantiate(config.dataset)
-    except InstantiationException as error:
-        raise error.__cause__ or error from None
-    return dataset.load()
-
-
 def _fanouts(text: str) -> list[int]:
     try:
         return list(resolve_fanouts([int(word) for word in text.split(",")]))
@@ -311,11 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m loader.inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dataset", required=True, help="name in conf/dataset, or a .npz file")
+    parser.add_argument("--dataset", required=True, help="name of a dataset (file in conf/dataset), or a .npz file")
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the dataset")
     parser.add_argument("--data-dir", default="data", help="where the raw files lie (default: data)")
     parser.add_argument("--cache-dir", default=None, help="of converted graphs (default: data-dir/cache)")
-    parser.add_argument("--conf", type=Path, default=Path(__file__).resolve().parents[1] / "conf")
+    parser.add_argument("--conf", type=Path, default=None, help="a folder with dataset/NAME.yaml (the loader's own)")
     parser.add_argument("--fanouts", type=_fanouts, default=[15, 10, 5], help="from the seeds outward (15,10,5)")
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--batches", type=int, default=20, help="mini-batches to look at (20)")
@@ -325,7 +285,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", default=None, metavar="FILE", help="write the figures there; - prints nothing else")
     args = parser.parse_args(arguments)
     try:
-        data = open_dataset(args.dataset, args.options, args.conf, args.data_dir, args.cache_dir, args.seed)
+        data = open_dataset(
+            args.dataset,
+            args.options,
+            data_dir=args.data_dir,
+            cache_dir=args.cache_dir,
+            seed=args.seed,
+            conf=args.conf,
+        )
         batch_size = min(args.batch_size, data.splits["train"].numel())
         card = inspect(
             data,

@@ -68,9 +68,10 @@ class Loader:
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
         timeline: where the next iterator records what the stages do, or None.
         device: where the mini-batches arrive.
-        unfinished: says whether the consumer is still at work on the last mini-batch that it was given, or None. A
-            state that is taken then begins with that mini-batch.
-        on_resume: called with the number of steps that are done of an epoch whose rest is loaded, or None.
+        finished: says with how many mini-batches of this rank the consumer is done in this epoch, or None. A state
+            then begins with the first one that it is not done with, else with the first one that it was not given.
+        on_resume: called with the number of steps that are done of an epoch whose rest was loaded, or None.
+        follows_epochs: whether Lightning, which announces its epochs, is listened to.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
@@ -116,12 +117,14 @@ class Loader:
         self.prioritize_loading = bool(prioritize_loading)
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
-        self.unfinished: Callable[[], bool] | None = None
+        self.finished: Callable[[], int] | None = None
         self.on_resume: Callable[[int], None] | None = None
+        self.follows_epochs = True
         self._more_stages = tuple(stages)
         self._pipeline: Pipeline | None = None
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
+        self._begun_at = (0, 0)  # where the iterator that runs began, and what `finished` said then
         self._running: weakref.ref[_Epoch] | None = None
 
     @property
@@ -156,7 +159,7 @@ class Loader:
     @property
     def batch_sampler(self) -> SimpleNamespace:
         """Where Lightning looks for `set_epoch`: at `loader.batch_sampler.sampler`, as in torch's loaders."""
-        return SimpleNamespace(sampler=self)
+        return SimpleNamespace(sampler=self if self.follows_epochs else None)
 
     def __len__(self) -> int:
         """Mini-batches of an epoch, on each rank."""
@@ -182,11 +185,12 @@ class Loader:
 
         `next` is the number, in the global sequence of `epoch`, of the first mini-batch that is left, for all ranks
         together. Until the consumer has asked for more than the last mini-batch, its epoch is not over. A mini-batch
-        that the consumer is still at, as `unfinished` says, is left.
+        that the consumer is not done with, as `finished` says, is left.
         """
         epoch, following = self._at or self._next
-        if self._at is not None and self.unfinished is not None and self.unfinished():
-            following -= self._sequence.world_size
+        if self._at is not None and self.finished is not None:
+            begin, before = self._begun_at
+            following = min(following, begin + (self.finished() - before) * self._sequence.world_size)
         return {"version": _STATE_VERSION, "epoch": epoch, "next": following, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -232,7 +236,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         left = {"_pipeline": None, "_running": None, "_next": self._at or self._next, "_at": None}
-        return self.__dict__ | left | {"timeline": None, "unfinished": None, "on_resume": None}
+        return self.__dict__ | left | {"timeline": None, "finished": None, "on_resume": None}
 
     def __repr__(self) -> str:
         return (
@@ -293,6 +297,7 @@ class Loader:
         epoch, first = self._next
         self._next = (epoch + 1, 0)
         self._at = (epoch, first)
+        self._begun_at = (first, 0 if self.finished is None else self.finished())
         return pipeline.run(_turns(self._sequence, epoch, first))
 
     def _gave(self, iterator: _Epoch, batch: Sample | None) -> None:

@@ -52,8 +52,8 @@ class NodeLoader(Loader):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
         self.features = HostFeatures(features) if isinstance(features, Tensor) else features
-        if self.features is not None and self.features.num_nodes != graph.num_nodes:
-            raise ValueError(f"features has {self.features.num_nodes} rows, the graph {graph.num_nodes} vertices")
+        if self.features is not None and self.features.num_rows != graph.num_nodes:
+            raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
             if not isinstance(labels, Tensor):
                 raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")
@@ -87,8 +87,8 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
     store = HostFeatures(features) if isinstance(features, Tensor) else features
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
-    if store.num_nodes < graph.num_edges:
-        raise ValueError(f"edge_features has {store.num_nodes} rows, the graph {graph.num_edges} edges")
+    if store.num_rows < graph.num_edges:
+        raise ValueError(f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges")
     return store
 
 

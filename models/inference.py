@@ -67,17 +67,17 @@ def layerwise_inference(
     try:
         with bar:
             h = features
-            place = _Place(graph, next(model.parameters()).device, chunk_bytes)
+            pieces = _GraphPieces(graph, next(model.parameters()).device, chunk_bytes)
             for i in range(model.num_layers):
                 task = bar.add_task(f"Inference, layer {i + 1} of {model.num_layers}", total=None)
-                h = _layer(model, i, place, h, chunk_bytes, partial(bar.update, task))
+                h = _layer(model, i, pieces, h, chunk_bytes, partial(bar.update, task))
         return h.cpu()
     finally:
         model.train(training)
 
 
-class _Place:
-    """Where means are taken, and the graph there."""
+class _GraphPieces:
+    """Vertices with all their in-neighbours, piece by piece, where means are taken."""
 
     def __init__(self, graph: Graph, device: torch.device, chunk_bytes: int) -> None:
         self.graph = graph
@@ -120,9 +120,11 @@ class _Place:
         return self._arrays
 
 
-def _layer(model: GraphSAGE, i: int, place: _Place, h: Tensor, chunk_bytes: int, report: Callable[..., None]) -> Tensor:
+def _layer(
+    model: GraphSAGE, i: int, pieces: _GraphPieces, h: Tensor, chunk_bytes: int, report: Callable[..., None]
+) -> Tensor:
     """Layer `i` for all vertices: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]`, on the CPU or the model's GPU."""
-    conv, num_nodes = model.convs[i], place.graph.num_nodes
+    conv, num_nodes = model.convs[i], pieces.graph.num_nodes
     assert isinstance(conv, SAGEConv)
     weight = conv.lin_self.weight
     step = max(1, chunk_bytes // ((conv.in_dim + conv.out_dim) * weight.element_size()))
@@ -132,7 +134,7 @@ def _layer(model: GraphSAGE, i: int, place: _Place, h: Tensor, chunk_bytes: int,
 
     def device_for(dim: int) -> torch.device:
         """The model's where it has room for a row of `dim` for every vertex."""
-        return weight.device if place.room_for(num_nodes * dim * weight.element_size()) else torch.device("cpu")
+        return weight.device if pieces.room_for(num_nodes * dim * weight.element_size()) else torch.device("cpu")
 
     dim = conv.out_dim if project_first else conv.in_dim
     where = device_for(dim)
@@ -148,7 +150,7 @@ def _layer(model: GraphSAGE, i: int, place: _Place, h: Tensor, chunk_bytes: int,
     out = torch.empty(num_nodes, conv.out_dim, dtype=weight.dtype, device=device_for(conv.out_dim))
     for a, b in chunks:
         x = h[a:b].to(weight)  # on the model's device
-        mean = aggregate_mean(neighbours, place.rows(a, b, where)).to(weight)
+        mean = aggregate_mean(neighbours, pieces.rows(a, b, where)).to(weight)
         out[a:b] = model.activate(i, conv.lin_self(x) + mean if project_first else conv.combine(x, mean))
         report(advance=b - a)
     return out

@@ -6,8 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import settings
 
 from loader.graph import Graph
+
+# No test asserts a time, an example of hypothesis neither: a machine may be busy.
+settings.register_profile("any-speed", deadline=None)
+settings.load_profile("any-speed")
 
 
 @pytest.fixture

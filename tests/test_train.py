@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
+from lightning.pytorch import Trainer
 from lightning.pytorch.profilers import SimpleProfiler
 from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -135,6 +137,24 @@ def test_another_profiler_may_take_the_place_of_the_one_that_does_nothing(compos
         assert isinstance(trainer.profiler, kind)
 
 
+def test_the_trainers_options_can_be_named_and_have_lightnings_defaults(composed: Composer) -> None:
+    chosen = {  # otherwise than by Lightning
+        "default_root_dir", "accelerator", "devices", "min_epochs", "max_epochs", "num_sanity_val_steps",
+        "log_every_n_steps", "enable_model_summary", "profiler",
+    }  # fmt: skip
+    shown = composed("device=cpu").trainer
+    known = inspect.signature(Trainer).parameters
+    for name in shown.keys() - chosen - {"_target_"}:
+        assert shown[name] == known[name].default, name
+    given = {
+        "precision": "bf16-mixed", "accumulate_grad_batches": 3, "gradient_clip_val": 0.5, "val_check_interval": 0.5,
+        "limit_train_batches": 7, "limit_val_batches": 0.5, "limit_test_batches": 2, "max_steps": 9, "strategy": "ddp",
+        "num_nodes": 2, "deterministic": "true",
+    }  # fmt: skip
+    cfg = composed("device=cpu", *(f"trainer.{name}={value}" for name, value in given.items()))
+    assert {name: str(cfg.trainer[name]).lower() for name in given} == {k: str(v).lower() for k, v in given.items()}
+
+
 @pytest.mark.parametrize("search", options("hparams_search"))
 def test_every_search_names_parameters_that_exist(composed: Composer, search: str) -> None:
     plain = composed()
@@ -182,6 +202,22 @@ def test_fused_and_hopwise_train_the_same_model(composed: Composer, tmp_path: Pa
         for s in ("fused", "hopwise")
     ]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_bfloat16_trains_on_a_cpu(composed: Composer, tmp_path: Path, precision: str) -> None:
+    wide, narrow = (
+        in_process(
+            composed,
+            "optimized_metric=train/loss",
+            "model.dropout=0",
+            f"trainer.precision={p}",
+            f"run_dir={tmp_path / p}",
+        )
+        for p in ("32-true", precision)
+    )
+    assert narrow == pytest.approx(wide, rel=0.1)
+    assert narrow != wide
 
 
 def test_a_timeline_is_written(composed: Composer, tmp_path: Path, capsys: Any) -> None:

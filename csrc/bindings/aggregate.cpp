@@ -36,7 +36,7 @@ Workers& workers() {
   return instance;
 }
 
-struct Shape {
+struct Shape {  // of a matrix
   int64_t rows, cols;
 };
 
@@ -72,6 +72,7 @@ void throw_if_bad(BlockError error, const BlockView<P, I>& block, int64_t where)
 template <typename P, typename I, typename T>
 void run_mean(py::handle indptr, py::handle indices, py::handle in, py::handle out, int num_threads,
               bool backward) {
+  // Forward x [num_src, F] and out [num_dst, F], backward grad_out [num_dst, F] and grad_x [num_src, F].
   const Shape in_shape = shape_of(in, backward ? "grad_out" : "x");
   const Shape out_shape = shape_of(out, backward ? "grad_x" : "out");
   if (in_shape.cols != out_shape.cols)
@@ -81,8 +82,8 @@ void run_mean(py::handle indptr, py::handle indices, py::handle in, py::handle o
   BlockView<P, I> block;
   block.num_dst = backward ? in_shape.rows : out_shape.rows;
   block.num_src = backward ? out_shape.rows : in_shape.rows;
-  block.indptr = view<const P>(indptr, "indptr", block.num_dst + 1).data;
-  const auto edges = view<const I>(indices, "indices");
+  block.indptr = view<const P>(indptr, "indptr", block.num_dst + 1).data;  // [num_dst + 1]
+  const auto edges = view<const I>(indices, "indices");                    // [num_edges]
   block.indices = edges.data;
   block.num_edges = edges.size;
   const T* source = view<const T>(in, backward ? "grad_out" : "x").data;

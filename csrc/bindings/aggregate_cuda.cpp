@@ -1,5 +1,6 @@
-// Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py checked
-// the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing waits.
+// Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
+// checked the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing
+// waits.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <pybind11/pybind11.h>
@@ -74,55 +75,67 @@ void throw_if_failed(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string(what) + " on the GPU failed: " + cudaGetErrorString(error));
 }
 
-// The block, or what bounds it where it is `live`.
-struct Place {
-  uintptr_t indptr, indices;
-  int index_bytes, id_bytes;
-  int64_t num_dst, num_src, num_edges;
-  uintptr_t live;
-};
+// What a launch is told, in groups: it is called twice a layer of each training step, where tensors would
+// cost what the launch does. loader/ops/gpu.py makes them, from tensors whose shapes loader/ops/mean.py
+// checked. Addresses that are not given are 0. Strides are in elements, types numbers of Dtype.
+
+// The block, or what bounds it where it is live: indptr [num_dst + 1], indices [num_edges], num_src; bytes of
+// an element of indptr and of indices; address of the LiveBlock.
+using BlockArgs = std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, int64_t, int, int, uintptr_t>;
+// Address and stride of rows.
+using RowsArgs = std::tuple<uintptr_t, int64_t>;
+// ReLU, threshold and key of dropout.
+using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
+// Device and stream.
+using WhereArgs = std::tuple<int, uintptr_t>;
 
 template <typename P, typename I>
-DeviceBlock<P, I> block_of(const Place& p) {
-  return {reinterpret_cast<const P*>(p.indptr),
-          reinterpret_cast<const I*>(p.indices),
-          p.num_dst,
-          p.num_src,
-          p.num_edges,
-          reinterpret_cast<const LiveBlock*>(p.live)};
+DeviceBlock<P, I> block_of(const BlockArgs& args) {
+  const auto& [indptr, indices, num_dst, num_src, num_edges, index_bytes, id_bytes, live] = args;
+  return {reinterpret_cast<const P*>(indptr),
+          reinterpret_cast<const I*>(indices),
+          num_dst,
+          num_src,
+          num_edges,
+          reinterpret_cast<const LiveBlock*>(live)};
 }
 
-Activation activation(bool relu, uint32_t threshold, uint32_t key) {
+template <typename F>
+cudaError_t with_index_types(const BlockArgs& args, const F& f) {
+  return with_index_types(std::get<5>(args), std::get<6>(args), f);
+}
+
+Activation activation(const ActivationArgs& args) {
+  const auto [relu, threshold, key] = args;
   if (threshold > 65535)
     throw py::value_error("threshold is " + std::to_string(threshold) + "; it must be at most 65535");
   return {relu, threshold, key, 65536.0 / static_cast<double>(65536 - threshold)};
 }
 
 template <typename T>
-Rows<T> rows(uintptr_t data, int64_t stride) {
-  return {reinterpret_cast<T*>(data), stride};
+StridedRows<T> rows(const RowsArgs& args) {
+  return {reinterpret_cast<T*>(std::get<0>(args)), std::get<1>(args)};
 }
 
-void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
-             int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype, int out_dtype,
-             uintptr_t x, int64_t x_stride, int64_t dim, uintptr_t mean, uintptr_t own, int64_t out_stride,
-             int padding, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace, uintptr_t live,
-             uintptr_t nodes) {
-  const Activation f = activation(relu, threshold, key);
-  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, live};
+// x [num_src, dim] or, with `nodes` [num_src], the table whose rows they name; mean and own [num_dst, dim],
+// of one stride; behind the mean `padding` columns; workspace [mean_forward_workspace(num_edges)] bytes.
+void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const RowsArgs& x, uintptr_t nodes,
+             int64_t dim, int out_dtype, const RowsArgs& mean, const RowsArgs& own, int padding,
+             const ActivationArgs& active, uintptr_t workspace) {
+  const Activation f = activation(active);
+  const auto [device, stream] = where;
   py::gil_scoped_release nogil;
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
-  const auto launch = [&](auto input, auto output) {
+  const auto launch = [&, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
-    return with_index_types(index_bytes, id_bytes, [&](auto p, auto i) {
+    return with_index_types(block, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      return launch_mean_forward(block_of<P, I>(place), rows<const T>(x, x_stride),
-                                 reinterpret_cast<const I*>(nodes), dim, rows<O>(mean, out_stride),
-                                 rows<O>(own, out_stride), padding, f, reinterpret_cast<void*>(workspace),
-                                 reinterpret_cast<cudaStream_t>(stream));
+      return launch_mean_forward(block_of<P, I>(block), rows<const T>(x), reinterpret_cast<const I*>(nodes),
+                                 dim, rows<O>(mean), rows<O>(own), padding, f,
+                                 reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
     });
   };
   cudaError_t error;
@@ -138,27 +151,26 @@ void forward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes,
   throw_if_failed(error, "the mean over neighbours");
 }
 
-void backward(uintptr_t indptr, uintptr_t indices, int index_bytes, int id_bytes, int64_t num_dst,
-              int64_t num_src, int64_t num_edges, int device, uintptr_t stream, int dtype,
-              uintptr_t sorted_sources, uintptr_t order, uintptr_t grad_mean, int64_t grad_mean_stride,
-              uintptr_t grad_own, int64_t grad_own_stride, uintptr_t x, int64_t x_stride, int64_t dim,
-              uintptr_t grad_x, bool relu, uint32_t threshold, uint32_t key, uintptr_t workspace,
-              uintptr_t live) {
-  const Activation f = activation(relu, threshold, key);
-  const Place place{indptr, indices, index_bytes, id_bytes, num_dst, num_src, num_edges, live};
+// grad_mean and grad_own [num_dst, dim]; x [num_src, dim], as `forward` had it, or 0 without ReLU; grad_x
+// [num_src, dim]; sorted_sources and order [num_edges], or 0: the edges by source, for a sum in their order;
+// workspace [mean_backward_workspace(...)] bytes.
+void backward(const WhereArgs& where, const BlockArgs& block, int dtype, uintptr_t sorted_sources,
+              uintptr_t order, const RowsArgs& grad_mean, const RowsArgs& grad_own, const RowsArgs& x,
+              int64_t dim, uintptr_t grad_x, const ActivationArgs& active, uintptr_t workspace) {
+  const Activation f = activation(active);
+  const auto [device, stream] = where;
   py::gil_scoped_release nogil;
   const DeviceGuard guard(device);
   throw_if_failed(guard.error(), "choosing the device of the aggregation");
-  const cudaError_t error = with_dtype(dtype, [&](auto type) {
+  const cudaError_t error = with_dtype(dtype, [&, stream = stream](auto type) {
     using T = typename decltype(type)::type;
-    return with_index_types(index_bytes, id_bytes, [&](auto p, auto i) {
+    return with_index_types(block, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      return launch_mean_backward(
-          block_of<P, I>(place), reinterpret_cast<const I*>(sorted_sources),
-          reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean, grad_mean_stride),
-          rows<const T>(grad_own, grad_own_stride), rows<const T>(x, x_stride), dim, rows<T>(grad_x, dim), f,
-          reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
+      return launch_mean_backward(block_of<P, I>(block), reinterpret_cast<const I*>(sorted_sources),
+                                  reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean),
+                                  rows<const T>(grad_own), rows<const T>(x), dim, rows<T>({grad_x, dim}), f,
+                                  reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
     });
   });
   throw_if_failed(error, "the gradient of the mean over neighbours");

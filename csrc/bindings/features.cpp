@@ -13,50 +13,34 @@
 namespace loader {
 namespace {
 
-// What a gather needs to know of a tensor of any element type: its bytes, seen as rows.
-struct Rows {
-  uint8_t* data;
-  int64_t num_rows;
-  int64_t row_bytes;
-};
-
-Rows rows_of(py::handle tensor, const char* name) {
-  check_layout(tensor, name, "cpu");
-  const auto shape = tensor.attr("shape").cast<py::tuple>();
-  if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
-  auto bytes = tensor.attr("element_size")().cast<int64_t>();
-  for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
-  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
-          bytes};
-}
-
 class Gatherer {
  public:
   explicit Gatherer(int num_threads) : pool_(num_threads) {}
 
   int num_threads() const { return pool_.size(); }
 
-  void gather(py::handle table, py::handle nodes, py::handle out) {
-    const Rows from = rows_of(table, "table"), to = rows_of(out, "out");
+  void gather(py::handle table, py::handle ids, py::handle out) {
+    const RowsView from = rows_view(table, "table");  // [num_rows, ...]
+    const RowsView to = rows_view(out, "out");        // [n, ...]
     if (dtype_of(table) != dtype_of(out))
       throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
     if (from.row_bytes != to.row_bytes)
       throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
                             std::to_string(from.row_bytes));
     const RowTable rows{from.data, from.num_rows, from.row_bytes};
-    if (dtype_of(nodes) == dtype_name<int32_t>())
-      run(rows, view<const int32_t>(nodes, "nodes", to.num_rows), to.data);
+    if (dtype_of(ids) == dtype_name<int32_t>())  // [n]
+      run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
     else
-      run(rows, view<const int64_t>(nodes, "nodes", to.num_rows), to.data);
+      run(rows, view<const int64_t>(ids, "ids", to.num_rows), to.data);
   }
 
  private:
   template <typename Id>
-  void run(const RowTable& table, View<const Id> nodes, uint8_t* out) {
+  void run(const RowTable& table, View<const Id> ids, uint8_t* out) {
     // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
     py::gil_scoped_release release;
     std::lock_guard<LongMutex> lock(mutex_);
-    gather_rows(pool_, table, nodes.data, nodes.size, out);
+    gather_rows(pool_, table, ids.data, ids.size, out);
   }
 
   LongMutex mutex_;  // the pool runs one gather at a time
@@ -99,8 +83,8 @@ void bind_features(py::module_& m) {
   py::class_<Gatherer>(m, "Gatherer", "Copies rows of host tensors by id, on threads of its own.")
       .def(py::init<int>(), py::arg("num_threads"))
       .def_property_readonly("num_threads", &Gatherer::num_threads)
-      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("nodes"), py::arg("out"),
-           "out[i] = table[nodes[i]]; nodes int32 or int64, table and out contiguous, of one dtype, on the "
+      .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
+           "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
            "CPU.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")

@@ -25,46 +25,60 @@ ElementType element_type(const std::string& dtype) {
                        " cannot be converted; torch.float32, torch.float16 and torch.bfloat16 can");
 }
 
-Placement placement_of(const std::string& name) {
-  if (name == "device") return Placement::kDevice;
-  if (name == "host") return Placement::kHost;
-  if (name == "cached") return Placement::kCached;
-  throw py::value_error("placement is '" + name + "'; it must be device, host or cached");
+// The address of a tensor that may be left out; nullptr then.
+template <typename T>
+T* optional(const py::object& tensor, const char* name, int64_t size) {
+  return tensor.is_none() ? nullptr : view<T>(tensor, name, size, "cuda").data;
 }
 
-// One table's rows on one GPU: raw addresses of memory that Python owns.
+// One table's rows on one GPU, in memory that Python owns.
 class CudaGatherer {
  public:
-  CudaGatherer(const std::string& placement, uintptr_t table, int64_t num_rows, int64_t elements_a_row,
-               int64_t element_size, const std::string& from, const std::string& to, uintptr_t raised,
-               uintptr_t notes, uintptr_t cache, uintptr_t slots, uintptr_t hits)
-      : placement_(placement_of(placement)) {
-    if (placement_ == Placement::kCached && (!slots || !hits))
-      throw py::value_error("a cached table needs slots and hits");
-    if (!raised || !notes) throw py::value_error("raised and notes must be given");
+  CudaGatherer(const py::object& table, uintptr_t address, const std::string& to, const py::object& raised,
+               const py::object& notes, const py::object& cache, const py::object& slots,
+               const py::object& hits) {
+    const bool on_gpu = table.attr("device").attr("type").cast<std::string>() == "cuda";
+    if (slots.is_none() != hits.is_none() || slots.is_none() != cache.is_none())
+      throw py::value_error("cache, slots and hits belong together; give all of them or none");
+    if (on_gpu && !slots.is_none())
+      throw py::value_error("table lies on cuda; it must lie on cpu beside a cache");
+    placement_ = on_gpu ? Placement::kDevice : slots.is_none() ? Placement::kHost : Placement::kCached;
+
+    const RowsView rows = rows_view(table, "table", on_gpu ? "cuda" : "cpu");  // [num_rows, ...]
+    const auto from = dtype_of(table);
     format_.convert = from != to;
-    format_.in_bytes = format_.out_bytes = elements_a_row * element_size;
+    format_.in_bytes = format_.out_bytes = rows.row_bytes;
     if (format_.convert) {
       format_.from = element_type(from);
       format_.to = element_type(to);
-      format_.out_bytes = elements_a_row * (format_.to == ElementType::kFloat32 ? 4 : 2);
+      const int64_t elements = rows.row_bytes / (format_.from == ElementType::kFloat32 ? 4 : 2);
+      format_.out_bytes = elements * (format_.to == ElementType::kFloat32 ? 4 : 2);
     }
-    args_.table = reinterpret_cast<const uint8_t*>(table);
-    args_.num_rows = num_rows;
-    args_.cache = reinterpret_cast<const uint8_t*>(cache);
-    args_.slots = reinterpret_cast<const int32_t*>(slots);
-    args_.hits = reinterpret_cast<unsigned long long*>(hits);
-    args_.raised = reinterpret_cast<unsigned int*>(raised);
-    args_.notes = reinterpret_cast<Notes*>(notes);
-    order_from_ = gather_order_from(num_rows * format_.in_bytes, placement_);
+    args_.table = reinterpret_cast<const uint8_t*>(address);
+    args_.num_rows = rows.num_rows;
+    if (placement_ == Placement::kCached) {
+      const RowsView cached = rows_view(cache, "cache", "cuda");  // [num_cached, ...], rows of the table
+      if (cached.row_bytes != rows.row_bytes || dtype_of(cache) != from)
+        throw py::value_error("cache has rows of " + std::to_string(cached.row_bytes) +
+                              " bytes, the table of " + std::to_string(rows.row_bytes) +
+                              "; they must be equal, and of one dtype");
+      args_.cache = cached.data;
+    }
+    // [num_rows]; an empty table has one all the same
+    args_.slots = optional<const int32_t>(slots, "slots", std::max<int64_t>(rows.num_rows, 1));
+    args_.hits = reinterpret_cast<unsigned long long*>(optional<int64_t>(hits, "hits", 1));           // [1]
+    args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, "cuda").data);  // [1]
+    args_.notes =
+        reinterpret_cast<Notes*>(view<uint8_t>(notes, "notes", sizeof(Notes)).data);  // [cuda_notes_bytes]
+    order_from_ = gather_order_from(rows.num_rows * format_.in_bytes, placement_);
   }
 
-  void gather(uintptr_t nodes, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
+  void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
               uintptr_t stream_address) {
     const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;
-    args.nodes = reinterpret_cast<const void*>(nodes);
+    args.ids = reinterpret_cast<const void*>(ids);
     args.wide_ids = wide_ids;
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
@@ -105,7 +119,7 @@ class CudaGatherer {
     check(cudaMemsetAsync(args_.raised, 0, sizeof(*args_.raised),
                           reinterpret_cast<cudaStream_t>(stream_address)),
           "clearing the report of a bad id");
-    throw py::value_error("an earlier gather was given nodes[" + std::to_string(position) +
+    throw py::value_error("an earlier gather was given ids[" + std::to_string(position) +
                           "] = " + std::to_string(id) + "; the table has " + std::to_string(args_.num_rows) +
                           " rows, valid ids are 0 to " + std::to_string(args_.num_rows - 1) +
                           " (such rows were filled with zeros)");
@@ -124,7 +138,7 @@ class CudaGatherer {
 
   GatherArgs args_{};
   RowFormat format_{};
-  const Placement placement_;
+  Placement placement_;
   int64_t order_from_ = 0;
   // The second is a prime, so that it is not always the same one of gathers that take turns that is asked.
   static constexpr int kAskedInOrder = 16, kAskedOnceIn = 17;
@@ -179,11 +193,11 @@ uintptr_t device_address(uintptr_t host_address) {
 
 void bind_features_cuda(py::module_& m) {
   py::class_<CudaGatherer>(m, "CudaGatherer")
-      .def(py::init<const std::string&, uintptr_t, int64_t, int64_t, int64_t, const std::string&,
-                    const std::string&, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t>(),
-           py::arg("placement"), py::arg("table"), py::arg("num_rows"), py::arg("elements_a_row"),
-           py::arg("element_size"), py::arg("from_dtype"), py::arg("to_dtype"), py::arg("raised"),
-           py::arg("notes"), py::arg("cache") = 0, py::arg("slots") = 0, py::arg("hits") = 0)
+      .def(py::init<const py::object&, uintptr_t, const std::string&, const py::object&, const py::object&,
+                    const py::object&, const py::object&, const py::object&>(),
+           py::arg("table"), py::arg("address"), py::arg("dtype"), py::kw_only(), py::arg("raised"),
+           py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
+           py::arg("hits") = py::none())
       .def("gather", &CudaGatherer::gather)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")

@@ -6,11 +6,18 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace loader {
 
 namespace py = pybind11;
+
+// The type of device whose memory kernels read and write; tests run them on the host.
+#ifndef LOADER_KERNELS_DEVICE
+#define LOADER_KERNELS_DEVICE "cuda"
+#endif
+constexpr const char* kGpu = LOADER_KERNELS_DEVICE;
 
 template <typename T>
 constexpr const char* dtype_name() {
@@ -51,6 +58,39 @@ View<T> view(py::handle tensor, const char* name, int64_t size = -1, const char*
     throw py::value_error(std::string(name) + " has " + std::to_string(numel) + " elements; it must have " +
                           std::to_string(size));
   return {reinterpret_cast<T*>(tensor.attr("data_ptr")().cast<uintptr_t>()), numel};
+}
+
+// Whether kernels can read a tensor in host memory.
+inline bool is_pinned(py::handle tensor) {
+  return kGpu == std::string_view("cpu") || tensor.attr("is_pinned")().cast<bool>();
+}
+
+// The same of a tensor that kernels read where it lies: in GPU memory, or in pinned host memory.
+template <typename T>
+View<T> gpu_view(py::handle tensor, const char* name, int64_t size = -1) {
+  const auto type = tensor.attr("device").attr("type").cast<std::string>();
+  if (type == "cpu" && !is_pinned(tensor))
+    throw py::value_error(std::string(name) + " lies on cpu and is not pinned; a GPU reads it on " + kGpu +
+                          " or in pinned memory");
+  return view<T>(tensor, name, size, type == "cpu" ? "cpu" : kGpu);
+}
+
+// A tensor of any element type as rows of bytes.
+struct RowsView {
+  uint8_t* data;
+  int64_t num_rows;
+  int64_t row_bytes;
+};
+
+// The rows of `tensor` [num_rows, ...], contiguous.
+inline RowsView rows_view(py::handle tensor, const char* name, const char* device = "cpu") {
+  check_layout(tensor, name, device);
+  const auto shape = tensor.attr("shape").cast<py::tuple>();
+  if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
+  auto bytes = tensor.attr("element_size")().cast<int64_t>();
+  for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
+  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
+          bytes};
 }
 
 }  // namespace loader

@@ -1,4 +1,4 @@
-// Rows of a table by id: out[i, :] = table[nodes[i], :].
+// Rows of a table by id: out[i, :] = table[ids[i], :].
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct RowTable {
   int64_t row_bytes;
 };
 
-// Copies row nodes[i] of `table` to row i of `out`, for 0 <= i < n; `out` holds n * row_bytes bytes and does
+// Copies row ids[i] of `table` to row i of `out`, for 0 <= i < n; `out` holds n * row_bytes bytes and does
 // not overlap the table. `Id` is int32_t or int64_t. The shares of the workers are contiguous in `out`.
 // Throws std::invalid_argument, before anything is written, when an id is not in [0, num_rows).
 template <typename Id>
-void gather_rows(ThreadPool& pool, const RowTable& table, const Id* nodes, int64_t n, uint8_t* out);
+void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out);
 
 }  // namespace loader

@@ -1,8 +1,10 @@
 """Named sources of graphs with features, labels and splits. `conf/dataset/` has one file for each."""
 
-from loader.datasets.base import Dataset, EdgeList, EdgeListDataset
+from loader.datasets.base import Dataset
 from loader.datasets.digits import Digits
+from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
@@ -22,4 +24,5 @@ __all__ = [
     "PyGDataset",
     "ShchurDataset",
     "SyntheticDataset",
+    "open_dataset",
 ]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from loader.datasets.base import EdgeList, EdgeListDataset
-from loader.datasets.cache import CacheWriter
+from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.splits import check_fractions, stratified_split
 
 

@@ -8,6 +8,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+_LONGEST_NAME = 200  # bytes; file systems take 255, and a checksum follows
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError unless a folder below another one can have that name."""
+    if not isinstance(name, str) or not name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
+        raise ValueError(
+            f"name is {name!r}; it becomes that of a folder, so it must be printable characters without '/' and must "
+            "not begin with a dot"
+        )
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(
+            f"name has {len(name.encode())} bytes; it becomes that of a folder, with {_LONGEST_NAME} at most"
+        )
+
 
 def is_writable(folder: Path) -> bool:
     """Whether files may be made in `folder`, or it may be made itself where it does not exist yet.

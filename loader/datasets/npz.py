@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loader.datasets.base import EdgeList, EdgeListDataset
-from loader.datasets.cache import CacheWriter
+from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
 from loader.datasets.node_dataset import SPLITS
+from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
 
+_VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 
 
@@ -39,6 +42,16 @@ class NpzDataset(EdgeListDataset):
     train,         [size] integer or         the split, as vertex ids or as masks; all three, or none of
     val, test      [num_nodes] bool          them together with the option `split`
     num_classes    one integer               optional; else one more than the largest label
+    and where you have them:
+    edge_weights   [num_edges] float32 or    finite and at least 0; like the next two in the order of the
+                   float64                   edges above
+    edge_times     [num_edges] integer       in whatever unit
+    edge_types     [num_edges] integer       from 0 on
+    node_times     [num_nodes] integer       in whatever unit
+    node_types     [num_types] strings       names of the types of vertices: each is a range of ids, in this
+                                             order,
+    node_type_     [num_types] integer       of this many vertices
+    sizes
     ============== ========================= ===========================================================
 
     Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
@@ -91,7 +104,7 @@ class NpzDataset(EdgeListDataset):
             with open(self.path, "rb") as file:
                 loaded = np.load(file, allow_pickle=False)
                 arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
-        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise DatasetError(f"{self.path} cannot be read as a .npz file ({error}); is it truncated?") from error
         if arrays is None:
             raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
@@ -120,9 +133,37 @@ class NpzDataset(EdgeListDataset):
             dst=dst,
             features=features,
             labels=arrays["labels"],
-            num_classes=int(arrays["num_classes"]) if "num_classes" in arrays else None,
+            num_classes=self._num_classes(arrays),
             splits=splits,
+            node_types=self._node_types(arrays),
+            **{name: arrays[name] for name in _VALUES if name in arrays},
         )
+
+    def _num_classes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
+        if "num_classes" not in arrays:
+            return None
+        given = arrays["num_classes"]
+        if given.size != 1 or given.dtype.kind not in "iu":
+            raise DatasetError(
+                f"{self.path}: num_classes is {given.dtype} of shape {list(given.shape)}; it must be one integer, or "
+                "be left out"
+            )
+        return int(given.reshape(-1)[0])
+
+    def _node_types(self, arrays: dict[str, NDArray[np.generic]]) -> dict[str, int] | None:
+        if "node_types" not in arrays and "node_type_sizes" not in arrays:
+            return None
+        for needed in ("node_types", "node_type_sizes"):
+            self._require(needed in arrays, f"types of vertices, but no array '{needed}'", arrays)
+        names, sizes = arrays["node_types"], as_int64(arrays["node_type_sizes"], f"{self.path}: node_type_sizes")
+        if names.dtype.kind != "U" or names.ndim != 1 or len(set(names.tolist())) != names.size:
+            raise DatasetError(f"{self.path}: node_types must be different strings [num_types], one for each type")
+        if sizes.shape != names.shape or (sizes < 0).any():
+            raise DatasetError(
+                f"{self.path}: node_type_sizes is {sizes.tolist()}; it must be {names.size} numbers of at least 0, one "
+                "for each of node_types"
+            )
+        return dict(zip(names.tolist(), sizes.tolist(), strict=True))
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
         if self.split is None:
@@ -153,18 +194,19 @@ class NpzDataset(EdgeListDataset):
         second: Any = arrays[found[0][1]]
         if found[0] == ("src", "dst"):
             return first, second
-        self._check_indptr(first.astype(np.int64), second.size, num_nodes)
-        return second, np.repeat(np.arange(num_nodes), np.diff(first.astype(np.int64)))
+        indptr = as_int64(first, f"{self.path}: indptr")
+        self._check_indptr(indptr, second.size, num_nodes)
+        return second, np.repeat(np.arange(num_nodes), np.diff(indptr))
 
     def _check_indptr(self, indptr: NDArray[np.int64], num_edges: int, num_nodes: int) -> None:
         what = None
-        steps = np.diff(indptr)
+        falls = indptr[1:] < indptr[:-1]  # compared: a difference may wrap
         if indptr.size != num_nodes + 1:
             what = f"has {indptr.size} entries, features {num_nodes} rows; it needs one entry more"
         elif indptr[0] != 0 or indptr[-1] != num_edges:
             what = f"goes from {indptr[0]} to {indptr[-1]}; it must go from 0 to len(indices) = {num_edges}"
-        elif steps.size and steps.min() < 0:
-            v = int(np.flatnonzero(steps < 0)[0])
+        elif falls.any():
+            v = int(falls.argmax())
             what = f"is not monotone: indptr[{v}] = {indptr[v]} > indptr[{v + 1}] = {indptr[v + 1]}"
         if what is not None:
             raise DatasetError(f"{self.path}: indptr {what}")

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loader.datasets.base import EdgeList
+from loader.datasets.edge_list import EdgeList
+from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
@@ -30,6 +32,8 @@ _DATASETS = {
 class OGBDataset(ReaderDataset):
     """ogbn-arxiv, ogbn-products or ogbn-papers100M with the official split, at `data_dir/ogbn_arxiv` and so
     on.
+
+    The years of the papers of arxiv and papers100M are the times of the graph's vertices.
 
     ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB).
     Converting papers100M takes memory for all of it at once (57 GB of features, 26 GB of edges, about as much
@@ -74,11 +78,22 @@ class OGBDataset(ReaderDataset):
             features=graph["node_feat"],
             labels=labels.reshape(num_nodes),
             num_classes=reader.num_classes,
+            node_times=self._years(graph.get("node_year"), num_nodes),
             splits={
                 ours: ids_of(np.asarray(split[theirs]), num_nodes, f"{self.name}: split {theirs}")
                 for theirs, ours in _OGB_SPLITS.items()
             },
         )
+
+    def _years(self, years: Any, num_nodes: int) -> NDArray[np.generic] | None:
+        if years is None:
+            return None
+        years = np.asarray(years).reshape(num_nodes)
+        if years.dtype.kind == "f":
+            if not np.array_equal(years, np.trunc(years)):  # NaN is not equal to itself
+                raise DatasetError(f"{self.name}: a year of a paper is no whole number; copy the files again")
+            years = years.astype(np.int64)
+        return years
 
 
 def _ogb_reader() -> Any:

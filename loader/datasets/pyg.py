@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loader.datasets.base import EdgeList
+from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
@@ -72,6 +72,7 @@ class PyGDataset(ReaderDataset):
             splits={
                 split: ids_of(mask.numpy(), data.num_nodes, f"{self.name}: {split}") for split, mask in masks.items()
             },
+            edge_weights=_weights(data),
         )
 
 
@@ -128,6 +129,7 @@ class ShchurDataset(ReaderDataset):
             dst=data.edge_index[1].numpy(),
             features=data.x.numpy(),
             labels=data.y.numpy(),
+            edge_weights=_weights(data),
         )
 
     def transform_features(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -135,3 +137,8 @@ class ShchurDataset(ReaderDataset):
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor]:
         return per_class_split(labels, self.num_train, self.num_val, self.split_seed)
+
+
+def _weights(data: Any) -> NDArray[np.generic] | None:
+    """Of the edges, by the name that torch_geometric has for them; `edge_attr` may be anything, and is not read."""
+    return None if data.edge_weight is None else data.edge_weight.numpy()

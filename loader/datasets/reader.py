@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loader.datasets.base import EdgeList, EdgeListDataset
-from loader.datasets.cache import CacheWriter, is_disk_full
+from loader.datasets.cache_writer import CacheWriter, is_disk_full
+from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, is_writable, stage
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
+from loader.datasets.numbers import as_int64
 
 
 def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
@@ -95,7 +96,7 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
         return torch.from_numpy(np.flatnonzero(array))
     if not np.issubdtype(array.dtype, np.integer):
         raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask")
-    ids = np.sort(array.astype(np.int64))
+    ids = np.sort(as_int64(array, what))
     if ids.size > 1 and (ids[1:] == ids[:-1]).any():
         twice = ids[1:][ids[1:] == ids[:-1]][0]
         raise DatasetError(f"{what} holds vertex {twice} twice; each vertex may be there once")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.base import Dataset, write_features
-from loader.datasets.cache import CacheWriter
+from loader.datasets.base import Dataset
+from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.edge_list import write_features
 from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split

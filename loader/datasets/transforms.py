@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,29 @@ def edges_to_csc(
         ValueError: an unknown option, arrays of unequal length, an id out of range, or too many vertices for
             an edge to be one 64-bit key.
     """
+    indptr, indices, _ = edges_to_csc_with(
+        src, dst, num_nodes, {}, undirected=undirected, self_loops=self_loops, parallel_edges=parallel_edges
+    )
+    return indptr, indices
+
+
+def edges_to_csc_with(
+    src: NDArray[np.integer],
+    dst: NDArray[np.integer],
+    num_nodes: int,
+    by_edge: Mapping[str, NDArray[np.generic]],
+    *,
+    undirected: bool = False,
+    self_loops: str = "keep",
+    parallel_edges: str = "keep",
+) -> tuple[NDArray[np.integer], NDArray[np.integer], dict[str, NDArray[np.generic]]]:
+    """`edges_to_csc`, and arrays `[num_edges]` in the order of its edges: the reverse of an edge has the edge's values,
+    and parallel edges keep their order.
+
+    Raises:
+        ValueError: as there; or self loops are to be added, which have no values; or of parallel edges all but one are
+            to be removed, and their values differ.
+    """
     check_edge_options(self_loops, parallel_edges)
     if src.shape != dst.shape or src.ndim != 1:
         raise ValueError(f"src has shape {src.shape}, dst {dst.shape}; both must be [num_edges]")
@@ -55,10 +80,14 @@ def edges_to_csc(
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
             bad = ids.min() if ids.min() < 0 else ids.max()
             raise ValueError(f"{name} holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+    if by_edge and self_loops == "add":
+        raise ValueError(f"self_loops is 'add', but such edges have no {' '.join(by_edge)}; give 'keep' or 'remove'")
+    origin = np.arange(src.size) if by_edge else None  # of each edge, its place in by_edge
     if self_loops != "keep":
         proper = src != dst
         if not proper.all():
             src, dst = src[proper], dst[proper]
+            origin = None if origin is None else origin[proper]
     n = np.int64(max(num_nodes, 1))
     reverse = np.flatnonzero(src != dst) if undirected and self_loops == "keep" else None
     mirrored = 0 if not undirected else (src.size if reverse is None else reverse.size)
@@ -70,10 +99,39 @@ def edges_to_csc(
         _edge_keys(a, b, n, out=keys[src.size : src.size + mirrored])
     if loops:
         keys[src.size + mirrored :] = np.arange(num_nodes, dtype=np.int64) * (n + 1)
-    keys.sort()
+    if origin is None:
+        keys.sort()
+        if parallel_edges == "remove":
+            keys = drop_repeats(keys)
+        return *csc_from_keys(keys, num_nodes), {}
+    if undirected:
+        origin = np.concatenate((origin, origin if reverse is None else origin[reverse]))
+    order = np.argsort(keys, kind="stable")
+    keys, origin = keys[order], origin[order]
     if parallel_edges == "remove":
-        keys = drop_repeats(keys)
-    return csc_from_keys(keys, num_nodes)
+        fresh = np.concatenate((np.ones(min(keys.size, 1), dtype=bool), keys[1:] != keys[:-1]))
+        _check_twins(by_edge, keys, origin, fresh, n)
+        keys, origin = keys[fresh], origin[fresh]
+    return *csc_from_keys(keys, num_nodes), {name: array[origin] for name, array in by_edge.items()}
+
+
+def _check_twins(
+    by_edge: Mapping[str, NDArray[np.generic]],
+    keys: NDArray[np.int64],
+    origin: NDArray[np.int64],
+    fresh: NDArray[np.bool_],
+    n: np.int64,
+) -> None:
+    repeats = np.flatnonzero(~fresh)
+    for name, array in by_edge.items():
+        differ = array[origin[repeats]] != array[origin[repeats - 1]]
+        if differ.any():
+            at = int(repeats[differ.argmax()])
+            dst, src = divmod(int(keys[at]), int(n))
+            raise ValueError(
+                f"the parallel edges {src} -> {dst} have the {name} {array[origin[at - 1]]} and {array[origin[at]]}, "
+                "so it matters which one is removed; set parallel_edges=keep"
+            )
 
 
 def drop_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -114,12 +172,23 @@ def induced_subgraph(
     indptr: NDArray[np.integer], indices: NDArray[np.integer], nodes: NDArray[np.int64]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """The CSC arrays among `nodes` (ascending ids), which are renumbered from 0 in their order."""
+    return induced_subgraph_with(indptr, indices, nodes, {})[:2]
+
+
+def induced_subgraph_with(
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    nodes: NDArray[np.int64],
+    by_edge: Mapping[str, NDArray[np.generic]],
+) -> tuple[NDArray[np.integer], NDArray[np.integer], dict[str, NDArray[np.generic]]]:
+    """`induced_subgraph`, and what is left of arrays `[num_edges]`."""
     new_id = np.full(indptr.size - 1, -1, dtype=np.int64)
     new_id[nodes] = np.arange(nodes.size)
     dst = new_id[np.repeat(np.arange(indptr.size - 1), np.diff(indptr))]
     src = new_id[indices]
     inside = (src >= 0) & (dst >= 0)
-    return edges_to_csc(src[inside], dst[inside], nodes.size)
+    kept = {name: array[inside] for name, array in by_edge.items()}
+    return edges_to_csc_with(src[inside], dst[inside], nodes.size, kept)
 
 
 def l1_normalize(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -131,5 +200,6 @@ def l1_normalize(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 def _edge_keys(row: NDArray[np.integer], col: NDArray[np.integer], n: np.int64, *, out: NDArray[np.int64]) -> None:
     for at in range(0, row.size, _CHUNK):
         part = slice(at, at + _CHUNK)
-        np.multiply(row[part], n, out=out[part], dtype=np.int64)
-        out[part] += col[part]
+        # Ids of any integer type; all are below n.
+        np.multiply(row[part].astype(np.int64, copy=False), n, out=out[part])
+        out[part] += col[part].astype(np.int64, copy=False)

@@ -1,5 +1,7 @@
 """Graphs: adjacency in compressed sparse columns, and where its arrays lie."""
 
-from loader.graph.csc import MAX_DEGREE, Graph
+from loader.graph.checks import MAX_DEGREE, require_square
+from loader.graph.csc import Graph
+from loader.graph.placement import Placement
 
-__all__ = ["MAX_DEGREE", "Graph"]
+__all__ = ["MAX_DEGREE", "Graph", "Placement", "require_square"]

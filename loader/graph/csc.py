@@ -1,79 +1,208 @@
-"""The graph: compressed sparse columns (CSC), and where it lives."""
+"""The graph: compressed sparse columns (CSC), and where each of its arrays lies."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
+from loader.graph.checks import (
+    check_csc,
+    check_edge_types,
+    check_length,
+    check_range,
+    check_weights,
+    count,
+    integer_vector,
+    type_ranges,
+    weight_vector,
+)
+from loader.graph.placement import Placement
+from loader.machine.pinning import PinnedTensor
+
 _INT32_MAX = 2**31 - 1
+_ARRAYS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_types", "node_times")
 
 
 class Graph:
     """A directed graph in CSC form: the in-neighbours of `v` are `indices[indptr[v]:indptr[v + 1]]`.
 
+    Rows are destinations, columns sources. Both are the same vertices unless `num_src` says otherwise.
+
     Args:
-        indptr: `[num_nodes + 1]`, integer, monotone, from 0 to `len(indices)`.
-        indices: `[num_edges]`, integer, source vertices in `[0, num_nodes)`.
+        indptr: `[num_dst + 1]`, integer, monotone, from 0 to `len(indices)`.
+        indices: `[num_edges]`, integer, source vertices in `[0, num_src)`.
+        num_src: number of source vertices, where they are others than the destinations (a bipartite graph). None:
+            the same vertices, `num_nodes` of them (a square graph).
         edge_ids: `[num_edges]`, integer, the user's id of the edge at each position; without it an edge's id
             is its position in `indices`.
-        validate: check the arrays (one pass over them). Turn off only for arrays that were checked before.
+        edge_weights: `[num_edges]`, float32 or float64, finite and at least 0.
+        edge_times: `[num_edges]`, integer, stored as int64, in whatever unit.
+        edge_types: `[num_edges]`, integer, from 0 on, stored as int32.
+        node_times: `[num_src]`, integer, of the source vertices, stored as int64, in whatever unit.
+        node_types: name -> number of vertices, or name -> (begin, end): the source vertices of a type are a range of
+            ids, and the ranges follow each other from 0 to `num_src`.
+        validate: check the arrays (one pass over each). Turn off only for arrays that were checked before.
 
-    `indptr` becomes int32 where `num_edges` fits and int64 elsewhere, `indices` likewise by `num_nodes`; indices never
-    are wider than indptr. Edge ids keep their type; without them, sampled ids have that of `indptr`. Arrays that
-    already have the right type are not copied.
+    `indptr` becomes int32 where `num_edges` fits and int64 elsewhere, `indices` likewise by the numbers of vertices;
+    indices never are wider than indptr. Edge ids keep their type; without them, sampled ids have that of `indptr`.
+    Arrays that already have the right type are not copied.
+
+    A pickled or deep-copied graph has copies of its arrays: what was page-locked or in a file lies in ordinary memory.
+
+    Attributes:
+        node_types: name -> `range` of ids, in ascending order, or None.
 
     Raises:
-        TypeError: an array is not an integer tensor.
+        TypeError: an array is no tensor, or of another kind of numbers.
         ValueError: an array contradicts the above; the message names the first offending value.
     """
 
     def __init__(
-        self, indptr: Tensor, indices: Tensor, *, edge_ids: Tensor | None = None, validate: bool = True
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
+        num_src: int | None = None,
+        edge_ids: Tensor | None = None,
+        edge_weights: Tensor | None = None,
+        edge_times: Tensor | None = None,
+        edge_types: Tensor | None = None,
+        node_times: Tensor | None = None,
+        node_types: Mapping[str, int | range | Sequence[int]] | None = None,
+        validate: bool = True,
     ) -> None:
-        arrays = {"indptr": indptr, "indices": indices}
-        if edge_ids is not None:
-            arrays["edge_ids"] = edge_ids
-        for name, array in arrays.items():
-            _check_integer_vector(name, array, indptr.device)
+        device = indptr.device if isinstance(indptr, Tensor) else torch.device("cpu")
+        indptr = integer_vector("indptr", indptr, device)
+        indices = integer_vector("indices", indices, device)
         if indptr.numel() == 0:
             raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no vertices)")
-        if edge_ids is not None and edge_ids.numel() != indices.numel():
-            raise ValueError(f"edge_ids has {edge_ids.numel()} entries, indices has {indices.numel()}")
+        num_dst, num_edges = indptr.numel() - 1, indices.numel()
+        self._num_src = num_dst if num_src is None else count("num_src", num_src)
+
+        def optional(name: str, array: Tensor | None, length: int, what: str) -> Tensor | None:
+            if array is not None:
+                array = weight_vector(array, device) if name == "edge_weights" else integer_vector(name, array, device)
+                check_length(name, array, length, what)
+            return array
+
+        per_edge = f"indices has {num_edges}"
+        edge_ids = optional("edge_ids", edge_ids, num_edges, per_edge)
+        edge_weights = optional("edge_weights", edge_weights, num_edges, per_edge)
+        edge_times = optional("edge_times", edge_times, num_edges, per_edge)
+        edge_types = optional("edge_types", edge_types, num_edges, per_edge)
+        node_times = optional(
+            "node_times",
+            node_times,
+            self._num_src,
+            f"the graph has {self._num_src} source vertices; it needs one of each",
+        )
+        self.node_types = None if node_types is None else type_ranges(node_types, self._num_src)
         if validate:
-            _check_csc(indptr, indices)
-        wide_edges = indices.numel() > _INT32_MAX
-        wide_nodes = indptr.numel() - 1 > _INT32_MAX
-        edge_dtype = torch.int64 if wide_edges or wide_nodes else torch.int32
-        self.indptr = indptr.to(edge_dtype).contiguous()
+            check_csc(indptr, indices, self._num_src)
+            if edge_weights is not None:
+                check_weights(edge_weights, indices, indptr)
+            if edge_types is not None:
+                check_edge_types(edge_types)
+        wide_edges = num_edges > _INT32_MAX
+        wide_nodes = max(num_dst, self._num_src) > _INT32_MAX
+        self.indptr = indptr.to(torch.int64 if wide_edges or wide_nodes else torch.int32).contiguous()
         self.indices = indices.to(torch.int64 if wide_nodes else torch.int32).contiguous()
-        self.edge_ids = edge_ids.contiguous() if edge_ids is not None else None
+        self.edge_ids = None if edge_ids is None else edge_ids.contiguous()
+        self.edge_weights = None if edge_weights is None else edge_weights.contiguous()
+        self.edge_times = None if edge_times is None else edge_times.to(torch.int64).contiguous()
+        self.edge_types = None if edge_types is None else edge_types.to(torch.int32).contiguous()
+        self.node_times = None if node_times is None else node_times.to(torch.int64).contiguous()
+        self._locks: dict[str, PinnedTensor] = {}  # of the arrays that `place` locked, while this object lives
 
     @classmethod
-    def from_edges(cls, src: Tensor, dst: Tensor, num_nodes: int, *, keep_edge_ids: bool = False) -> Graph:
+    def from_edges(
+        cls,
+        src: Tensor,
+        dst: Tensor,
+        num_nodes: int,
+        *,
+        num_src: int | None = None,
+        keep_edge_ids: bool = False,
+        edge_weights: Tensor | None = None,
+        edge_times: Tensor | None = None,
+        edge_types: Tensor | None = None,
+        node_times: Tensor | None = None,
+        node_types: Mapping[str, int | range | Sequence[int]] | None = None,
+    ) -> Graph:
         """Builds the CSC of the edges `src[i] -> dst[i]`; neighbour lists are sorted by source id.
 
+        Parallel edges and self loops are kept; parallel edges keep their order.
+
         Args:
-            src, dst: `[num_edges]`, integer, in `[0, num_nodes)`. Parallel edges and self loops are kept.
-            num_nodes: number of vertices.
+            src: `[num_edges]`, integer, in `[0, num_src)`.
+            dst: `[num_edges]`, integer, in `[0, num_nodes)`.
+            num_nodes: number of vertices; of a bipartite graph the number of destinations.
+            num_src: number of sources of a bipartite graph.
             keep_edge_ids: remember each edge's place in `src`, so that samplers report it as the edge's id.
+            edge_weights, edge_times, edge_types: `[num_edges]`, in the order of `src`; see `Graph`.
+            node_times, node_types: see `Graph`.
         """
-        for name, array in (("src", src), ("dst", dst)):
-            _check_integer_vector(name, array, src.device)
+        device = src.device if isinstance(src, Tensor) else torch.device("cpu")
+        src, dst = integer_vector("src", src, device), integer_vector("dst", dst, device)
         if src.numel() != dst.numel():
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
-        if num_nodes < 0:
-            raise ValueError(f"num_nodes is {num_nodes}; it must be at least 0")
-        for name, array in (("src", src), ("dst", dst)):
-            _check_range(name, array, num_nodes)
-        order = torch.argsort(dst.long() * max(num_nodes, 1) + src.long(), stable=True)
-        indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=src.device)
+        num_nodes = count("num_nodes", num_nodes)
+        columns = num_nodes if num_src is None else count("num_src", num_src)
+        check_range("src", src, columns)
+        check_range("dst", dst, num_nodes)
+        if num_nodes * columns < 2**63:
+            order = torch.argsort(dst.long() * max(columns, 1) + src.long(), stable=True)
+        else:  # by two keys, as one would not fit 64 bits
+            order = torch.argsort(src, stable=True)
+            order = order[torch.argsort(dst[order], stable=True)]
+        indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
         torch.cumsum(torch.bincount(dst.long(), minlength=num_nodes), 0, out=indptr[1:])
-        return cls(indptr, src[order], edge_ids=order if keep_edge_ids else None)
+
+        def sorted_like_src(name: str, array: Tensor | None) -> Tensor | None:
+            if array is None:
+                return None
+            array = weight_vector(array, device) if name == "edge_weights" else integer_vector(name, array, device)
+            check_length(name, array, src.numel(), f"src has {src.numel()}")
+            if name == "edge_weights":
+                check_weights(array, src, dst=dst)  # names the edge by its place in src
+            return array[order]
+
+        return cls(
+            indptr,
+            src[order],
+            num_src=num_src,
+            edge_ids=order if keep_edge_ids else None,
+            edge_weights=sorted_like_src("edge_weights", edge_weights),
+            edge_times=sorted_like_src("edge_times", edge_times),
+            edge_types=sorted_like_src("edge_types", edge_types),
+            node_times=node_times,
+            node_types=node_types,
+        )
+
+    @property
+    def num_dst(self) -> int:
+        return self.indptr.numel() - 1
+
+    @property
+    def num_src(self) -> int:
+        return self._num_src
 
     @property
     def num_nodes(self) -> int:
-        return self.indptr.numel() - 1
+        """Number of vertices of a square graph.
+
+        Raises:
+            ValueError: sources and destinations are different vertices.
+        """
+        if self._num_src != self.num_dst:
+            raise ValueError(
+                f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no one number of "
+                "vertices; ask num_dst or num_src"
+            )
+        return self._num_src
 
     @property
     def num_edges(self) -> int:
@@ -81,58 +210,94 @@ class Graph:
 
     @property
     def device(self) -> torch.device:
+        """Where `indices` lies; `placement` tells of each array."""
         return self.indices.device
 
+    @property
+    def placement(self) -> dict[str, Placement]:
+        """Where each array lies that the graph has, by its name."""
+        return {name: Placement.of(array) for name, array in self._arrays().items()}
+
     def in_degrees(self) -> Tensor:
-        """`[num_nodes]`, dtype of `indptr`."""
+        """`[num_dst]`, dtype of `indptr`."""
         return self.indptr[1:] - self.indptr[:-1]
 
+    def place(
+        self, where: Placement | torch.device | str | None = None, /, **arrays: Placement | torch.device | str
+    ) -> Graph:
+        """The same graph with its arrays at other places: `graph.place("pinned", indptr="cuda")`.
+
+        Page-locking happens in place where the system allows it: this graph and the new one then share the memory,
+        which stays locked until the new one, and all that were made of it, are gone. It then is ordinary memory again.
+
+        Args:
+            where: for all arrays that are not named; None leaves them where they are.
+            arrays: name of an array -> where, see `Placement`: "cpu", "pinned", "cuda:0", "disk:FILE.npy".
+
+        Raises:
+            TypeError, ValueError: the graph has no such array, or a placement is none.
+            NoGpuError: build or machine have no GPU.
+            RuntimeError: the system does not lock that much memory.
+        """
+        here = self._arrays()
+        if unknown := [name for name in arrays if name not in here]:
+            raise ValueError(f"the graph has no array {unknown[0]!r} to place; it has {', '.join(here)}")
+        if isinstance(where, str) and where.startswith("disk:"):
+            raise ValueError(f"placement '{where}' would be the file of every array; name them: indices='{where}'")
+        wanted = {name: arrays.get(name, where) for name in here}
+        goals = {name: Placement.parse(to) for name, to in wanted.items() if to is not None}
+        files = [goal.file for goal in goals.values() if goal.file is not None]
+        if twice := [file for file in files if files.count(file) > 1]:
+            raise ValueError(f"{twice[0]} is the file of two arrays; each needs a file of its own")
+        moved, locks = dict(here), dict(self._locks)
+        for name, goal in goals.items():
+            moved[name], lock = goal.take(name, here[name])
+            if lock is not None:
+                locks[name] = lock
+            elif moved[name] is not here[name]:
+                locks.pop(name, None)
+        return self._with(moved, locks)
+
     def to(self, device: torch.device | str) -> Graph:
-        """The same graph on `device`; itself where it already lies there."""
-        if torch.device(device) == self.device:
+        """The same graph on `device`; itself where all of it lies there. Pinned memory and files are on the CPU."""
+        kind = torch.device(device).type
+        if all(array.device == torch.device(device) for array in self._arrays().values()):
             return self
-        edge_ids = self.edge_ids.to(device) if self.edge_ids is not None else None
-        return Graph(self.indptr.to(device), self.indices.to(device), edge_ids=edge_ids, validate=False)
+        away = [name for name, array in self._arrays().items() if kind != "cpu" or array.device.type != "cpu"]
+        return self.place(**dict.fromkeys(away, device))
 
     def pin_memory(self) -> Graph:
-        """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy)."""
-        edge_ids = self.edge_ids.pin_memory() if self.edge_ids is not None else None
-        return Graph(self.indptr.pin_memory(), self.indices.pin_memory(), edge_ids=edge_ids, validate=False)
+        """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy); see `place`."""
+        return self.place("pinned")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Who sends a tensor to another process may move its memory, which must not happen to locked pages.
+        copies = {name: a.clone() for name, a in self._arrays().items() if a.device.type == "cpu" and a.is_pinned()}
+        return {**self.__dict__, **copies, "_locks": {}}
+
+    def __copy__(self) -> Graph:
+        return self._with(self._arrays(), self._locks)
 
     def __repr__(self) -> str:
-        return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, device='{self.device}')"
+        if self._num_src == self.num_dst:
+            parts = [f"num_nodes={self.num_dst}"]
+        else:
+            parts = [f"num_dst={self.num_dst}", f"num_src={self._num_src}"]
+        parts.append(f"num_edges={self.num_edges}")
+        more = [name for name in self._arrays() if name not in ("indptr", "indices")]
+        if self.node_types is not None:
+            more.append("node_types")
+        if more:
+            parts.append(f"with={more}")
+        devices = {str(array.device) for array in self._arrays().values()}
+        parts.append(f"device='{self.device}'" if len(devices) == 1 else f"devices={sorted(devices)}")
+        return f"Graph({', '.join(parts)})"
 
+    def _arrays(self) -> dict[str, Tensor]:
+        found = {name: getattr(self, name) for name in _ARRAYS}
+        return {name: array for name, array in found.items() if array is not None}
 
-def _check_integer_vector(name: str, array: Tensor, device: torch.device) -> None:
-    if not isinstance(array, Tensor):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.from_numpy)")
-    if array.dim() != 1:
-        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
-    if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
-        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
-    if array.device != device:
-        raise ValueError(f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them")
-
-
-def _check_range(name: str, array: Tensor, num_nodes: int) -> None:
-    if array.numel() == 0:
-        return
-    low, high = (int(x) for x in torch.aminmax(array))
-    if low < 0 or high >= num_nodes:
-        bad = low if low < 0 else high
-        raise ValueError(f"{name} holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
-
-
-def _check_csc(indptr: Tensor, indices: Tensor) -> None:
-    if int(indptr[0]) != 0:
-        raise ValueError(f"indptr starts at {int(indptr[0])}; it must start at 0")
-    degrees = indptr[1:] - indptr[:-1]
-    if degrees.numel() and int(degrees.min()) < 0:
-        v = int(torch.nonzero(degrees < 0)[0])
-        raise ValueError(f"indptr is not monotone: indptr[{v}] = {int(indptr[v])} > {int(indptr[v + 1])}")
-    if int(indptr[-1]) != indices.numel():
-        raise ValueError(f"indptr ends at {int(indptr[-1])}; it must end at len(indices) = {indices.numel()}")
-    if degrees.numel() and int(degrees.max()) > MAX_DEGREE:
-        v = int(degrees.argmax())
-        raise ValueError(f"vertex {v} has {int(degrees[v])} in-neighbours; the limit is {MAX_DEGREE}")
-    _check_range("indices", indices, indptr.numel() - 1)
+    def _with(self, arrays: dict[str, Tensor], locks: dict[str, PinnedTensor]) -> Graph:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, **arrays, _locks=dict(locks))
+        return other

@@ -1,4 +1,7 @@
-"""What the operating system is told of the pages that rows lie on. Advice: where it is not taken, nothing breaks."""
+"""The pages that tensors lie on: what the operating system is told of them, and the file behind them.
+
+Advice is advice: where it is not taken, nothing breaks.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,20 @@ def use_huge_pages(tensor: Tensor) -> None:
         _advise(begin, end, _COLLAPSE)
 
 
+def file_behind(tensor: Tensor) -> Path | None:
+    """The file that the memory of `tensor` is mapped from; None for ordinary and for shared memory.
+
+    Only Linux tells; elsewhere it is None.
+    """
+    if tensor.device.type != "cpu" or not tensor.numel() or not _MAPS.exists():
+        return None
+    inode, path = _mapping(tensor.data_ptr())
+    # Below /dev lies memory that processes or drivers share; such a mapping has an inode, too.
+    if inode == "0" or not path.startswith("/") or path.startswith(("/dev/", "/memfd:")):
+        return None
+    return Path(path.removesuffix(" (deleted)"))
+
+
 def _bounds(tensor: Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
 
@@ -46,9 +63,14 @@ def _advise(begin: int, end: int, advice: int) -> None:
 
 def _is_anonymous(address: int) -> bool:
     """Whether no file lies behind the page at `address`."""
+    return _mapping(address)[0] == "0"
+
+
+def _mapping(address: int) -> tuple[str, str]:
+    """Inode and path of the mapping that holds `address`; empty where there is none."""
     for line in _MAPS.read_text().splitlines():
-        bounds, _, _, _, inode = line.split(maxsplit=5)[:5]
+        bounds, _, _, _, inode, *path = line.split(maxsplit=5)
         begin, end = (int(x, 16) for x in bounds.split("-"))
         if begin <= address < end:
-            return inode == "0"
-    return False
+            return inode, path[0] if path else ""
+    return "", ""

@@ -54,20 +54,6 @@ def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
     return Activation(relu, threshold, draw_keys(1)[0])
 
 
-def working_dtype(x: Tensor) -> torch.dtype:
-    """That of `x`; under autocast, for float32, that of autocast."""
-    return (autocast_dtype() or x.dtype) if x.dtype == torch.float32 else x.dtype
-
-
-def autocast_dtype() -> torch.dtype | None:
-    """That of autocast on a GPU; None without autocast."""
-    if not torch.is_autocast_enabled():
-        return None
-    if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4, where the other one warns
-        return torch.get_autocast_dtype("cuda")
-    return torch.get_autocast_gpu_dtype()
-
-
 def check(x: Tensor, block: Block) -> None:
     """What can be known without waiting for the GPU: the kernels get no more than addresses."""
     if not _DTYPES:
@@ -251,37 +237,25 @@ def _forward(
     nodes: Tensor | None = None,
 ) -> None:
     """Launches the mean to addresses inside of `out`."""
-    indptr, indices = edges.indptr, edges.indices
-    num_edges = indices.shape[0]
+    num_edges = edges.indices.shape[0]
     workspace = None  # for the list of long rows
     if num_edges > _core.cuda_mean_long_row:
         workspace = out.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
     device = out.get_device()
+    stride = out.stride(0)
     _core.cuda_mean_forward(
-        indptr.data_ptr(),
-        indices.data_ptr(),
-        indptr.element_size(),
-        indices.element_size(),
-        out.shape[0],
-        x.shape[0],
-        num_edges,
-        device,
-        current_stream_handle(device),
+        (device, current_stream_handle(device)),
+        _block(edges, out.shape[0], x.shape[0]),
         _DTYPES[x.dtype],
-        _DTYPES[out.dtype],
-        x.data_ptr(),
-        x.stride(0),
-        x.shape[1],
-        mean,
-        own,
-        out.stride(0),
-        padding,
-        activation.relu,
-        activation.threshold,
-        activation.key,
-        0 if workspace is None else workspace.data_ptr(),
-        edges.live,
+        (x.data_ptr(), x.stride(0)),
         0 if nodes is None else nodes.data_ptr(),
+        x.shape[1],
+        _DTYPES[out.dtype],
+        (mean, stride),
+        (own, stride),
+        padding,
+        activation,
+        0 if workspace is None else workspace.data_ptr(),
     )
 
 
@@ -324,29 +298,35 @@ def _backward(
     workspace = grad.new_empty(needed, dtype=torch.uint8)
     device = grad.get_device()
     _core.cuda_mean_backward(
-        indptr.data_ptr(),
-        indices.data_ptr(),
-        *sizes,
-        num_dst,
-        num_src,
-        num_edges,
-        device,
-        current_stream_handle(device),
+        (device, current_stream_handle(device)),
+        _block(edges, num_dst, num_src),
         _DTYPES[grad.dtype],
         0 if sources is None else sources.data_ptr(),
         0 if order is None else order.data_ptr(),
-        *_address_and_stride(grad_mean),
-        *_address_and_stride(grad_self),
-        *_address_and_stride(x),
+        _address_and_stride(grad_mean),
+        _address_and_stride(grad_self),
+        _address_and_stride(x),
         dim,
         grad_x.data_ptr(),
-        activation.relu,
-        activation.threshold,
-        activation.key,
+        activation,
         workspace.data_ptr(),
-        edges.live,
     )
     return grad_x
+
+
+def _block(edges: Edges, num_dst: int, num_src: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """As the core takes it."""
+    indptr, indices = edges.indptr, edges.indices
+    return (
+        indptr.data_ptr(),
+        indices.data_ptr(),
+        num_dst,
+        num_src,
+        indices.shape[0],
+        indptr.element_size(),
+        indices.element_size(),
+        edges.live,
+    )
 
 
 def _address_and_stride(t: Tensor | None) -> tuple[int, int]:

@@ -10,9 +10,11 @@ from torch.nn import functional as F
 
 from loader import _core
 from loader.ops import gpu as ops_gpu
+from loader.ops.autocast import working_dtype
 from loader.samples import Block, LazyRows
 
-_CPU_DTYPES = (torch.float32, torch.float64)
+_NARROW_DTYPES = (torch.float16, torch.bfloat16)
+_CPU_DTYPES = (torch.float32, torch.float64, *_NARROW_DTYPES)
 
 
 def aggregate_mean(x: Tensor, block: Block) -> Tensor:
@@ -22,7 +24,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     is chosen by the device of `x`, nothing else:
 
     - CPU: the C++ core, on `torch.get_num_threads()` threads, without the GIL. Output and gradient have the same
-      bits for every number of threads.
+      bits for every number of threads. float16 and bfloat16 are converted to float32 for it, and its results back.
     - CUDA: kernels of the core, on the current stream, without a wait for the GPU; sums of float16 and bfloat16 are
       taken in float32. The output has the same bits every time. The gradient is summed in an order that chance
       decides, unless `torch.use_deterministic_algorithms(True)` is set: then the edges are sorted first, which
@@ -31,7 +33,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     Nothing is computed backward when `x` needs no gradient.
 
     Args:
-        x: `[num_src, F]` features of the block's sources; float32 or float64, on CUDA float16 or bfloat16 too.
+        x: `[num_src, F]` features of the block's sources; float32, float64, float16 or bfloat16.
         block: the block; its tensors lie where `x` lies.
 
     Returns:
@@ -76,8 +78,8 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
 
     `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row as it is read, so that neither `f(x)` nor
     its gradient ever lies in memory; which elements are dropped follows from a number drawn from torch's CPU
-    generator (`torch.manual_seed`), by Philox 2x32-10. There the probability is rounded to 1/65536, and under
-    autocast a float32 `x` gives the result in autocast's dtype, summed in float32.
+    generator (`torch.manual_seed`), by Philox 2x32-10, and the probability is rounded to 1/65536. Under autocast a
+    float32 `x` gives the result in autocast's dtype, summed in float32.
 
     Args:
         x, block: see `aggregate_mean`.
@@ -94,10 +96,11 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
     _check(x, block)
     if not x.is_cuda:
         x = F.relu(x) if relu else x
-        return torch.cat(self_and_mean(F.dropout(x, dropout) if dropout else x, block), 1)
+        dtype = working_dtype(x)
+        return torch.cat(self_and_mean(F.dropout(x, dropout) if dropout else x, block), 1).to(dtype)
     activation = ops_gpu.draw_activation(relu, dropout, block)
     both: Tensor = ops_gpu.ConcatSelfMean.apply(
-        x, block.indptr, block.indices, block.num_dst, block.live, ops_gpu.working_dtype(x), activation
+        x, block.indptr, block.indices, block.num_dst, block.live, working_dtype(x), activation
     )
     return both
 
@@ -140,7 +143,7 @@ def linear_self_mean(
     else:
         _check(x, block, may_be_live=True)
     _check_dropout(dropout)
-    activation, dtype = ops_gpu.draw_activation(relu, dropout, block), ops_gpu.working_dtype(x)
+    activation, dtype = ops_gpu.draw_activation(relu, dropout, block), working_dtype(x)
     out: Tensor = ops_gpu.LinearOfSelfAndMean.apply(
         x,
         weight_self,
@@ -177,7 +180,7 @@ def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
     elif x.device.type != "cpu":
         raise ValueError(f"x lies on {x.device}; aggregate_mean runs on cpu and cuda")
     elif x.dtype not in _CPU_DTYPES:
-        raise TypeError(f"x has dtype {x.dtype}; on the CPU it must be float32 or float64 (x.float())")
+        raise TypeError(f"x has dtype {x.dtype}; it must be float32, float64, float16 or bfloat16 (x.float())")
 
 
 def _check_lazy(x: LazyRows, block: Block) -> None:
@@ -206,9 +209,10 @@ class _CpuSelfAndMean(torch.autograd.Function):
         ctx.save_for_backward(indptr, indices)
         ctx.set_materialize_grads(False)
         ctx.num_src = x.shape[0]
-        mean = x.new_empty(num_dst, x.shape[1])
-        _core.mean_forward(indptr, indices, x.detach().contiguous(), mean, torch.get_num_threads())
-        return x[:num_dst], mean
+        summed = _summed(x.detach())
+        mean = summed.new_empty(num_dst, x.shape[1])
+        _core.mean_forward(indptr, indices, summed, mean, torch.get_num_threads())
+        return x[:num_dst], mean.to(x.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -220,8 +224,14 @@ class _CpuSelfAndMean(torch.autograd.Function):
             grad_x = grad.new_zeros(ctx.num_src, grad.shape[1])
         else:
             indptr, indices = ctx.saved_tensors
-            grad_x = grad.new_empty(ctx.num_src, grad.shape[1])
-            _core.mean_backward(indptr, indices, grad_mean.contiguous(), grad_x, torch.get_num_threads())
+            summed = _summed(grad_mean)
+            grad_x = summed.new_empty(ctx.num_src, grad.shape[1])
+            _core.mean_backward(indptr, indices, summed, grad_x, torch.get_num_threads())
         if grad_self is not None:
             grad_x[: grad_self.shape[0]] += grad_self
-        return grad_x, None, None, None
+        return grad_x.to(grad.dtype), None, None, None
+
+
+def _summed(x: Tensor) -> Tensor:
+    """`x`, contiguous, in a dtype that the core's CPU part sums."""
+    return (x.float() if x.dtype in _NARROW_DTYPES else x).contiguous()

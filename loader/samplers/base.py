@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -276,6 +276,7 @@ def check_position(epoch: int, batch: int) -> None:
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
+    require_square(graph, "a sampler of neighbours")
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.is_floating_point() or seeds.dtype == torch.bool:

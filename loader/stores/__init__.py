@@ -1,13 +1,14 @@
-"""Feature stores: vertex ids in, rows of features out, behind one protocol."""
+"""Stores: ids in, rows out, behind one protocol."""
 
 from loader.stores.auto import auto_features
-from loader.stores.base import FeatureStore, StoreContext, open_store
+from loader.stores.base import FeatureStore, StoreContext, open_store, options_of
 from loader.stores.cached import CachedFeatures
 from loader.stores.device import DeviceFeatures
 from loader.stores.host import HostFeatures
-from loader.stores.hotness import count_visits, degree_hotness, sampled_visits
+from loader.stores.hotness import count_visits, degree_hotness
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
+from loader.stores.rows import RowOptions
 from loader.stores.staged import StagedFeatures
 from loader.stores.tensor import TensorRows
 
@@ -18,6 +19,7 @@ __all__ = [
     "HostFeatures",
     "MemmapFeatures",
     "PinnedFeatures",
+    "RowOptions",
     "StagedFeatures",
     "StoreContext",
     "TensorRows",
@@ -25,5 +27,5 @@ __all__ = [
     "count_visits",
     "degree_hotness",
     "open_store",
-    "sampled_visits",
+    "options_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed
@@ -16,7 +17,10 @@ from loader.stores.device import DeviceFeatures
 from loader.stores.host import HostFeatures
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
-from loader.stores.rows import Rows
+from loader.stores.rows import RowFormat, RowOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be locked for GPUs to read
 
@@ -24,12 +28,11 @@ _LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be lo
 def auto_features(
     tensor: Tensor,
     device: str | int | torch.device | None = None,
-    dtype: torch.dtype | str | None = None,
     *,
-    storage_dtype: torch.dtype | str | None = None,
     gpu_share: float = 0.5,
     num_threads: int | None = None,
     context: StoreContext | None = None,
+    **options: Unpack[RowOptions],
 ) -> FeatureStore:
     """The fastest store that there is room for, where mini-batches arrive on `device`.
 
@@ -39,12 +42,12 @@ def auto_features(
     more than half of the memory that these may use, which must not be locked.
 
     Args:
-        tensor: `[num_nodes, ...]` on the CPU; memory-mapped, if it may be larger than memory.
+        tensor: `[num_rows, ...]` on the CPU; memory-mapped, if it may be larger than memory.
         device: "cpu", or the GPU, by default the current one.
-        dtype, storage_dtype: of the rows, as gathered and as kept, see `Rows`.
         gpu_share: of the free GPU memory, in (0, 1].
         num_threads: of a gather by the CPU, see the stores.
         context: what a cache chooses the hottest rows by, if its graph has a vertex a row; `open_store` passes it.
+        options: see `RowOptions`.
 
     Raises:
         TypeError, ValueError: an option is out of its range; and as the stores.
@@ -53,24 +56,24 @@ def auto_features(
     if not 0 < gpu_share <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and torch.device(device).type == "cpu":
-        return HostFeatures(tensor, num_threads, dtype=dtype, storage_dtype=storage_dtype)
+        return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
     gpu = cuda_device(device)
-    rows = Rows(tensor, storage_dtype, dtype)
-    nbytes, room = rows.num_nodes * rows.nbytes, int(gpu_share * free_bytes(gpu))
+    rows = RowFormat(tensor, **options)
+    nbytes, room = rows.num_rows * rows.nbytes, int(gpu_share * free_bytes(gpu))
     if nbytes <= room:
-        return DeviceFeatures(tensor, gpu, dtype, storage_dtype=storage_dtype, lazy=None)
+        return DeviceFeatures(tensor, gpu, lazy=None, **options)
     if nbytes * processes_here() <= _LOCKED_SHARE * usable_memory():
-        known = context is not None and context.graph.num_nodes == rows.num_nodes
-        if not known or room < rows.num_nodes * SLOT_BYTES + rows.nbytes:
-            return PinnedFeatures(tensor, gpu, dtype, storage_dtype=storage_dtype)
-        return CachedFeatures(tensor, gpu, dtype, budget_gib=room / 2**30, storage_dtype=storage_dtype, context=context)
+        known = context is not None and context.graph.num_nodes == rows.num_rows
+        if not known or room < rows.num_rows * SLOT_BYTES + rows.nbytes:
+            return PinnedFeatures(tensor, gpu, **options)
+        return CachedFeatures(tensor, gpu, budget_gib=room / 2**30, context=context, **options)
     if rows.storage_dtype != tensor.dtype:
         raise ValueError(
-            f"storage_dtype is {storage_dtype}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
+            f"storage_dtype is {options['storage_dtype']}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
             f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
         )
-    return MemmapFeatures(tensor, gpu, dtype, num_threads=num_threads)
+    return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
 
 
 def processes_here() -> int:

@@ -1,30 +1,34 @@
-"""The protocol of all feature stores: vertex ids in, rows out; and how a store is made."""
+"""The protocol of all stores: ids in, rows out; and how a store is made."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from loader.stores.rows import RowOptions
+
 if TYPE_CHECKING:
     from loader.graph import Graph
-    from loader.samplers.base import Sampler
+    from loader.samples import MiniBatch
 
 
 @runtime_checkable
 class FeatureStore(Protocol):
-    """Rows by vertex id, wherever they are kept: features `[num_nodes, F]`, labels `[num_nodes]`, edge features.
+    """Rows by id, wherever they are kept: features of vertices `[num_rows, F]` or of edges, labels `[num_rows]`.
+
+    What an id stands for (a vertex, an edge) is the caller's business.
 
     All stores of the same rows, kept in the same type and returned in the same type, return equal bytes.
     """
 
     @property
-    def num_nodes(self) -> int:
+    def num_rows(self) -> int:
         """Number of rows."""
 
     @property
@@ -47,18 +51,18 @@ class FeatureStore(Protocol):
     def asynchronous(self) -> bool:
         """Whether `gather` only puts work on the current stream: the host does not wait, nor work itself."""
 
-    def gather(self, nodes: Tensor) -> Tensor:
-        """The rows of `nodes`.
+    def gather(self, ids: Tensor) -> Tensor:
+        """The rows of `ids`.
 
         Args:
-            nodes: `[n]`, int32 or int64, in `[0, num_nodes)`, on the CPU or on `device`; ids may repeat.
+            ids: `[n]`, int32 or int64, in `[0, num_rows)`, on the CPU or on `device`; ids may repeat.
 
         Returns:
-            `[n, *row_shape]` on `device`; row `i` belongs to `nodes[i]`. The caller owns it. A store on a GPU
+            `[n, *row_shape]` on `device`; row `i` belongs to `ids[i]`. The caller owns it. A store on a GPU
             writes it on the current stream of that GPU.
 
         Raises:
-            TypeError: `nodes` is neither int32 nor int64.
+            TypeError: `ids` is neither int32 nor int64.
             ValueError: an id is out of range; the message names it. An asynchronous store gives such an id a row of
                 zeros, and raises at a later `gather`, once the GPU has told, or at `check()`.
             RuntimeError: the store was closed.
@@ -81,17 +85,11 @@ class StoreContext:
 
     Attributes:
         graph: whose vertices the rows belong to.
-        sampler: of the mini-batches that the rows will be gathered for.
-        seeds: `[num_seeds]`, the training seeds.
-        batch_size: seeds of a mini-batch.
-        seed: of the order of the seeds.
+        batches: an epoch of the mini-batches that the rows will be gathered for, without rows, each time it is called.
     """
 
     graph: Graph
-    sampler: Sampler | None = None
-    seeds: Tensor | None = None
-    batch_size: int | None = None
-    seed: int = 0
+    batches: Callable[[], Iterable[MiniBatch]] | None = None
 
 
 def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: StoreContext | None = None) -> FeatureStore:
@@ -103,12 +101,20 @@ def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: Store
 
     Args:
         make: `make(tensor)` or `make(tensor, context=context)`.
-        tensor: `[num_nodes, ...]` on the CPU.
-        context: of the run; None where there is no graph or sampler (yet).
+        tensor: `[num_rows, ...]` on the CPU.
+        context: of the run; None where there is no graph (yet).
     """
     if context is not None and _takes_context(make):
         return make(tensor, context=context)
     return make(tensor)
+
+
+def options_of(make: Callable[..., FeatureStore]) -> list[str]:
+    """Names of the options of a store's class or of another factory, those of `RowOptions` included."""
+    names: list[str] = []
+    for name, parameter in list(inspect.signature(make).parameters.items())[1:]:  # the first one are the rows
+        names += RowOptions.__annotations__ if parameter.kind is inspect.Parameter.VAR_KEYWORD else [name]
+    return names
 
 
 def _takes_context(make: Callable[..., Any]) -> bool:

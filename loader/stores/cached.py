@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.stores.base import StoreContext
-from loader.stores.hotness import degree_hotness, sampled_visits
+from loader.stores.hotness import count_visits, degree_hotness
 from loader.stores.kernel import KernelStore
 from loader.stores.pinning import PinnedTensor
-from loader.stores.rows import Rows
+from loader.stores.rows import RowFormat, RowOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SLOT_BYTES = 4  # of the place of a row in the cache
 
@@ -20,28 +24,28 @@ SLOT_BYTES = 4  # of the place of a row in the cache
 class CachedFeatures(KernelStore):
     """The hottest rows in GPU memory, the others read over the bus as `PinnedFeatures` does, by one kernel for both.
 
-    A table `[num_nodes]` on the GPU says where each row is. What is cached is chosen once, at the start, and changes
+    A table `[num_rows]` on the GPU says where each row is. What is cached is chosen once, at the start, and changes
     only how fast a row is read, never its bytes. See `KernelStore`.
 
     Many ids over a large table are read by where their rows lie, as `PinnedFeatures` does, but where they came in such
     an order 16 times in a row, only one gather in 17 finds out whether they still do.
 
     Args:
-        tensor, device, dtype, storage_dtype, copy: as in `PinnedFeatures`.
+        tensor, device, copy, options: as in `PinnedFeatures`.
         fraction: of the rows, to be cached; in [0, 1].
         budget_gib: GPU memory for cached rows and the table of their places, in GiB. Give this or `fraction`.
         hotness: `"degree"`: vertices that are in most neighbour lists, see `degree_hotness`; `"visits"`: those that
-            most mini-batches of a sampled epoch read, see `sampled_visits`; or a tensor `[num_nodes]` of scores, the
-            highest of which are cached (`count_visits` makes one).
-        context: graph, and for `"visits"` sampler, seeds and batch size; `open_store` passes it.
+            most mini-batches of the context read, see `count_visits`; or a tensor `[num_rows]` of scores, the
+            highest of which are cached.
+        context: graph, and for `"visits"` mini-batches; `open_store` passes it.
 
     Attributes:
         num_cached: rows in GPU memory.
         in_place: whether the tensor's own memory was locked.
 
     Raises:
-        TypeError, ValueError: as `Rows`; the budget is not given exactly once, out of range or smaller than the table
-            of places; `hotness` is none of the above, does not fit the rows, or `context` lacks what it needs.
+        TypeError, ValueError: as `RowFormat`; the budget is not given exactly once, out of range or smaller than the
+            table of places; `hotness` is none of the above, does not fit the rows, or `context` lacks what it needs.
         RuntimeError: the build or the machine has no CUDA, or the memory could not be locked.
     """
 
@@ -49,37 +53,35 @@ class CachedFeatures(KernelStore):
         self,
         tensor: Tensor,
         device: str | int | torch.device | None = None,
-        dtype: torch.dtype | str | None = None,
         *,
         fraction: float | None = None,
         budget_gib: float | None = None,
         hotness: str | Tensor = "degree",
-        storage_dtype: torch.dtype | str | None = None,
         copy: bool = False,
         context: StoreContext | None = None,
+        **options: Unpack[RowOptions],
     ) -> None:
-        rows = Rows(tensor, storage_dtype, dtype)
+        rows = RowFormat(tensor, **options)
         self.num_cached = cached_rows(rows, fraction, budget_gib)
-        check_hotness(hotness, rows.num_nodes, context)
+        check_hotness(hotness, rows.num_rows, context)
         require_cuda("features=cached")
         super().__init__(rows, cuda_device(device))
         hot = hottest(hotness, self.num_cached, context)
         with torch.cuda.device(self.device):
             stored = rows.stored(tensor)
             cache = stored[hot].to(self.device)
-            slots = torch.full((rows.num_nodes,), -1, dtype=torch.int32)
+            slots = torch.full((rows.num_rows,), -1, dtype=torch.int32)
             slots[hot] = torch.arange(self.num_cached, dtype=torch.int32)
             slots = slots.to(self.device)
             table = PinnedTensor(stored, copy=copy)
             self.in_place = table.tensor is tensor
             self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._start(
-                "cached",
+                table.tensor,
                 table.address,
                 cache=cache,
                 slots=slots if slots.numel() else torch.zeros(1, dtype=torch.int32, device=self.device),
                 hits=self._hits,
-                held=(table.tensor,),
                 release=table.release,
             )
         self._gathered = 0
@@ -88,7 +90,7 @@ class CachedFeatures(KernelStore):
     @property
     def cached_bytes(self) -> int:
         """GPU memory of the cached rows and of the table of their places."""
-        return self.num_cached * self._rows.nbytes + self.num_nodes * SLOT_BYTES
+        return self.num_cached * self._format.nbytes + self.num_rows * SLOT_BYTES
 
     @property
     def hit_rate(self) -> float:
@@ -107,38 +109,38 @@ class CachedFeatures(KernelStore):
             self._gathered = 0
         torch.cuda.synchronize(self.device)
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
-        out = super().gather(nodes)
+        out = super().gather(ids)
         with self._count_lock:
-            self._gathered += nodes.numel()
+            self._gathered += ids.numel()
         return out
 
 
-def cached_rows(rows: Rows, fraction: float | None, budget_gib: float | None) -> int:
+def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None) -> int:
     """How many rows a cache of that size holds."""
     if (fraction is None) == (budget_gib is None):
         raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
     if fraction is not None:
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
-        return int(fraction * rows.num_nodes)
+        return int(fraction * rows.num_rows)
     assert budget_gib is not None
-    table = rows.num_nodes * SLOT_BYTES
+    table = rows.num_rows * SLOT_BYTES
     room = int(budget_gib * 2**30) - table
     if room < 0:
         raise ValueError(
-            f"budget_gib is {budget_gib}, less than the {table / 2**30:.3g} GiB that the table of {rows.num_nodes} "
+            f"budget_gib is {budget_gib}, less than the {table / 2**30:.3g} GiB that the table of {rows.num_rows} "
             "places takes; give more, or use features=pinned"
         )
-    return min(rows.num_nodes, room // max(rows.nbytes, 1))
+    return min(rows.num_rows, room // max(rows.nbytes, 1))
 
 
-def check_hotness(hotness: str | Tensor, num_nodes: int, context: StoreContext | None) -> None:
+def check_hotness(hotness: str | Tensor, num_rows: int, context: StoreContext | None) -> None:
     """Raises TypeError or ValueError unless `hottest` can work with these."""
     if isinstance(hotness, Tensor):
-        if hotness.shape != (num_nodes,):
-            raise ValueError(f"hotness has shape {list(hotness.shape)}; it must have one score for {num_nodes} rows")
+        if hotness.shape != (num_rows,):
+            raise ValueError(f"hotness has shape {list(hotness.shape)}; it must have one score for {num_rows} rows")
         return
     if hotness not in ("degree", "visits"):
         raise ValueError(f"hotness is {hotness!r}; it must be 'degree', 'visits' or a tensor of scores")
@@ -147,8 +149,10 @@ def check_hotness(hotness: str | Tensor, num_nodes: int, context: StoreContext |
             f"hotness='{hotness}' needs a graph: make the store through open_store(..., context=StoreContext(graph)), "
             "or give a tensor of scores"
         )
-    if context.graph.num_nodes != num_nodes:
-        raise ValueError(f"features has {num_nodes} rows, the graph {context.graph.num_nodes} vertices")
+    if hotness == "visits" and context.batches is None:
+        raise ValueError("hotness='visits' counts mini-batches, and the context has none: StoreContext(graph, batches)")
+    if context.graph.num_nodes != num_rows:
+        raise ValueError(f"features has {num_rows} rows, the graph {context.graph.num_nodes} vertices")
 
 
 def hottest(hotness: str | Tensor, count: int, context: StoreContext | None) -> Tensor:
@@ -157,5 +161,9 @@ def hottest(hotness: str | Tensor, count: int, context: StoreContext | None) -> 
         scores = hotness.cpu()
     else:
         assert context is not None
-        scores = degree_hotness(context.graph) if hotness == "degree" else sampled_visits(context)
+        if hotness == "degree":
+            scores = degree_hotness(context.graph)
+        else:
+            assert context.batches is not None
+            scores = count_visits(context.batches(), context.graph.num_nodes)
     return torch.argsort(scores, descending=True, stable=True)[:count].sort().values

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samples import LazyRows
 from loader.stores.kernel import KernelStore
-from loader.stores.rows import Rows
+from loader.stores.rows import RowFormat, RowOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DeviceFeatures(KernelStore):
     """All rows in GPU memory, gathered by a kernel that converts them on the way. See `KernelStore`.
 
     Args:
-        tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU or on `device`; there it is used as it is,
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU or on `device`; there it is used as it is,
             without a copy, unless `storage_dtype` differs.
         device: the GPU, by default the tensor's, else the current one.
-        dtype: type of the rows that `gather` returns, by default the one they are kept in.
-        storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
         lazy: a loader leaves the features of its mini-batches here, as `MiniBatch.rows` in the place of `x`, for a
-            first layer that reads them in place, as `models.sage.GraphSAGE` does. For `[num_nodes, F]` of floating
+            first layer that reads them in place, as `models.sage.GraphSAGE` does. For `[num_rows, F]` of floating
             point, returned in the type they are kept in; None: where they are such.
+        options: see `RowOptions`.
 
     Raises:
-        TypeError, ValueError: as `Rows`; or `device` is no GPU, or not the one that the tensor lies on; or rows that
-            cannot be `lazy`.
+        TypeError, ValueError: as `RowFormat`; or `device` is no GPU, or not the one that the tensor lies on; or rows
+            that cannot be `lazy`.
         RuntimeError: the build or the machine has no CUDA.
     """
 
@@ -34,16 +38,15 @@ class DeviceFeatures(KernelStore):
         self,
         tensor: Tensor,
         device: str | int | torch.device | None = None,
-        dtype: torch.dtype | str | None = None,
         *,
-        storage_dtype: torch.dtype | str | None = None,
         lazy: bool | None = False,
+        **options: Unpack[RowOptions],
     ) -> None:
-        rows = Rows(tensor, storage_dtype, dtype, ("cpu", "cuda"))
+        rows = RowFormat(tensor, ("cpu", "cuda"), **options)
         possible = len(rows.shape) == 1 and rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype
         if lazy and not possible:
             raise ValueError(
-                f"lazy rows are read as they are kept, [num_nodes, F] of floating point; these are {rows.describe()}: "
+                f"lazy rows are read as they are kept, [num_rows, F] of floating point; these are {rows.describe()}: "
                 "give lazy=False"
             )
         require_cuda("features=device")
@@ -54,19 +57,19 @@ class DeviceFeatures(KernelStore):
             raise ValueError(f"features lies on {tensor.device}, device is {self.device}; move one of them")
         with torch.cuda.device(self.device):
             table = rows.stored(tensor).to(self.device)
-            self._start("device", table.data_ptr(), held=(table,))
+            self._start(table, table.data_ptr())
         self.lazy = possible if lazy is None else lazy
         self._table: Tensor | None = table
 
-    def lazy_rows(self, nodes: Tensor) -> LazyRows:
-        """The rows of `nodes`, left where they are.
+    def lazy_rows(self, ids: Tensor) -> LazyRows:
+        """The rows of `ids`, left where they are.
 
         Raises:
             RuntimeError: the store was closed.
         """
         self._open()
         assert self._table is not None
-        return LazyRows(self._table, nodes)
+        return LazyRows(self._table, ids)
 
     def close(self) -> None:
         """Waits for the GPU and frees the rows, as soon as no mini-batch refers to them."""

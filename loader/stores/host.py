@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from loader import _core
 from loader.machine.cpus import available_cpus
-from loader.stores.rows import Rows, StoreOfRows, check_nodes
+from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Smaller outputs come from torch's allocator, which reuses blocks of that size by itself.
 _POOLED_BYTES = 1 << 20
@@ -23,12 +28,10 @@ class HostFeatures(StoreOfRows):
     are kept.
 
     Args:
-        tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs.
         num_threads: threads of one gather, by default as many as there are processors.
-        dtype: type of the rows that `gather` returns, by default the one they are kept in. Another one is converted
-            to after the gather.
-        storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
+        options: see `RowOptions`. Another `dtype` is converted to after the gather.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -39,12 +42,10 @@ class HostFeatures(StoreOfRows):
         self,
         tensor: Tensor,
         num_threads: int | None = None,
-        *,
-        dtype: torch.dtype | str | None = None,
-        storage_dtype: torch.dtype | str | None = None,
+        **options: Unpack[RowOptions],
     ) -> None:
-        self._rows, self._device = Rows(tensor, storage_dtype, dtype), torch.device("cpu")
-        self.tensor = self._rows.stored(tensor)
+        self._format, self._device = RowFormat(tensor, **options), torch.device("cpu")
+        self.tensor = self._format.stored(tensor)
         self.num_threads = available_cpus() if num_threads is None else int(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
@@ -53,20 +54,20 @@ class HostFeatures(StoreOfRows):
     def asynchronous(self) -> bool:
         return False
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
 
         Raises:
-            TypeError: `nodes` is neither int32 nor int64.
-            ValueError: an id is out of range, or `nodes` is not a vector on the CPU.
+            TypeError: `ids` is neither int32 nor int64.
+            ValueError: an id is out of range, or `ids` is not a vector on the CPU.
             RuntimeError: the store was closed.
         """
         gatherer = self._gatherer
         if gatherer is None:
             raise RuntimeError("this HostFeatures was closed; make a new one")
-        check_nodes(nodes)
-        out = self._output(nodes.numel())
-        gatherer.gather(self.tensor, nodes.contiguous(), out)
+        check_ids(ids)
+        out = self._output(ids.numel())
+        gatherer.gather(self.tensor, ids.contiguous(), out)
         return out.to(self.dtype)
 
     def check(self) -> None:
@@ -78,11 +79,10 @@ class HostFeatures(StoreOfRows):
         self._pool.clear()
 
     def _output(self, num_rows: int) -> Tensor:
-        rows = self._rows
-        shape, nbytes = (num_rows, *rows.shape), num_rows * rows.nbytes
+        shape, nbytes = (num_rows, *self.row_shape), num_rows * self._format.nbytes
         if nbytes < _POOLED_BYTES:
-            return torch.empty(shape, dtype=rows.storage_dtype)
-        return torch.frombuffer(self._pool.take(nbytes), dtype=rows.storage_dtype).view(shape)
+            return torch.empty(shape, dtype=self.storage_dtype)
+        return torch.frombuffer(self._pool.take(nbytes), dtype=self.storage_dtype).view(shape)
 
     def __repr__(self) -> str:
-        return f"HostFeatures({self._rows.describe()}, num_threads={self.num_threads})"
+        return f"HostFeatures({self._format.describe()}, num_threads={self.num_threads})"

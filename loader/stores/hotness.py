@@ -1,4 +1,4 @@
-"""Which vertices' rows are worth GPU memory: how often a sampler reads them, guessed or counted."""
+"""Which rows are worth GPU memory: how often mini-batches read them, guessed or counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.samples import MiniBatch
-from loader.stores.base import StoreContext
 
 _CHUNK = 1 << 28  # edges counted at once
 
@@ -27,66 +26,29 @@ def degree_hotness(graph: Graph) -> Tensor:
     return counts.cpu()
 
 
-def count_visits(batches: Iterable[Tensor | MiniBatch], num_nodes: int) -> Tensor:
-    """`[num_nodes]` int64 on the CPU: how often each vertex is in `batches`.
+def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor:
+    """`[num_rows]` int64 on the CPU: how often each row is read by `batches`.
+
+    With the mini-batches of whole epochs of a run, as GNNLab does it (Yang et al., "GNNLab: A Factored System for
+    Sample-based GNN Training over GPUs", EuroSys 2022): they are a pure function of the loader's arguments, so to
+    sample them once more changes nothing in the run.
 
     Args:
         batches: tensors of ids (int32 or int64, on any device), or mini-batches, whose input nodes count: a
             `NodeLoader` without features, for example. An id may stand in a tensor more than once.
-        num_nodes: number of vertices.
+        num_rows: number of rows, one a vertex for mini-batches.
 
     Raises:
         ValueError: an id is out of range.
     """
-    counts = torch.zeros(num_nodes, dtype=torch.int64)
+    counts = torch.zeros(num_rows, dtype=torch.int64)
     for batch in batches:
-        nodes = batch.input_nodes if isinstance(batch, MiniBatch) else batch
-        if counts.device != nodes.device:
-            counts = counts.to(nodes.device)
-        if nodes.numel():
-            low, high = (int(x) for x in torch.aminmax(nodes))
-            if low < 0 or high >= num_nodes:
-                raise ValueError(f"nodes holds {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
-            counts.index_add_(0, nodes, torch.ones_like(nodes, dtype=torch.int64))
+        ids = batch.input_nodes if isinstance(batch, MiniBatch) else batch
+        if counts.device != ids.device:
+            counts = counts.to(ids.device)
+        if ids.numel():
+            low, high = (int(x) for x in torch.aminmax(ids))
+            if low < 0 or high >= num_rows:
+                raise ValueError(f"ids holds {low if low < 0 else high}; valid ids are 0 to {num_rows - 1}")
+            counts.index_add_(0, ids, torch.ones_like(ids, dtype=torch.int64))
     return counts.cpu()
-
-
-def sampled_visits(context: StoreContext, epochs: int = 1) -> Tensor:
-    """`[num_nodes]` int64 on the CPU: how often the run that `context` describes reads each vertex.
-
-    Samples whole epochs of the training seeds, as GNNLab does (Yang et al., "GNNLab: A Factored System for
-    Sample-based GNN Training over GPUs", EuroSys 2022). Mini-batches are a pure function of the arguments, so this
-    changes nothing in the run itself; with the run's own seed it counts exactly its first epochs.
-
-    Args:
-        context: with sampler, seeds and batch_size.
-        epochs: how many, at least 1.
-
-    Raises:
-        ValueError: `context` has no sampler, seeds or batch size; `epochs` < 1.
-    """
-    from loader.node_loader import NodeLoader  # which imports the stores
-
-    missing = [name for name in ("sampler", "seeds", "batch_size") if getattr(context, name) is None]
-    if missing:
-        raise ValueError(f"visits are counted by sampling, but the context has no {', '.join(missing)}")
-    if epochs < 1:
-        raise ValueError(f"epochs is {epochs}; it must be at least 1")
-    assert context.seeds is not None
-    assert context.sampler is not None
-    assert context.batch_size is not None
-    counts = torch.zeros(context.graph.num_nodes, dtype=torch.int64)
-    loader = NodeLoader(
-        context.graph,
-        None,
-        None,
-        context.seeds,
-        context.sampler,
-        context.batch_size,
-        shuffle=True,
-        seed=context.seed,
-        prefetch=0,
-    )
-    for _ in range(epochs):
-        counts += count_visits(loader, context.graph.num_nodes)
-    return counts

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.stores.rows import Rows, StoreOfRows, check_nodes, check_range
+from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 
 
 class KernelStore(StoreOfRows):
@@ -25,8 +25,8 @@ class KernelStore(StoreOfRows):
 
     needs_gpu = True
 
-    def __init__(self, rows: Rows, device: torch.device) -> None:
-        self._rows, self._device = rows, device
+    def __init__(self, rows: RowFormat, device: torch.device) -> None:
+        self._format, self._device = rows, device
         self._gatherer: _core.CudaGatherer | None = None
         self._finalizer: weakref.finalize | None = None
 
@@ -34,18 +34,18 @@ class KernelStore(StoreOfRows):
     def asynchronous(self) -> bool:
         return True
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
         gatherer = self._open()
-        check_nodes(nodes)
-        if nodes.device != self._device:
-            if nodes.device.type != "cpu":
-                raise ValueError(f"nodes lies on {nodes.device}; it must lie on the CPU or on {self._device}")
-            nodes = nodes.to(self._device, non_blocking=True)
+        check_ids(ids)
+        if ids.device != self._device:
+            if ids.device.type != "cpu":
+                raise ValueError(f"ids lies on {ids.device}; it must lie on the CPU or on {self._device}")
+            ids = ids.to(self._device, non_blocking=True)
         if self.dim == 0:
-            check_range(nodes, self.num_nodes)  # there is nothing to launch
+            check_range(ids, self.num_rows)  # there is nothing to launch
         with made_current(self._device):
-            return self._launch(gatherer, nodes.contiguous())
+            return self._launch(gatherer, ids.contiguous())
 
     def check(self) -> None:
         """Waits for the GPU, then raises ValueError if an id was out of range."""
@@ -65,14 +65,14 @@ class KernelStore(StoreOfRows):
             raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
         return self._gatherer
 
-    def _launch(self, gatherer: _core.CudaGatherer, nodes: Tensor) -> Tensor:
-        n = nodes.numel()
-        out = torch.empty((n, *self._rows.shape), dtype=self._rows.dtype, device=self._device)
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor) -> Tensor:
+        n = ids.numel()
+        out = torch.empty((n, *self._format.shape), dtype=self._format.dtype, device=self._device)
         nbytes = gatherer.scratch_bytes(n)
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
-            nodes.data_ptr(),
-            nodes.dtype == torch.int64,
+            ids.data_ptr(),
+            ids.dtype == torch.int64,
             n,
             out.data_ptr(),
             0 if scratch is None else scratch.data_ptr(),
@@ -82,47 +82,30 @@ class KernelStore(StoreOfRows):
 
     def _start(
         self,
-        placement: str,
-        table: int,
+        table: Tensor,
+        address: int,
         *,
-        cache: Tensor | None = None,
-        slots: Tensor | None = None,
-        hits: Tensor | None = None,
-        held: tuple[Tensor, ...] = (),
         release: Callable[[], None] | None = None,
+        **cache: Tensor,
     ) -> None:
-        """Makes the gatherer of the rows at the address `table`.
+        """Makes the gatherer of the rows of `table`.
 
         Args:
-            placement: "device", "host" or "cached", see `_core.CudaGatherer`.
-            cache, slots, hits: of a cached table: its rows in GPU memory, `[num_nodes]` int32 where each row is in
-                `cache` (or -1), and an int64 that counts the rows found there.
-            held: tensors that must live as long as the gatherer.
+            table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
+            address: where the GPU sees it.
             release: frees what is not a tensor, once the GPU is done.
+            cache: of a table with a cache: `cache`, `slots` and `hits`, see `_core.CudaGatherer`.
         """
-        rows = self._rows
         raised = torch.zeros(1, dtype=torch.int32, device=self._device)
         notes = torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8, pin_memory=True)
-        extra = [t for t in (cache, slots, hits) if t is not None]
         # The memory was filled on the current stream; gathers come on any.
         torch.cuda.current_stream(self._device).synchronize()
-        self._gatherer = _core.CudaGatherer(
-            placement,
-            table,
-            rows.num_nodes,
-            rows.dim,
-            rows.storage_dtype.itemsize,
-            str(rows.storage_dtype),
-            str(rows.dtype),
-            raised.data_ptr(),
-            notes.data_ptr(),
-            *(0 if t is None else t.data_ptr() for t in (cache, slots, hits)),
-        )
-        memory = [*held, *extra, raised, notes]
+        self._gatherer = _core.CudaGatherer(table, address, str(self.dtype), raised=raised, notes=notes, **cache)
+        memory = [table, raised, notes, *cache.values()]
         self._finalizer = weakref.finalize(self, _free, self._device, memory, release)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._rows.describe()}, device='{self._device}')"
+        return f"{type(self).__name__}({self._format.describe()}, device='{self._device}')"
 
 
 def _free(device: torch.device, memory: list[Tensor], release: Callable[[], None] | None) -> None:

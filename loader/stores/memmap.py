@@ -6,16 +6,20 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from loader.machine.cpus import available_cpus
-from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
-from loader.stores.rows import Rows, StoreOfRows, as_dtype
+from loader.stores.pages import advise_random
+from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, as_dtype
 from loader.stores.staged import StagedFeatures
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # A thread that reads a row from disk only waits: more of them than processors keep the disk's queue filled.
 _THREADS_A_CPU = 4
@@ -31,17 +35,16 @@ class MemmapFeatures(StoreOfRows):
         source: a `.npy` file; or any other file, of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
             memory-mapped already, as those of a dataset's cache are. A file is opened to be read only.
         device: `"cpu"`, or the GPU that the rows are copied to.
-        dtype: type of the rows that `gather` returns, by default the one they are kept in.
-        storage_dtype: type of a raw file's elements; of other sources it is known.
-        shape: of a raw file: `[num_nodes, ...]`.
+        shape: of a raw file: `[num_rows, ...]`.
         offset: bytes before the first row of a raw file.
         num_threads: threads of one gather, by default four a processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
+        options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
 
     Raises:
         FileNotFoundError: there is no such file.
         TypeError, ValueError: the file is shorter than its shape says, or an option is missing, superfluous or out of
-            range; and as `Rows`.
+            range; and as `RowFormat`.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
     """
 
@@ -49,14 +52,14 @@ class MemmapFeatures(StoreOfRows):
         self,
         source: Tensor | str | os.PathLike[str],
         device: str | int | torch.device = "cpu",
-        dtype: torch.dtype | str | None = None,
         *,
-        storage_dtype: torch.dtype | str | None = None,
         shape: Sequence[int] | None = None,
         offset: int = 0,
         num_threads: int | None = None,
         buffer_mib: int = 8,
+        **options: Unpack[RowOptions],
     ) -> None:
+        storage_dtype = options.pop("storage_dtype", None)
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
             raise ValueError("shape and offset describe a raw file; a tensor and a .npy file know their own")
@@ -69,14 +72,14 @@ class MemmapFeatures(StoreOfRows):
             raise TypeError(
                 f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; dtype converts what is gathered"
             )
-        self._rows = Rows(tensor, None, dtype)
+        self._format = RowFormat(tensor, **options)
         if num_threads is None:
             num_threads = _THREADS_A_CPU * available_cpus()
         self._store: HostFeatures | StagedFeatures | None
         if torch.device(device).type == "cpu":
-            self._store = HostFeatures(tensor, num_threads, dtype=dtype)
+            self._store = HostFeatures(tensor, num_threads, **options)
         else:
-            self._store = StagedFeatures(tensor, device, dtype, num_threads=num_threads, buffer_mib=buffer_mib)
+            self._store = StagedFeatures(tensor, device, num_threads=num_threads, buffer_mib=buffer_mib, **options)
         self._device = self._store.device
         self.num_threads = self._store.num_threads
         advise_random(tensor)
@@ -85,9 +88,9 @@ class MemmapFeatures(StoreOfRows):
     def asynchronous(self) -> bool:
         return False
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`; an id out of range is raised at once."""
-        return self._open().gather(nodes)
+        return self._open().gather(ids)
 
     def check(self) -> None:
         """Nothing to wait for: `gather` raises by itself."""
@@ -105,9 +108,8 @@ class MemmapFeatures(StoreOfRows):
 
     def __repr__(self) -> str:
         source = "" if self.path is None else f"'{self.path}', "
-        return (
-            f"MemmapFeatures({source}{self._rows.describe()}, device='{self._device}', num_threads={self.num_threads})"
-        )
+        where = f"device='{self._device}', num_threads={self.num_threads}"
+        return f"MemmapFeatures({source}{self._format.describe()}, {where})"
 
 
 def _open_npy(path: Path) -> Tensor:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.stores.kernel import KernelStore
 from loader.stores.pinning import PinnedTensor
-from loader.stores.rows import Rows
+from loader.stores.rows import RowFormat, RowOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class PinnedFeatures(KernelStore):
@@ -27,20 +32,19 @@ class PinnedFeatures(KernelStore):
     memory of the store's own.
 
     Args:
-        tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU. It must not be changed by the GPU's reading;
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU. It must not be changed by the GPU's reading;
             changes by the host are seen by later gathers when it was locked in place.
         device: the GPU, by default the current one.
-        dtype: type of the rows that `gather` returns, by default the one they are kept in.
-        storage_dtype: type in which rows are kept, by default the tensor's; another one makes a copy.
         copy: keep a copy that begins on a line of 128 bytes. Rows of a few whole lines are read faster from one where
             the tensor's own memory, which torch aligns to 64 bytes, does not begin on such a line: rows of 128 bytes
             then take one request instead of two.
+        options: see `RowOptions`. Another `storage_dtype` makes a copy.
 
     Attributes:
         in_place: whether the tensor's own memory was locked.
 
     Raises:
-        TypeError, ValueError: as `Rows`; or `device` is no GPU.
+        TypeError, ValueError: as `RowFormat`; or `device` is no GPU.
         RuntimeError: the build or the machine has no CUDA, or the memory could not be locked.
     """
 
@@ -48,15 +52,14 @@ class PinnedFeatures(KernelStore):
         self,
         tensor: Tensor,
         device: str | int | torch.device | None = None,
-        dtype: torch.dtype | str | None = None,
         *,
-        storage_dtype: torch.dtype | str | None = None,
         copy: bool = False,
+        **options: Unpack[RowOptions],
     ) -> None:
-        rows = Rows(tensor, storage_dtype, dtype)
+        rows = RowFormat(tensor, **options)
         require_cuda("features=pinned")
         super().__init__(rows, cuda_device(device))
         with torch.cuda.device(self.device):
             table = PinnedTensor(rows.stored(tensor), copy=copy)
             self.in_place = table.tensor is tensor
-            self._start("host", table.address, held=(table.tensor,), release=table.release)
+            self._start(table.tensor, table.address, release=table.release)

@@ -1,23 +1,39 @@
-"""What the stores share: checks of tables, ids and types."""
+"""What the stores share: options and format of rows, checks of tables and ids."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class Rows:
-    """What a store keeps and what it returns: the shape of a row and the two element types.
+class RowOptions(TypedDict, total=False):
+    """What every store takes by keyword.
+
+    Attributes:
+        dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None) the one
+            that they are kept in.
+        storage_dtype: element type in which the store keeps them; by default (None) the tensor's.
+    """
+
+    dtype: torch.dtype | str | None
+    storage_dtype: torch.dtype | str | None
+
+
+class RowFormat:
+    """What a store keeps and what it returns: how many rows, the shape of a row and the two element types.
 
     Args:
-        tensor: `[num_nodes, ...]`.
-        storage_dtype: type in which the rows are kept, by default the tensor's.
-        dtype: type in which they are returned, by default the one they are kept in.
+        tensor: `[num_rows, ...]`.
         device_types: where the tensor may lie.
+        options: see `RowOptions`.
 
     float32, float16 and bfloat16 convert into each other, rounded to nearest even as `Tensor.to` does (a NaN stays
     a NaN, its payload is not defined); any other type is returned as it is.
@@ -30,23 +46,26 @@ class Rows:
     def __init__(
         self,
         tensor: Tensor,
-        storage_dtype: torch.dtype | str | None = None,
-        dtype: torch.dtype | str | None = None,
         device_types: tuple[str, ...] = ("cpu",),
+        **options: Unpack[RowOptions],
     ) -> None:
+        if unknown := options.keys() - RowOptions.__annotations__:
+            raise TypeError(
+                f"{min(unknown)} is no option of this store; all know {', '.join(RowOptions.__annotations__)}"
+            )
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
         if tensor.dim() == 0:
-            raise ValueError("features has no dimension; it must be [num_nodes, ...]")
+            raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:
             raise ValueError(f"features lies on {tensor.device}; it must lie on {' or '.join(device_types)}: .cpu()")
         if not tensor.is_contiguous():
             raise ValueError(f"features has strides {tensor.stride()}; it must be contiguous: .contiguous()")
-        self.num_nodes = tensor.shape[0]
+        self.num_rows = tensor.shape[0]
         self.shape = tuple(tensor.shape[1:])
         self.dim = math.prod(self.shape)
-        self.storage_dtype = _converted("storage_dtype", storage_dtype, tensor.dtype)
-        self.dtype = _converted("dtype", dtype, self.storage_dtype)
+        self.storage_dtype = _converted("storage_dtype", options.get("storage_dtype"), tensor.dtype)
+        self.dtype = _converted("dtype", options.get("dtype"), self.storage_dtype)
         self.nbytes = self.dim * self.storage_dtype.itemsize  # of a row, as it is kept
 
     def stored(self, tensor: Tensor) -> Tensor:
@@ -56,11 +75,11 @@ class Rows:
     def describe(self) -> str:
         """For a `repr`."""
         kept = "" if self.storage_dtype == self.dtype else f", storage_dtype={self.storage_dtype}"
-        return f"num_nodes={self.num_nodes}, row_shape={self.shape}, dtype={self.dtype}{kept}"
+        return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{kept}"
 
 
 class StoreOfRows:
-    """The properties by which a store says what it returns, and where; a subclass sets `_rows` and `_device`.
+    """The properties by which a store says what it returns, and where; a subclass sets `_format` and `_device`.
 
     Attributes:
         needs_gpu: whether it cannot be without one.
@@ -68,51 +87,49 @@ class StoreOfRows:
 
     needs_gpu = False
 
-    _rows: Rows
+    _format: RowFormat
     _device: torch.device
 
     @property
-    def num_nodes(self) -> int:
-        return self._rows.num_nodes
+    def num_rows(self) -> int:
+        return self._format.num_rows
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        return self._rows.shape
+        return self._format.shape
 
     @property
     def dim(self) -> int:
-        return self._rows.dim
+        return self._format.dim
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._rows.dtype
+        return self._format.dtype
 
     @property
     def storage_dtype(self) -> torch.dtype:
         """Element type in which the rows are kept."""
-        return self._rows.storage_dtype
+        return self._format.storage_dtype
 
     @property
     def device(self) -> torch.device:
         return self._device
 
 
-def check_nodes(nodes: Tensor) -> None:
-    """Raises TypeError or ValueError unless `nodes` is a vector of int32 or int64."""
-    if nodes.dtype != torch.int64 and nodes.dtype != torch.int32:
-        raise TypeError(f"nodes has dtype {nodes.dtype}; it must be torch.int32 or torch.int64")
-    if nodes.dim() != 1:
-        raise ValueError(f"nodes has shape {list(nodes.shape)}; it must have 1 dimension")
+def check_ids(ids: Tensor) -> None:
+    """Raises TypeError or ValueError unless `ids` is a vector of int32 or int64."""
+    if ids.dtype != torch.int64 and ids.dtype != torch.int32:
+        raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64")
+    if ids.dim() != 1:
+        raise ValueError(f"ids has shape {list(ids.shape)}; it must have 1 dimension")
 
 
-def check_range(nodes: Tensor, num_nodes: int) -> None:
+def check_range(ids: Tensor, num_rows: int) -> None:
     """Raises ValueError, naming the first of the ids that is out of range."""
-    bad = ((nodes < 0) | (nodes >= num_nodes)).nonzero()
+    bad = ((ids < 0) | (ids >= num_rows)).nonzero()
     if bad.numel():
         i = int(bad[0])
-        raise ValueError(
-            f"nodes[{i}] is {int(nodes[i])}; the table has {num_nodes} rows, valid ids are 0 to {num_nodes - 1}"
-        )
+        raise ValueError(f"ids[{i}] is {int(ids[i])}; the table has {num_rows} rows, valid ids are 0 to {num_rows - 1}")
 
 
 def as_dtype(name: str, dtype: torch.dtype | str) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +13,10 @@ from loader.machine.cpus import available_cpus
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pages import use_huge_pages
 from loader.stores.pinning import PinnedTensor, host_memory
-from loader.stores.rows import Rows, StoreOfRows, check_nodes, check_range
+from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids, check_range
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _BUFFERS = 4
 _MEBI = 1 << 20
@@ -29,18 +33,17 @@ class StagedFeatures(StoreOfRows):
     the type in which they are kept, and converted on the GPU.
 
     Args:
-        tensor: `[num_nodes, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
             takes about a second a GiB.
         device: the GPU, by default the current one.
-        dtype: type of the rows that `gather` returns, by default the one they are kept in.
-        storage_dtype: type in which rows are kept, by default the tensor's; see `Rows` for what converts.
         num_threads: threads of one gather, by default as many as there are processors but for every eighth: one that
             has to share its processor with the threads that launch keeps all others waiting.
         buffer_mib: size of each of the four pinned buffers, in MiB, at least one row; less for a table that is smaller.
+        options: see `RowOptions`.
 
     Raises:
-        TypeError, ValueError: as `Rows`; `device` is no GPU; `num_threads` or `buffer_mib` < 1.
+        TypeError, ValueError: as `RowFormat`; `device` is no GPU; `num_threads` or `buffer_mib` < 1.
         RuntimeError: the build or the machine has no CUDA, or the buffers could not be locked.
     """
 
@@ -50,13 +53,12 @@ class StagedFeatures(StoreOfRows):
         self,
         tensor: Tensor,
         device: str | int | torch.device | None = None,
-        dtype: torch.dtype | str | None = None,
         *,
-        storage_dtype: torch.dtype | str | None = None,
         num_threads: int | None = None,
         buffer_mib: int = 32,
+        **options: Unpack[RowOptions],
     ) -> None:
-        self._rows = Rows(tensor, storage_dtype, dtype)
+        self._format = RowFormat(tensor, **options)
         if buffer_mib < 1:
             raise ValueError(f"buffer_mib is {buffer_mib}; it must be at least 1")
         cpus = available_cpus()
@@ -64,12 +66,12 @@ class StagedFeatures(StoreOfRows):
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
-        self.tensor = self._rows.stored(tensor)
+        self.tensor = self._format.stored(tensor)
         use_huge_pages(self.tensor)
-        rows = buffer_mib * _MEBI // max(self._rows.nbytes, 1)
-        self._part = max(1, min(rows, self._rows.num_nodes))  # rows of a buffer
+        rows = buffer_mib * _MEBI // max(self._format.nbytes, 1)
+        self._part = max(1, min(rows, self._format.num_rows))  # rows of a buffer
         with torch.cuda.device(self._device):
-            self._ring = [_Buffer(self._part * self._rows.nbytes) for _ in range(_BUFFERS)]
+            self._ring = [_Buffer(self._part * self._format.nbytes) for _ in range(_BUFFERS)]
         self._next = 0
         self._lock = threading.Lock()
 
@@ -77,25 +79,25 @@ class StagedFeatures(StoreOfRows):
     def asynchronous(self) -> bool:
         return False
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
 
         Raises:
             ValueError: an id is out of range; at once, and nothing is returned.
         """
-        check_nodes(nodes)
-        if nodes.device.type != "cpu" and nodes.device != self._device:
-            raise ValueError(f"nodes lies on {nodes.device}; it must lie on the CPU or on {self._device}")
+        check_ids(ids)
+        if ids.device.type != "cpu" and ids.device != self._device:
+            raise ValueError(f"ids lies on {ids.device}; it must lie on the CPU or on {self._device}")
         with self._lock, torch.cuda.device(self._device):
             if self._gatherer is None:
                 raise RuntimeError("this StagedFeatures was closed; make a new one")
             stream = torch.cuda.current_stream(self._device)
-            ids = _on_host(nodes, stream)
-            out = torch.empty((ids.numel(), *self._rows.shape), dtype=self.storage_dtype, device=self._device)
+            ids = _on_host(ids, stream)
+            out = torch.empty((ids.numel(), *self._format.shape), dtype=self.storage_dtype, device=self._device)
             if self.dim:
                 self._copy(self._gatherer, ids, out, stream)
             elif ids.numel():
-                check_range(ids, self.num_nodes)
+                check_range(ids, self.num_rows)
             return out.to(self.dtype)
 
     def check(self) -> None:
@@ -116,17 +118,17 @@ class StagedFeatures(StoreOfRows):
             for begin in range(0, ids.numel(), self._part):
                 part = ids[begin : begin + self._part]
                 buffer = self._ring[self._next]
-                rows = buffer.rows(part.numel(), self._rows)
+                rows = buffer.rows(part.numel(), self._format)
                 gatherer.gather(self.tensor, part, rows)
                 out[begin : begin + self._part].copy_(rows, non_blocking=True)
                 buffer.event.record(stream)
                 self._next = (self._next + 1) % _BUFFERS
         except ValueError:
-            check_range(ids, self.num_nodes)  # its message counts from the begin of all ids
+            check_range(ids, self.num_rows)  # its message counts from the begin of all ids
             raise
 
     def __repr__(self) -> str:
-        return f"StagedFeatures({self._rows.describe()}, device='{self._device}', num_threads={self.num_threads})"
+        return f"StagedFeatures({self._format.describe()}, device='{self._device}', num_threads={self.num_threads})"
 
 
 class _Buffer:
@@ -136,24 +138,24 @@ class _Buffer:
         self._memory = PinnedTensor(host_memory(max(nbytes, 1)))
         self.event = torch.cuda.Event()
 
-    def rows(self, count: int, rows: Rows) -> Tensor:
+    def rows(self, count: int, form: RowFormat) -> Tensor:
         """Room for `count` rows, once the last copy from here is done."""
         self.event.synchronize()
-        room = self._memory.tensor[: count * rows.nbytes]
-        return room.view(rows.storage_dtype).view(count, *rows.shape)
+        room = self._memory.tensor[: count * form.nbytes]
+        return room.view(form.storage_dtype).view(count, *form.shape)
 
     def close(self) -> None:
         self.event.synchronize()
         self._memory.release()
 
 
-def _on_host(nodes: Tensor, stream: torch.cuda.Stream) -> Tensor:
-    """`nodes` on the CPU, through pinned memory."""
-    if nodes.device.type == "cpu":
-        return nodes.contiguous()
-    ids = torch.empty(nodes.shape, dtype=nodes.dtype, pin_memory=True)
-    ids.copy_(nodes, non_blocking=True)
+def _on_host(ids: Tensor, stream: torch.cuda.Stream) -> Tensor:
+    """`ids` on the CPU, through pinned memory."""
+    if ids.device.type == "cpu":
+        return ids.contiguous()
+    here = torch.empty(ids.shape, dtype=ids.dtype, pin_memory=True)
+    here.copy_(ids, non_blocking=True)
     event = torch.cuda.Event()
     event.record(stream)
     event.synchronize()
-    return ids
+    return here

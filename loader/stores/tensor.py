@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from loader.stores.rows import check_nodes
+from loader.stores.rows import check_ids
 
 
 class TensorRows:
@@ -29,7 +29,7 @@ class TensorRows:
         self.tensor = tensor
 
     @property
-    def num_nodes(self) -> int:
+    def num_rows(self) -> int:
         return self.tensor.shape[0]
 
     @property
@@ -52,10 +52,10 @@ class TensorRows:
     def asynchronous(self) -> bool:
         return self.tensor.is_cuda
 
-    def gather(self, nodes: Tensor) -> Tensor:
+    def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`; an id out of range is torch's error."""
-        check_nodes(nodes)
-        return self.tensor.index_select(0, nodes)
+        check_ids(ids)
+        return self.tensor.index_select(0, ids)
 
     def check(self) -> None:
         """Nothing to say: torch raises by itself."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from loader import _core
+from loader.stores import options_of
 
 _BUILD = "install a CUDA toolkit and reinstall with: pip install . -C cmake.define.LOADER_CUDA=ON"
 
 
-def choose_device(wanted: str) -> tuple[str, str]:
+def device_of_run(wanted: str) -> tuple[str, str]:
     """The device ("cpu" or "cuda") for a wish, and the reason in words.
 
     Args:
@@ -48,9 +47,9 @@ def check_features(features: DictConfig, device: str) -> None:
     """
     store = get_object(features["_target_"])
     options = {str(key): value for key, value in features.items() if not str(key).startswith("_")}
-    known = inspect.signature(store).parameters
-    for name in options.keys() - known.keys():
-        raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(list(known)[1:])}")
+    known = options_of(store)
+    for name in options.keys() - set(known):
+        raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(known)}")
     on_gpu = getattr(store, "needs_gpu", False) or str(options.get("device") or "cpu") != "cpu"
     if on_gpu and device == "cpu":
         raise ValueError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.gpu import current_stream_handle
-from loader.ops.gpu import autocast_dtype
+from loader.ops.autocast import autocast_dtype
 from loader.ops.live import Kind, LiveBatch, Room
 from loader.pipeline import TRAINING_PRIORITY
 from loader.samples import MiniBatch
@@ -214,7 +214,7 @@ class _Parameters:
 
 def _context() -> tuple[Any, ...]:
     """What graphs depend on, besides parameters, and kind and room of the mini-batches."""
-    return autocast_dtype(), torch.get_float32_matmul_precision()
+    return autocast_dtype("cuda"), torch.get_float32_matmul_precision()
 
 
 def _forget_workspaces() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.ops.gpu import autocast_dtype
+from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
@@ -271,7 +271,7 @@ class NodeClassifier(LightningModule):
 
     def _in_precision(self, batch: MiniBatch) -> MiniBatch:
         """What a trainer of another precision did not convert: rows that still lie in their table."""
-        if batch.rows is None or autocast_dtype() is not None:
+        if batch.rows is None or autocast_dtype(batch.rows.device.type) is not None:
             return batch
         dtype = self.net.first.lin_self.weight.dtype
         return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)

@@ -35,7 +35,7 @@ def test_the_core_checks_what_it_is_given() -> None:
         gatherer.gather(table, nodes, torch.zeros(2, 4, dtype=torch.float64))
     with pytest.raises(ValueError, match="rows of 20 bytes, the table of 16"):
         gatherer.gather(table, nodes, torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="nodes has 2 elements; it must have 3"):
+    with pytest.raises(ValueError, match="ids has 2 elements; it must have 3"):
         gatherer.gather(table, nodes, torch.zeros(3, 4))
     with pytest.raises(ValueError, match="out is not contiguous"):
         gatherer.gather(table, nodes, torch.zeros(4, 2).t())

@@ -10,20 +10,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from cuda_on_host import OPTIONS
 from sanitizers import ROOT, build, run, skip_unless_it_runs
 
 HERE = Path(__file__).parent
-# Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
-# few vertices that are compared: small graphs fill them. The folder holds a stand-in for CUDA's header.
-OPTIONS = (
-    "-O0",
-    "-DLOADER_SAMPLER_WARPS=2",
-    "-DLOADER_SAMPLER_RANGES=64",
-    "-DLOADER_SAMPLER_WINDOW=2",
-    "-DLOADER_SAMPLER_COMPARED=8",
-    "-Wno-unknown-pragmas",
-    f"-I{HERE / 'cuda_on_host'}",
-)
 SANITIZERS = "address,undefined"
 
 

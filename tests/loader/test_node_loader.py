@@ -19,10 +19,10 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.timing import Timeline
 from loader.samplers import FusedSampler, HopwiseSampler, Sampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
+from loader.timing import Timeline
 
 NUM_NODES = 200
 SEEDS = torch.arange(10, 110)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 from dataclasses import dataclass
 from operator import gt
 from types import SimpleNamespace
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from loader import _core
 from loader.samplers.gpu import sampler as cuda
+from loader.samplers.gpu import session as cuda_session
 from loader.samplers.gpu import workspace as cuda_workspace
-from loader.samplers.gpu.sampler import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
+from loader.samplers.gpu.session import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
 
 
 def at(address: int, length: int, dtype: torch.dtype) -> Tensor:
@@ -41,14 +43,6 @@ class Stream:
     def wait_stream(self, other: Any) -> None:
         self.waited.append(other)
 
-    def wait_event(self, event: Any) -> None:
-        self.waited.append(event)
-
-
-class Event:
-    def record(self, stream: Any) -> None:
-        self.stream = stream
-
 
 @dataclass
 class Launch:
@@ -66,11 +60,17 @@ class FakeGPU:
     Attributes:
         stream: the current one.
         launches: so far, of all samplers.
+        refuse_launch: the next one is refused, in the midst of its work.
+        busy: nothing is done yet for those who do not wait.
+
+    Args:
+        engine: a module with engines to take instead of the fake ones, which alone note what was launched.
     """
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, engine: Any = None) -> None:
         self.stream = Stream()
         self.launches: list[Launch] = []
+        self.refuse_launch = self.busy = False
         fake_cuda = SimpleNamespace(
             current_stream=lambda *_: self.stream,
             current_device=lambda: None,
@@ -78,34 +78,30 @@ class FakeGPU:
             get_device_properties=lambda _: SimpleNamespace(multi_processor_count=132),
             device=lambda *_: contextlib.nullcontext(),
             stream=lambda *_: contextlib.nullcontext(),
-            Event=Event,
         )
-        for module in (cuda, cuda_workspace):
+        for module in (cuda_session, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
-        patch.setattr(cuda, "made_current", lambda *_: contextlib.nullcontext())
+        patch.setattr(cuda_session, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)
         patch.setattr(cuda, "cuda_device", lambda *_: torch.device("cpu"))
         patch.setattr(torch.Tensor, "record_stream", lambda *_: None)
         constants = {
-            "cuda_bitmap_entries": lambda num_nodes, hops: (hops + 1) * (num_nodes // 32 + 1),
-            "cuda_ranges": 64,
-            "cuda_range_begins": 96,
-            "cuda_workspace_totals": 16,
-            "cuda_state_bytes": 256,
             "cuda_header_bytes": 256,
             "cuda_max_batches_per_launch": 16,
             "cuda_max_task_vertices": 2**40,
             "cuda_part_edges": 8192,
         }
         for name, value in constants.items():
-            patch.setattr(_core, name, value, raising=False)
+            patch.setattr(_core, name, getattr(engine, name, value), raising=False)
         for edge, node in ((32, 32), (64, 32), (64, 64)):
             dtypes = (torch.int32 if edge == 32 else torch.int64), (torch.int32 if node == 32 else torch.int64)
-            patch.setattr(_core, f"CudaSampler_i{edge}_i{node}", self._engines(*dtypes), raising=False)
+            name = f"CudaSampler_i{edge}_i{node}"
+            made = self._engines(*dtypes) if engine is None else getattr(engine, name)
+            patch.setattr(_core, name, made, raising=False)
 
     def _engines(self, edge_dtype: torch.dtype, node_dtype: torch.dtype) -> Any:
-        return lambda *arguments: FakeEngine(self, edge_dtype, node_dtype, *arguments)
+        return lambda *arrays, **options: FakeEngine(self, edge_dtype, node_dtype, *arrays, **options)
 
 
 class FakeTorch:
@@ -121,6 +117,40 @@ class FakeTorch:
         return torch.zeros(*sizes, **options)
 
 
+@dataclass(eq=False)
+class FakeResult:
+    """What tells the sizes of a mini-batch, see `loader/_core.pyi`. Its header, by number, is its own until it did."""
+
+    engine: FakeEngine
+    header: int | None
+    told: tuple[int, int, int, list[int], list[int], int]
+
+    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool]:
+        status, detail, done, frontiers, edges, tasks = self._read()
+        sizes, most = [*frontiers, *edges], self.engine.most
+        grown = status == _OK and (not most or any(map(gt, sizes, most)))
+        if grown:
+            self.engine.most = [*map(max, sizes, most or sizes)]
+        return status, detail, done, frontiers, edges, tasks, grown
+
+    def peek(self) -> tuple[int, int] | None:
+        return None if self.engine.gpu.busy else self._read()[:2]
+
+    def _read(self) -> Any:
+        assert self.header is not None, "a mini-batch is finished once"
+        told = self.engine.written[self.header]
+        assert told is self.told, "the header has another mini-batch's sizes"
+        self._let_go()
+        return told
+
+    def _let_go(self) -> None:
+        if self.header is not None:
+            self.engine.free.append(self.header)
+        self.header = None
+
+    __del__ = _let_go
+
+
 class FakeEngine:
     """The extension's engine, see `loader/_core.pyi`."""
 
@@ -129,72 +159,83 @@ class FakeEngine:
         gpu: FakeGPU,
         edge_dtype: torch.dtype,
         node_dtype: torch.dtype,
-        indptr: int,
-        indices: int,
-        num_nodes: int,
-        *_: int,
+        indptr: Tensor,
+        indices: Tensor,
+        *,
+        fanouts: Any,
+        replace: bool,
+        edge_ids: bool,
+        pad: bool,
     ) -> None:
-        self.gpu, self.edge_dtype, self.node_dtype, self.num_nodes = gpu, edge_dtype, node_dtype, num_nodes
-        self.indptr = at(indptr, num_nodes + 1, edge_dtype)
-        self.indices = at(indices, int(self.indptr[-1]), node_dtype)
-        self.added: list[tuple[int, tuple[int, ...]]] = []
-        self.results: dict[int, tuple[int, int, int, list[int], list[int], int]] = {}
+        assert indptr.dtype == edge_dtype
+        assert indices.dtype == node_dtype
+        self.gpu, self.edge_dtype, self.node_dtype = gpu, edge_dtype, node_dtype
+        self.indptr, self.indices, self.num_nodes = indptr, indices, indptr.numel() - 1
+        self.fanouts, self.replace = list(fanouts), replace
+        self.written: list[Any] = []  # the headers, and the numbers of those that no mini-batch has
+        self.free: list[int] = []
+        self.room: dict[str, int] = {}
         self.most: list[int] = []
-        self.number = 0
 
     def plan(
         self,
-        fanouts: Any,
-        replace: bool,
-        pad: bool,
-        frontiers: Any,
-        edges: Any,
+        *,
+        num_seeds: int,
+        slots: int,
+        schedule: int,
+        vertex_set: int,
+        frontier_capacity: Any,
+        edge_capacity: Any,
         indices_at: Any,
         indptr_at: Any,
         edge_ids_at: Any,
-        num_seeds: int,
+        edges_at: int,
         tasks: int,
-        schedule: int,
-        vertex_set: int,
-    ) -> tuple[int, ...]:
-        self.fanouts, self.replace, self.frontiers, self.edges = list(fanouts), replace, list(frontiers), list(edges)
+    ) -> list[tuple[str, str, int, bool]]:
+        self.frontiers, self.edges = list(frontier_capacity), list(edge_capacity)
         self.indices_at, self.indptr_at, self.edge_ids_at = indices_at, indptr_at, edge_ids_at
-        self.vertex_set = vertex_set
-        hashed = 4 * frontiers[-1], frontiers[-1]
-        return frontiers[-2] + num_seeds, tasks, 0, sum(edges), *(hashed if vertex_set else (0, 0))
+        self.edges_at, self.schedule, self.vertex_set = edges_at, schedule, vertex_set
+        if slots != self.room.get("state"):
+            self.room = {"state": slots}
+        needed = {"row_begin": frontier_capacity[-2] + num_seeds, "tasks": tasks}
+        needed |= {"keys": 4 * frontier_capacity[-1]} if vertex_set else {"bitmaps": self.num_nodes}
+        for name, length in needed.items():
+            self.room[name] = max(self.room.get(name, 0), slots * length)
+        zero = "state", "tasks", "keys", "bitmaps"
+        return [(name, "int32", length, name in zero) for name, length in self.room.items()]
 
-    def use(self, *_: int) -> None:
-        pass
+    def use(self, arrays: dict[str, Tensor]) -> None:
+        assert {name: held.numel() for name, held in arrays.items()} == self.room
+        self.marks = arrays["keys" if self.vertex_set else "bitmaps"]
 
-    use_bitmaps = use_hash = use
+    def add_headers(self, memory: Tensor) -> None:
+        assert memory.dtype == torch.uint8
+        first, count = len(self.written), memory.numel() // _core.cuda_header_bytes
+        self.written += [None] * count
+        self.free += range(first, first + count)
 
-    def add(self, *batch: int) -> int:
-        self.number += 1
-        self.added.append((self.number, batch))
-        return self.number
+    @property
+    def free_headers(self) -> int:
+        return len(self.free)
 
-    def launch(self, schedule: int, blocks: int, stream: int) -> int:
-        self.gpu.launches.append(Launch(len(self.added), schedule, self.vertex_set, blocks))
-        for number, batch in self.added:
-            self.results[number] = self._sample(*batch)
-        self.added.clear()
-        return 1
-
-    def finish(self, number: int, hops: int, stream: int) -> tuple[int, int, int, list[int], list[int], int, bool]:
-        status, detail, done, frontiers, edges, tasks = self.results.pop(number)
-        sizes = [*frontiers, *edges]
-        grown = status == _OK and (not self.most or any(map(gt, sizes, self.most)))
-        if grown:
-            self.most = [*map(max, sizes, self.most or sizes)]
-        return status, detail, done, frontiers, edges, tasks, grown
-
-    def peek(self, number: int) -> tuple[int, int] | None:
-        return self.results[number][:2]
+    def launch(self, batches: Any, blocks: int, stream: int) -> tuple[int, list[FakeResult]]:
+        assert not self.marks.any(), "an earlier launch left marks"
+        if self.gpu.refuse_launch:
+            self.gpu.refuse_launch = False
+            self.marks.fill_(1)
+            raise RuntimeError("launching the sampler failed: out of resources")
+        self.gpu.launches.append(Launch(len(batches), self.schedule, self.vertex_set, blocks))
+        results = []
+        for batch in batches:
+            header = self.free.pop()
+            self.written[header] = self._sample(*batch)
+            results.append(FakeResult(self, header, self.written[header]))
+        return 1, results
 
     def _sample(
-        self, seeds_at: int, num_seeds: int, key: int, vertices: int, edges: int, sizes_at: int
+        self, seeds_at: int, num_seeds: int, key: int, vertices: int, sizes_at: int
     ) -> tuple[int, int, int, list[int], list[int], int]:
-        seeds = at(seeds_at, num_seeds, self.node_dtype)
+        seeds, edges = at(seeds_at, num_seeds, self.node_dtype), vertices + self.edges_at
         bad = seeds[(seeds < 0) | (seeds >= self.num_nodes)]
         if bad.numel():
             return _SEED_RANGE, int(bad[0]), 0, [], [], 0
@@ -204,7 +245,10 @@ class FakeEngine:
         with_ids = bool(self.edge_ids_at)
         oracle = _core.HopwiseSampler(self.indptr, self.indices, self.fanouts, self.replace, with_ids, 1, 1)
         (sampled,) = oracle.sample([seeds], [key])
-        frontiers, sizes, offsets, buffer = sampled.take()
+        try:
+            frontiers, sizes, offsets, buffer = sampled.take()
+        except OverflowError as error:  # of the first hop, in the tests
+            return _OVERFLOW, 0, 0, [num_seeds], [int(re.findall(r"\d+", str(error))[0])], 0
         for done, frontier in enumerate(frontiers):  # as hop by hop: with each frontier the next hop's edges are known
             if frontier > self.frontiers[done] or (done < len(sizes) and sizes[done] > self.edges[done]):
                 return _OVERFLOW, 0, done, frontiers, sizes, 0

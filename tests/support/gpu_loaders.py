@@ -72,7 +72,7 @@ class TensorFeatures:
 
     def __init__(self, tensor: Tensor, disturb: Disturbed | None = None) -> None:
         self.tensor, self.disturb = tensor, disturb
-        self.num_nodes, self.row_shape = tensor.shape[0], tuple(tensor.shape[1:])
+        self.num_rows, self.row_shape = tensor.shape[0], tuple(tensor.shape[1:])
         self.dim, self.dtype, self.device = tensor.shape[1], tensor.dtype, tensor.device
         self.asynchronous = tensor.is_cuda
 

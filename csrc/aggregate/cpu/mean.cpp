@@ -31,13 +31,16 @@ constexpr int64_t kSerialElements = 1 << 21;  // elements summed
 constexpr int64_t kSerialChecks = 1 << 21;    // numbers checked
 constexpr int64_t kSerialSort = 1 << 16;      // edges transposed
 
-// One row: out = scale * sum over the row's edges of weights[index] * x[index] (without weights: of
-// x[index]). Four source rows a pass: `out` stays in L1 and is written once for four reads.
+// One row: out = sum over the row's edges of weights[index] * x[index], or without weights the mean of
+// x[index]. Four source rows a pass: `out` stays in L1 and is written once for four reads. A mean is scaled
+// after the sum: before, a subnormal number would lose what the sum of several of them keeps.
 template <bool Weighted, typename I, typename T>
-LOADER_INLINE void sum_row(const I* index, int64_t n, const T* weights, const T* x, int64_t dim, T scale,
+LOADER_INLINE void sum_row(const I* index, int64_t n, const T* weights, const T* x, int64_t dim,
                            T* __restrict out) {
   const auto row = [&](int64_t e) { return x + static_cast<int64_t>(index[e]) * dim; };
-  const auto weight = [&](int64_t e) { return Weighted ? weights[index[e]] * scale : scale; };
+  const auto weight = [&](int64_t e) { return Weighted ? weights[index[e]] : T(1); };
+  // What the sum of the first `count` edges is multiplied by: the last pass makes it a mean.
+  const auto scale = [&](int64_t count) { return Weighted || count < n ? T(1) : T(1) / static_cast<T>(n); };
   if (n == 0) {
     for (int64_t f = 0; f < dim; ++f) out[f] = T(0);
     return;
@@ -49,41 +52,40 @@ LOADER_INLINE void sum_row(const I* index, int64_t n, const T* weights, const T*
     for (int64_t f = 0; f < dim; ++f) out[f] = u * a[f];
   } else if (e == 2) {
     const T *a = row(0), *b = row(1);
-    const T u = weight(0), v = weight(1);
-    for (int64_t f = 0; f < dim; ++f) out[f] = u * a[f] + v * b[f];
+    const T u = weight(0), v = weight(1), s = scale(2);
+    for (int64_t f = 0; f < dim; ++f) out[f] = (u * a[f] + v * b[f]) * s;
   } else if (e == 3) {
     const T *a = row(0), *b = row(1), *c = row(2);
-    const T u = weight(0), v = weight(1), w = weight(2);
-    for (int64_t f = 0; f < dim; ++f) out[f] = u * a[f] + v * b[f] + w * c[f];
+    const T u = weight(0), v = weight(1), w = weight(2), s = scale(3);
+    for (int64_t f = 0; f < dim; ++f) out[f] = (u * a[f] + v * b[f] + w * c[f]) * s;
   } else {
     const T *a = row(0), *b = row(1), *c = row(2), *d = row(3);
-    const T u = weight(0), v = weight(1), w = weight(2), z = weight(3);
-    for (int64_t f = 0; f < dim; ++f) out[f] = (u * a[f] + v * b[f]) + (w * c[f] + z * d[f]);
+    const T u = weight(0), v = weight(1), w = weight(2), z = weight(3), s = scale(4);
+    for (int64_t f = 0; f < dim; ++f) out[f] = ((u * a[f] + v * b[f]) + (w * c[f] + z * d[f])) * s;
     e = 4;
   }
   for (; e < n; e += 4) {
     const T *a = row(e), *b = row(e + 1), *c = row(e + 2), *d = row(e + 3);
-    const T u = weight(e), v = weight(e + 1), w = weight(e + 2), z = weight(e + 3);
-    for (int64_t f = 0; f < dim; ++f) out[f] += (u * a[f] + v * b[f]) + (w * c[f] + z * d[f]);
+    const T u = weight(e), v = weight(e + 1), w = weight(e + 2), z = weight(e + 3), s = scale(e + 4);
+    for (int64_t f = 0; f < dim; ++f) out[f] = (out[f] + ((u * a[f] + v * b[f]) + (w * c[f] + z * d[f]))) * s;
   }
 }
 
-// Rows [begin, end). Without weights each row is scaled to a mean.
+// Rows [begin, end).
 template <bool Weighted, typename P, typename I, typename T>
 LOADER_INLINE void sum_rows(const P* indptr, const I* indices, const T* weights, const T* x, int64_t dim,
                             T* out, int64_t begin, int64_t end) {
   const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
-  const int64_t ahead = std::clamp<int64_t>(kPrefetchBytes / std::max<int64_t>(row_bytes, 1), 1, 64);
+  const int64_t distance = std::clamp<int64_t>(kPrefetchBytes / std::max<int64_t>(row_bytes, 1), 1, 64);
   const int64_t lines = std::min(row_bytes, kPrefetchBytes);
   const int64_t last = indptr[end];
   for (int64_t i = begin; i < end; ++i) {
     const int64_t first = indptr[i], n = indptr[i + 1] - first;
-    for (int64_t e = first + ahead, stop = std::min(first + n + ahead, last); e < stop; ++e) {
+    for (int64_t e = first + distance, stop = std::min(first + n + distance, last); e < stop; ++e) {
       const char* row = reinterpret_cast<const char*>(x + static_cast<int64_t>(indices[e]) * dim);
       for (int64_t b = 0; b < lines; b += kLineBytes) LOADER_PREFETCH(row + b);
     }
-    const T scale = Weighted || n == 0 ? T(1) : T(1) / static_cast<T>(n);
-    sum_row<Weighted>(indices + first, n, weights, x, dim, scale, out + i * dim);
+    sum_row<Weighted>(indices + first, n, weights, x, dim, out + i * dim);
   }
 }
 

@@ -7,9 +7,9 @@
 namespace loader {
 
 template <typename P, typename I, typename T, typename O>
-cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, const I* nodes, int64_t dim,
-                                Rows<O> mean, Rows<O> own, int padding, Activation activation,
-                                void* workspace, cudaStream_t stream) {
+cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes,
+                                int64_t dim, StridedRows<O> mean, StridedRows<O> own, int padding,
+                                Activation activation, void* workspace, cudaStream_t stream) {
   auto* const words = static_cast<int64_t*>(workspace);
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
   const int64_t max_long = block.num_edges / (kLongRow + 1);
@@ -26,9 +26,10 @@ cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x,
 
 template <typename P, typename I, typename T>
 cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources,
-                                 const int64_t* order, Rows<const T> grad_mean, Rows<const T> grad_own,
-                                 Rows<const T> x, int64_t dim, Rows<T> grad_x, Activation activation,
-                                 void* workspace, cudaStream_t stream) {
+                                 const int64_t* order, StridedRows<const T> grad_mean,
+                                 StridedRows<const T> grad_own, StridedRows<const T> x, int64_t dim,
+                                 StridedRows<T> grad_x, Activation activation, void* workspace,
+                                 cudaStream_t stream) {
   DeviceBlock<P, I> edges = block;
   if (grad_mean.data == nullptr) edges.num_edges = 0;
   TransposedBlock<P, I> t;
@@ -46,13 +47,14 @@ cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted
   });
 }
 
-#define LOADER_INSTANTIATE_FORWARD(P, I, T, O)                                                         \
-  template cudaError_t launch_mean_forward(const DeviceBlock<P, I>&, Rows<const T>, const I*, int64_t, \
-                                           Rows<O>, Rows<O>, int, Activation, void*, cudaStream_t);
-#define LOADER_INSTANTIATE_BACKWARD(P, I, T)                                                               \
-  template cudaError_t launch_mean_backward(const DeviceBlock<P, I>&, const I*, const int64_t*,            \
-                                            Rows<const T>, Rows<const T>, Rows<const T>, int64_t, Rows<T>, \
-                                            Activation, void*, cudaStream_t);
+#define LOADER_INSTANTIATE_FORWARD(P, I, T, O)                                                              \
+  template cudaError_t launch_mean_forward(const DeviceBlock<P, I>&, StridedRows<const T>, const I*,        \
+                                           int64_t, StridedRows<O>, StridedRows<O>, int, Activation, void*, \
+                                           cudaStream_t);
+#define LOADER_INSTANTIATE_BACKWARD(P, I, T)                                                          \
+  template cudaError_t launch_mean_backward(                                                          \
+      const DeviceBlock<P, I>&, const I*, const int64_t*, StridedRows<const T>, StridedRows<const T>, \
+      StridedRows<const T>, int64_t, StridedRows<T>, Activation, void*, cudaStream_t);
 #define LOADER_FOR_INDEX_TYPES(INSTANTIATE, ...) \
   INSTANTIATE(int32_t, int32_t, __VA_ARGS__)     \
   INSTANTIATE(int64_t, int32_t, __VA_ARGS__)     \

@@ -47,7 +47,7 @@ struct DeviceBlock {
 
 // Rows of `dim` elements, `stride` elements apart.
 template <typename T>
-struct Rows {
+struct StridedRows {
   T* data;
   int64_t stride;
 };
@@ -80,9 +80,9 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 // x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
 // s: nothing has to be gathered first. Dropout then goes by that row.
 template <typename P, typename I, typename T, typename O>
-cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x, const I* nodes, int64_t dim,
-                                Rows<O> mean, Rows<O> own, int padding, Activation activation,
-                                void* workspace, cudaStream_t stream);
+cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes,
+                                int64_t dim, StridedRows<O> mean, StridedRows<O> own, int padding,
+                                Activation activation, void* workspace, cudaStream_t stream);
 
 // grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought
@@ -91,8 +91,9 @@ cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, Rows<const T> x,
 // edges they belong to, from a stable sort.
 template <typename P, typename I, typename T>
 cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources,
-                                 const int64_t* order, Rows<const T> grad_mean, Rows<const T> grad_own,
-                                 Rows<const T> x, int64_t dim, Rows<T> grad_x, Activation activation,
-                                 void* workspace, cudaStream_t stream);
+                                 const int64_t* order, StridedRows<const T> grad_mean,
+                                 StridedRows<const T> grad_own, StridedRows<const T> x, int64_t dim,
+                                 StridedRows<T> grad_x, Activation activation, void* workspace,
+                                 cudaStream_t stream);
 
 }  // namespace loader

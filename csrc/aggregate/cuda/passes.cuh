@@ -27,9 +27,9 @@ struct MeanPass {
   static constexpr bool kListsLongRows = true;
 
   DeviceBlock<P, I> block;
-  Rows<const T> x;
+  StridedRows<const T> x;
   const I* nodes;
-  Rows<O> mean, own;
+  StridedRows<O> mean, own;
   int padding;
   Activation f;
   bool identity;
@@ -79,13 +79,13 @@ struct MeanPass {
 
   template <int N>
   __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
-                         const Early<N>& ahead) const {
+                         const Early<N>& early_rows) const {
     store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
     // A row beyond the block's own, of zeros, has no source.
     const int64_t drawn = f.threshold == 0 || row >= block.num_dst ? row : row_of_source(row);
-    activate(f, identity, drawn, column, ahead.own, value);
+    activate(f, identity, drawn, column, early_rows.own, value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 
@@ -115,8 +115,8 @@ struct GradientPass {
   const P* length;  // [num_src]
   const I* destinations;
   int64_t num_src, num_dst;
-  Rows<const T> grad_mean, grad_own, x;
-  Rows<T> grad_x;
+  StridedRows<const T> grad_mean, grad_own, x;
+  StridedRows<T> grad_x;
   Activation f;
   bool identity;
   int64_t dim;
@@ -146,29 +146,29 @@ struct GradientPass {
   };
   template <int N>
   __device__ Early<N> early(int64_t row, int64_t column) const {
-    Early<N> ahead{};
+    Early<N> early_rows{};
     if (grad_own.data != nullptr && row < num_dst)
-      ahead.own = load<T, N>(grad_own.data + row * grad_own.stride + column);
-    if (!identity && f.relu) ahead.in = load<T, N>(x.data + row * x.stride + column);
-    return ahead;
+      early_rows.own = load<T, N>(grad_own.data + row * grad_own.stride + column);
+    if (!identity && f.relu) early_rows.in = load<T, N>(x.data + row * x.stride + column);
+    return early_rows;
   }
 
   template <int N>
   __device__ void finish(int64_t row, int64_t, int64_t column, const S (&picked)[N],
-                         const Early<N>& ahead) const {
+                         const Early<N>& early_rows) const {
     S sum[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] = picked[i];
     if (grad_own.data != nullptr && row < num_dst) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum[i] += widen(ahead.own.v[i]);
+      for (int i = 0; i < N; ++i) sum[i] += widen(early_rows.own.v[i]);
     }
     if (!identity) {
       const uint32_t stays = kept_columns<N>(f, row, column);
 #pragma unroll
       for (int i = 0; i < N; ++i)
-        sum[i] =
-            (stays >> i & 1) && passes(f, widen(ahead.in.v[i])) ? sum[i] * static_cast<S>(f.scale) : S(0);
+        sum[i] = (stays >> i & 1) && passes(f, widen(early_rows.in.v[i])) ? sum[i] * static_cast<S>(f.scale)
+                                                                          : S(0);
     }
     store_scaled<T, N, S>(grad_x.data + row * grad_x.stride + column, sum, S(1));
   }

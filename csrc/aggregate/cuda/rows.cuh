@@ -50,11 +50,11 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
   using Id = typename Pass::Id;
   constexpr int K = kVectors<N>;
   const auto column = [&](int k) { return tile + int64_t{k} * lanes * N; };
-  typename Pass::template Early<N> ahead[K];
+  typename Pass::template Early<N> early_rows[K];
   S sum[K][N] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (column(k) < pass.dim) ahead[k] = pass.template early<N>(row, column(k));
+    if (column(k) < pass.dim) early_rows[k] = pass.template early<N>(row, column(k));
   Id picked[Pass::kInFlight];
 #pragma unroll
   for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
@@ -83,7 +83,7 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
   }
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (column(k) < pass.dim) pass.template finish<N>(row, span.length, column(k), sum[k], ahead[k]);
+    if (column(k) < pass.dim) pass.template finish<N>(row, span.length, column(k), sum[k], early_rows[k]);
 }
 
 // A group of lanes sums `rows_per_group` neighbouring rows. While it sums one, the picks of the next and the

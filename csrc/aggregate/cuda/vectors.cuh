@@ -62,7 +62,7 @@ class Alignment {
   explicit Alignment(int64_t dim) : bits_(static_cast<uint64_t>(dim)) {}
 
   template <typename T>
-  Alignment& of(const Rows<T>& rows) {
+  Alignment& of(const StridedRows<T>& rows) {
     if (rows.data != nullptr)
       bits_ |= reinterpret_cast<uint64_t>(rows.data) / sizeof(T) | static_cast<uint64_t>(rows.stride);
     return *this;

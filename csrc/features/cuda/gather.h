@@ -22,7 +22,7 @@ struct RowFormat {
 // What kernels tell the host without its waiting. In pinned host memory.
 struct Notes {
   int64_t bad_id;      // out of range
-  int64_t position;    // nodes[position] was the id
+  int64_t position;    // ids[position] was the id
   int64_t bad_raised;  // 0: there was none; written after these two
   int64_t in_order;    // whether the ids lay in order, roughly, when it was last asked
 };
@@ -33,7 +33,7 @@ struct GatherArgs {
   const uint8_t* cache;      // kCached: some of the rows, in device memory
   const int32_t* slots;      // kCached: [num_rows], where in `cache` a row is, or -1
   unsigned long long* hits;  // kCached: how many rows were found in `cache`, added to
-  const void* nodes;         // [n] int32 or, with `wide_ids`, int64
+  const void* ids;           // [n] int32 or, with `wide_ids`, int64
   bool wide_ids;
   int64_t n;
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
@@ -41,17 +41,17 @@ struct GatherArgs {
   Notes* notes;
   int blocks;  // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
   // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
-  // in; null to read them in that of `nodes`.
+  // in; null to read them in that of `ids`.
   void* scratch;
-  const uint32_t* positions;  // set by the launch: [n], of the ids in `nodes`, in the order of reading
+  const uint32_t* positions;  // set by the launch: [n], of the ids, in the order of reading
 };
 
-// Ids that a gather needs at least for its rows to be read in another order than `nodes` has, so that it
+// Ids that a gather needs at least for its rows to be read in another order than `ids` has, so that it
 // pays; and device memory for that.
 int64_t gather_order_from(int64_t table_bytes, Placement placement);
 size_t gather_scratch(int64_t n, Placement placement);
 
-// Launches out[i] = table[nodes[i]] on `stream`.
+// Launches out[i] = table[ids[i]] on `stream`.
 cudaError_t launch_gather(GatherArgs args, const RowFormat& format, Placement placement, cudaStream_t stream);
 
 }  // namespace loader

@@ -6,8 +6,8 @@
 namespace loader {
 
 __device__ __forceinline__ int64_t id_at(const GatherArgs& args, int64_t i) {
-  return args.wide_ids ? __ldg(static_cast<const long long*>(args.nodes) + i)
-                       : static_cast<int64_t>(__ldg(static_cast<const int*>(args.nodes) + i));
+  return args.wide_ids ? __ldg(static_cast<const long long*>(args.ids) + i)
+                       : static_cast<int64_t>(__ldg(static_cast<const int*>(args.ids) + i));
 }
 
 __device__ __forceinline__ bool in_range(const GatherArgs& args, int64_t id) {

@@ -43,9 +43,9 @@ struct Tiling {
 
 // The row and the part of it that part `t` of a tile is. A tile of one row may have more parts than the
 // division is exact for.
-struct Place {
+struct TilePart {
   uint32_t row, part;
-  __device__ __forceinline__ Place(const Tiling& tiling, uint32_t t) {
+  __device__ __forceinline__ TilePart(const Tiling& tiling, uint32_t t) {
     row = tiling.rows == 1 ? 0 : tiling.by_parts.quotient(t);
     part = t - row * tiling.parts;
   }
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const uint32_t t = begin + k * kThreads;
-      id[k] = t < total ? id_at(args, first + Place(tiling, t).row) : 0;
+      id[k] = t < total ? id_at(args, first + TilePart(tiling, t).row) : 0;
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const uint32_t t = begin + k * kThreads;
       word[k] = In{};
       if (t >= total) continue;
-      const Place place(tiling, t);
+      const TilePart place(tiling, t);
       if (in_range(args, id[k]))
         word[k] = read_once<In>(args.table + id[k] * in_bytes + place.part * sizeof(In));
       else
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
-        position[k] = first + Place(tiling, t).row;
+        position[k] = first + TilePart(tiling, t).row;
         if (args.positions && t < total) position[k] = __ldg(args.positions + position[k]);
       }
 #pragma unroll
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads)
         word[k] = In{};
         at[k] = -1;
         if (t >= total || (slot[k] >= 0) != hot) continue;
-        const Place place(tiling, t);
+        const TilePart place(tiling, t);
         const bool valid = in_range(args, id[k]);
         const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes
                                                            : args.table + (valid ? id[k] : 0) * in_bytes;

@@ -15,18 +15,24 @@ constexpr int kBlocksPerMultiprocessor = 1;
 static_assert(kOrderBytes <= 48 * 1024,
               "more must be asked for, see cudaFuncAttributeMaxDynamicSharedMemorySize");
 
+#ifdef __CUDACC__
+// The shared memory that a launch asked for. (Where kernels run on the host, it comes from there.)
+__device__ __forceinline__ unsigned char* launch_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+#endif
+
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     cooperative_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  cooperative_block<Widest>(args, stage);
+  cooperative_block<Widest>(args, launch_memory());
 }
 
 template <int Widest, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  hashed_block<Widest>(args, stage);
+  hashed_block<Widest>(args, launch_memory());
 }
 
 template <typename Phases, typename P, typename N>
@@ -37,8 +43,7 @@ __global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ S
 template <int Widest, typename Phases, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  pick_block<Widest, Phases>(args, hop, stage);
+  pick_block<Widest, Phases>(args, hop, launch_memory());
 }
 
 template <typename Phases, typename P, typename N>
@@ -61,22 +66,19 @@ __global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
     group_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  group_block(args, hop, stage);
+  group_block(args, hop, launch_memory());
 }
 
 template <typename P, typename N>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  rank_block(args, hop, stage);
+  rank_block(args, hop, launch_memory());
 }
 
 template <int Widest, bool Shared, typename P, typename N>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     queue_kernel(const __grid_constant__ SampleArgs<P, N> args) {
-  extern __shared__ __align__(16) unsigned char stage[];
-  queue_block<Widest, Shared>(args, stage);
+  queue_block<Widest, Shared>(args, launch_memory());
 }
 
 template <int Widest, typename P, typename N>
@@ -163,17 +165,48 @@ cudaError_t choose_blocks(Kernel* kernel, size_t shared, int wanted, int batches
   return error;
 }
 
-// One launch of `kernel`, whose blocks are resident together. `known`: of that kernel alone.
+// Launches of one stream, until one of them is refused.
+struct Launcher {
+  int blocks;
+  cudaStream_t stream;
+  int launched = 0;
+  cudaError_t error = cudaSuccess;
+
+  template <typename... Parameters, typename... Arguments>
+  void operator()(void (*kernel)(Parameters...), size_t shared, const Arguments&... arguments) {
+    static_assert((std::is_same_v<Parameters, Arguments> && ...), "a kernel gets copies of its parameters");
+    if (error != cudaSuccess) return;
+    void* parameters[] = {const_cast<Arguments*>(&arguments)...};
+    error = cudaLaunchKernel(kernel, dim3(blocks), dim3(kBlock), parameters, shared, stream);
+    launched += error == cudaSuccess;
+  }
+};
+
+// Launches `kernel` with blocks that are resident together: once, or where there are fewer such blocks than
+// mini-batches, with so many mini-batches at a time. `known`: of that kernel alone.
 template <typename P, typename N>
 cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, Known (&known)[kMaxDevices],
                        const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  int blocks = 0;
-  const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
+  int resident = 0;
+  cudaError_t error = resident_blocks(kernel, shared, known, resident);
+  const auto launch = [&](const SampleArgs<P, N>& some) {
+    const int blocks = std::max(wanted > 0 ? std::min(resident, wanted) : resident, some.num_batches);
+    void* parameters[] = {const_cast<SampleArgs<P, N>*>(&some)};
+    error = cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(kBlock), parameters, shared, stream);
+    *launches += error == cudaSuccess;
+  };
   if (error != cudaSuccess) return error;
-  void* parameters[] = {const_cast<SampleArgs<P, N>*>(&args)};
-  *launches = 1;
-  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(kBlock),
-                                     parameters, shared, stream);
+  if (args.num_batches <= resident) {
+    launch(args);
+    return error;
+  }
+  SampleArgs<P, N> some = args;
+  for (int first = 0; error == cudaSuccess && first < args.num_batches; first += resident) {
+    some.num_batches = std::min(resident, args.num_batches - first);
+    std::copy_n(args.batches + first, some.num_batches, some.batches);
+    launch(some);
+  }
+  return error;
 }
 
 template <int Widest, typename P, typename N>
@@ -211,21 +244,22 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   else
     error = share_alike(alike, start, pick, count, assign, finish);
   if (error != cudaSuccess) return error;
-  start<<<blocks, kBlock, 0, stream>>>(args);
-  assign<<<blocks, kBlock, 0, stream>>>(args, 0);
+  Launcher launch{blocks, stream};
+  launch(start, 0, args);
+  launch(assign, 0, args, 0);
   for (int hop = 1; hop <= args.hops; ++hop) {
-    pick<<<blocks, kBlock, shared, stream>>>(args, hop);
+    launch(pick, shared, args, hop);
     if constexpr (hashed) {
-      group_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
-      rank_kernel<<<blocks, kBlock, kOrderBytes, stream>>>(args, hop);
+      launch(group_kernel<P, N>, kOrderBytes, args, hop);
+      launch(rank_kernel<P, N>, kOrderBytes, args, hop);
       if (hop == args.hops) break;
     }
-    count<<<blocks, kBlock, 0, stream>>>(args, hop);
-    assign<<<blocks, kBlock, 0, stream>>>(args, hop);
+    launch(count, 0, args, hop);
+    launch(assign, 0, args, hop);
   }
-  finish<<<blocks, kBlock, 0, stream>>>(args);
-  *launches = hashed ? 1 + 5 * args.hops : 3 + 3 * args.hops;
-  return cudaGetLastError();
+  launch(finish, 0, args);
+  *launches = launch.launched;
+  return launch.error;
 }
 
 template <int Widest, bool Shared, typename P, typename N>
@@ -236,12 +270,13 @@ cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches
   int blocks = 0;
   const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
-  kernel<<<blocks, kBlock, shared, stream>>>(args);
-  queue_count_kernel<Widest, P, N><<<blocks, kBlock, 0, stream>>>(args);
-  queue_assign_kernel<Widest, P, N><<<blocks, kBlock, 0, stream>>>(args);
-  queue_write_kernel<Widest, P, N><<<blocks, kBlock, 0, stream>>>(args);
-  *launches = 4;
-  return cudaGetLastError();
+  Launcher launch{blocks, stream};
+  launch(kernel, shared, args);
+  launch(queue_count_kernel<Widest, P, N>, 0, args);
+  launch(queue_assign_kernel<Widest, P, N>, 0, args);
+  launch(queue_write_kernel<Widest, P, N>, 0, args);
+  *launches = launch.launched;
+  return launch.error;
 }
 
 template <int Widest, typename P, typename N>
@@ -271,14 +306,9 @@ cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int block
   return cudaErrorInvalidValue;
 }
 
-}  // namespace
-
 template <typename P, typename N>
-cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
-                          cudaStream_t stream) {
-  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch) return cudaErrorInvalidValue;
-  const bool shared = schedule == Schedule::kCooperative || schedule == Schedule::kHopwise;
-  if (args.num_batches > 1 && !shared) return cudaErrorNotSupported;
+cudaError_t launch_width(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+                         cudaStream_t stream) {
   const int width = kernel_width<N>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(N) == 4) {
     if (width == 10) return launch_as<10>(args, schedule, blocks, launches, stream);
@@ -287,6 +317,21 @@ cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int b
     if (width == 32) return launch_as<32>(args, schedule, blocks, launches, stream);
   }
   return launch_as<kWide>(args, schedule, blocks, launches, stream);
+}
+
+}  // namespace
+
+template <typename P, typename N>
+cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+                          cudaStream_t stream) {
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch) return cudaErrorInvalidValue;
+  const bool shared = schedule == Schedule::kCooperative || schedule == Schedule::kHopwise;
+  if (args.num_batches > 1 && !shared) return cudaErrorNotSupported;
+  *launches = 0;
+  const cudaError_t error = launch_width(args, schedule, blocks, launches, stream);
+  // Whoever asks for the last error next would take this one for theirs.
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
 }
 
 }  // namespace loader

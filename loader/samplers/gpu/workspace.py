@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,20 @@ from loader.graph import Graph
 from loader.machine.gpu import current_stream
 from loader.samplers.gpu.layout import Layout
 
-HEADERS = 64  # mini-batches that may be begun and not finished
+if TYPE_CHECKING:
+    from loader.samplers.gpu.sampler import CudaSampler
+
+_HEADERS = 64  # for mini-batches under way: so many more each time that all are taken
+_WARPS_PER_BLOCK = 16
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
+
+# Of the multiprocessors, for what is begun ahead of other work. Training and sampling take turns on a multiprocessor
+# rather than share it, and sampling waits for memory most of the time: half of them cost training less than all for a
+# shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several --blocks-per-sm in turns, an
+# epoch took longer than training alone, with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and
+# 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
+_SHARE_BESIDE = 0.5
 
 # Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
 # choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json (whole sampling), 0.4 % more
@@ -49,13 +60,16 @@ def choose_schedule(edges: float, *, ahead: bool) -> str:
 
 
 class Plan(NamedTuple):
-    """How mini-batches of a number of seeds are sampled: by what, and with how much room, `L + 1` and `L` elements."""
+    """How mini-batches of a number of seeds are sampled: by what, with how much room (`L + 1` and `L` elements), and in
+    how many thread blocks (0: all that are resident at once).
+    """
 
     schedule: str
     vertex_set: str
     frontiers: list[int]
     edges: list[int]
     layout: Layout
+    blocks: int
 
     def has_room_of(self, other: Plan) -> bool:
         """Whether it is no larger than `other`, and of its kind: what did not fit there does not fit here."""
@@ -63,38 +77,23 @@ class Plan(NamedTuple):
 
 
 class Workspace:
-    """What belongs to one graph on one device: sets, local ids, and the sizes of mini-batches so far.
+    """What belongs to one graph on one device: the arrays of the kernels, and the sizes of mini-batches so far.
 
     Args:
-        graph: its arrays lie on `device` or in pinned host memory.
-        device: the GPU.
-        schedule: a key of `SCHEDULES`, or `"auto"`.
-        vertex_set: a key of `VERTEX_SETS`, or `"auto"`.
-        fanouts, replace, edge_ids, pad: of all mini-batches.
-        batches: most mini-batches of one launch, each with arrays of its own from the first launch of several on.
-        warps: of a launch; a queue has room for what each leaves unused.
+        sampler: how to sample.
+        graph: its arrays lie on the sampler's device or in pinned host memory.
 
     Attributes:
+        graph, device: as given.
         engine: the sampler of the extension, set to the last plan.
+        most_edges: of a block; more do not fit the type of `indptr`.
 
     Raises:
-        ValueError: the graph lies elsewhere, or is too large for a queue's tasks.
+        ValueError: the graph lies elsewhere, or is too large for a queue's tasks; a fanout is too much for the GPU.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        device: torch.device,
-        schedule: str,
-        vertex_set: str,
-        fanouts: tuple[int, ...],
-        *,
-        replace: bool,
-        edge_ids: bool,
-        pad: bool,
-        batches: int,
-        warps: int,
-    ) -> None:
+    def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+        device, schedule = sampler.device, sampler.schedule
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
                 raise ValueError(
@@ -106,30 +105,40 @@ class Workspace:
                 f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
                 f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
             )
-        self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, vertex_set
-        self._fanouts, self._replace, self._edge_ids, self._pad = fanouts, replace, edge_ids, pad
-        self._batches, self._warps = batches, warps
+        self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, sampler.vertex_set
+        self._fanouts, self._replace = sampler.fanouts, sampler.replace
+        self._edge_ids, self._pad, self._together = (
+            sampler.edge_ids,
+            sampler.pad_to_capacity,
+            sampler.batches_per_launch,
+        )
         self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
+        self.most_edges = torch.iinfo(self._edge_dtype).max
+        multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+        self._blocks = {
+            ahead: max(1, round(share * multiprocessors)) if share else 0
+            for ahead, share in (
+                (False, sampler.blocks_per_sm),
+                (True, sampler.blocks_per_sm or (_SHARE_BESIDE if schedule == "auto" else 0)),
+            )
+        }
+        self._warps = (self._blocks[False] or multiprocessors) * _WARPS_PER_BLOCK
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
-        self._tensors = [
-            torch.empty(batches * _core.cuda_workspace_totals, dtype=torch.int32, device=device),
-            torch.zeros(batches * _core.cuda_state_bytes, dtype=torch.uint8, device=device),
-            torch.zeros(HEADERS * _core.cuda_header_bytes, dtype=torch.uint8, pin_memory=True),
-        ]
         make_engine: Any = getattr(_core, f"CudaSampler_i{edge_bits}_i{node_bits}")
         self.engine = make_engine(
-            graph.indptr.data_ptr(),
-            graph.indices.data_ptr(),
-            graph.num_nodes,
-            *(t.data_ptr() for t in self._tensors),
-            HEADERS,
+            graph.indptr,
+            graph.indices,
+            fanouts=self._fanouts,
+            replace=self._replace,
+            edge_ids=self._edge_ids,
+            pad=self._pad,
         )
-        self._bitmaps: list[Tensor] = []  # sets and local ids, from the first plan with them on
         self._arrays: dict[str, Tensor] = {}
-        self._hashed = False  # there was a plan with a hash set
-        # Mini-batches that were begun and dropped may still be sampled, and the headers be written then.
-        weakref.finalize(self, _free, device, self._tensors, self._bitmaps, self._arrays).atexit = False
-        self._sizes: tuple[int, ...] = ()
+        self._zero: list[str] = []  # those of them that are zero between launches
+        self._unclean = False  # they are not: a launch failed
+        # Mini-batches that were begun and dropped may still be sampled, and arrays and headers be written then.
+        self.close = weakref.finalize(self, _free, device, self._arrays, [self.engine])
+        self.close.atexit = False
         self._stream = current_stream(device.index)
         self._largest: tuple[list[int], list[int]] = ([], [])
         self._most_tasks = 0
@@ -138,13 +147,20 @@ class Workspace:
         self._slots = 1  # mini-batches that the arrays have room for
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int, together: int, *, ahead: bool) -> Plan:
+    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, *, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
 
-        `ahead` as in `_choose`.
+        `stream` is the current one, and that of the launch. `ahead` as in `_choose`.
         """
-        if together > self._slots:
-            self._make_slots()
+        if stream is not self._stream:  # the arrays are there once: what the last stream holds comes first
+            stream.wait_stream(self._stream)
+            self._stream = stream
+        if self._unclean:
+            for name in self._zero:
+                self._arrays[name].zero_()
+            self._unclean = False
+        if together > self._slots:  # room for as many as a launch may have, once one has more than one of them
+            self._slots, self._planned = self._together, None
         plan = self._plans.get((num_seeds, ahead))
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
@@ -154,123 +170,51 @@ class Workspace:
                 frontiers,
                 edges,
                 Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
+                self._blocks[ahead],
             )
         if plan is not self._planned:
             self._planned = None  # the engine's settings change from here on, and making room may fail
-            sizes = self.engine.plan(
-                self._fanouts,
-                self._replace,
-                self._pad,
-                plan.frontiers,
-                plan.edges,
-                plan.layout.indices_at,
-                plan.layout.indptr_at,
-                plan.layout.edge_ids_at,
-                num_seeds,
-                self._tasks(plan, num_seeds),
-                SCHEDULES[plan.schedule],
-                VERTEX_SETS[plan.vertex_set],
+            arrays = self.engine.plan(
+                num_seeds=num_seeds,
+                slots=self._slots,
+                schedule=SCHEDULES[plan.schedule],
+                vertex_set=VERTEX_SETS[plan.vertex_set],
+                frontier_capacity=plan.frontiers,
+                edge_capacity=plan.edges,
+                indices_at=plan.layout.indices_at,
+                indptr_at=plan.layout.indptr_at,
+                edge_ids_at=plan.layout.edge_ids_at,
+                edges_at=plan.layout.edges_at,
+                tasks=self._tasks(plan, num_seeds),
             )
-            self._make_room(sizes)
-            if plan.vertex_set == "hash":
-                self._use_hash()
-            else:
-                self._use_bitmaps()
+            self._make_arrays(arrays)
+            self.engine.use(self._arrays)
             self._planned = plan
         return plan
 
-    def _make_slots(self) -> None:
-        """Room for as many mini-batches as a launch may have, once one has more than one of them."""
-        self._slots = self._batches
-        self._may_be_in_use((*self._arrays.values(), *self._bitmaps))
-        self._arrays.clear()
-        self._bitmaps.clear()
-        self._sizes, self._planned = (), None
+    def launch(self, batches: list[tuple[int, int, int, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
+        """Launches them by the plan, see the extension's `launch`: the number of kernels, and what finishes each."""
+        if self.engine.free_headers < len(batches):
+            size = _HEADERS * _core.cuda_header_bytes
+            self.engine.add_headers(torch.zeros(size, dtype=torch.uint8, pin_memory=True))
+        try:
+            launched: tuple[int, Sequence[Any]] = self.engine.launch(batches, plan.blocks, self._stream.cuda_stream)
+        except BaseException:
+            self._unclean = True
+            raise
+        return launched
 
-    def _may_be_in_use(self, memory: Iterable[Tensor]) -> None:
-        """By a kernel on the last stream: let go of after this, it is given to others only when that is done."""
-        for used in memory:
-            used.record_stream(self._stream)
-
-    def _make_room(self, sizes: tuple[int, ...]) -> None:
-        """Arrays at least as large as the plan wants them."""
-        if not self._sizes or any(new > old for new, old in zip(sizes, self._sizes, strict=True)):
-            self._may_be_in_use(self._arrays.values())
-            sizes = tuple(map(max, sizes, self._sizes)) if self._sizes else sizes
-            rows, tasks, picks_at, picks, table, found = (self._slots * n for n in sizes)
-
-            def array(length: int, dtype: torch.dtype, *, zero: bool = False) -> Tensor:
-                return (torch.zeros if zero else torch.empty)(length, dtype=dtype, device=self.device)
-
-            arrays = {
-                "row_begin": array(rows, self._edge_dtype),
-                "row_degree": array(rows, torch.int32),
-                "list": array(rows if self.schedule in ("auto", "cooperative") else 0, self._node_dtype),
-                "tasks": array(tasks, torch.int64, zero=True),
-                "picks_at": array(picks_at, torch.int32),
-                "picks": array(picks, self._node_dtype),
-                "positions": array(picks if self._edge_ids else 0, self._edge_dtype),
-                "keys": array(table, self._node_dtype, zero=True),
-                "local": array(table, self._node_dtype),
-                "found": array(found, self._node_dtype),
-                "places": array(found, torch.int32),
-                "offsets": array(found, torch.int32),
-                # Read in packs, the last of which may reach beyond what was written; nothing is made of that.
-                "grouped": array(found, self._node_dtype, zero=True),
-                "grouped_place": array(found, torch.int32),
-                "counts": array(self._slots * _core.cuda_ranges if found else 0, torch.int32, zero=True),
-                "begins": array(self._slots * _core.cuda_range_begins if found else 0, torch.int32),
-            }
-            self._arrays.clear()
-            self._arrays.update(arrays)
-            self._sizes = sizes
-        rows, tasks, _, picks, _, _ = self._sizes
-        a = {name: held.data_ptr() for name, held in self._arrays.items()}
-        self.engine.use(
-            a["row_begin"],
-            a["row_degree"],
-            a["list"],
-            rows,
-            a["tasks"],
-            tasks,
-            a["picks_at"],
-            a["picks"],
-            a["positions"],
-            picks,
-        )
-
-    def _use_bitmaps(self) -> None:
-        """A bit for each vertex and hop, their ranks, and a local id a vertex. A plan with a hash set does without."""
-        n = self.graph.num_nodes
-        words = _core.cuda_bitmap_entries(n, len(self._fanouts))
-        if not self._bitmaps:
-            self._bitmaps += (
-                torch.zeros(max(self._slots * words, 1), dtype=torch.int32, device=self.device),
-                torch.empty(self._slots * max(n, 1), dtype=self._node_dtype, device=self.device),
-            )
-        bitmaps, local = self._bitmaps
-        self.engine.use_bitmaps(bitmaps.data_ptr(), words, local.data_ptr())
-
-    def _use_hash(self) -> None:
-        if not self._hashed:  # the first guess of a mini-batch's size, which is too high, may have taken bitmaps
-            self._hashed = True
-            self._may_be_in_use(self._bitmaps)
-            self._bitmaps.clear()
-        *_, table, found = self._sizes
-        a = {name: held.data_ptr() for name, held in self._arrays.items()}
-        self.engine.use_hash(
-            a["keys"],
-            a["local"],
-            table,
-            a["found"],
-            a["places"],
-            a["offsets"],
-            a["grouped"],
-            a["grouped_place"],
-            found,
-            a["counts"],
-            a["begins"],
-        )
+    def _make_arrays(self, arrays: list[tuple[str, str, int, bool]]) -> None:
+        """Those that the engine asks for; those that have another length now are let go of."""
+        self._zero = [name for name, _, _, zero in arrays if zero]
+        wanted = {name: length for name, _, length, _ in arrays}
+        for name in [name for name, held in self._arrays.items() if held.numel() != wanted[name]]:
+            # A kernel on the last stream may use it: it is given to others only when that is done.
+            self._arrays.pop(name).record_stream(self._stream)
+        for name, dtype, length, zero in arrays:
+            if name not in self._arrays:
+                make = torch.zeros if zero else torch.empty
+                self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
 
     def _choose_set(self, room: int) -> str:
         """The vertex set of a mini-batch with room for so many vertices."""
@@ -296,9 +240,15 @@ class Workspace:
             most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
             if k != -1 and not self._replace:
                 most_edges = min(most_edges, e)
+            if self._pad and most_edges > self.most_edges:
+                raise OverflowError(
+                    f"a padded block has room for {most_edges} edges, which exceeds 32-bit edge ids; use a smaller "
+                    "batch or smaller fanouts, or pad_to_capacity=False"
+                )
             if h < len(largest_edges):
                 learned = int(_HEADROOM * largest_edges[h]) + 1024
                 most_edges = learned if k == -1 else min(most_edges, learned)
+            most_edges = min(most_edges, self.most_edges)  # whether there are more, the kernel finds out
             edges.append(most_edges)
             most_nodes = min(n, frontiers[-1] + most_edges)
             if h + 1 < len(largest_frontiers):
@@ -333,14 +283,8 @@ class Workspace:
             self._graph_edge_ids = self.graph.edge_ids.to(self.device)
         return self._graph_edge_ids
 
-    def wait_for_last_use(self, stream: torch.cuda.Stream) -> None:
-        """The workspace is one: a mini-batch on another stream waits for what the last one's stream holds."""
-        if stream is not self._stream:
-            stream.wait_stream(self._stream)
-            self._stream = stream
 
-
-def _free(device: torch.device, *memory: list[Tensor] | dict[str, Tensor]) -> None:
+def _free(device: torch.device, arrays: dict[str, Tensor], engine: list[Any]) -> None:
     torch.cuda.synchronize(device)
-    for held in memory:
-        held.clear()
+    arrays.clear()
+    engine.clear()

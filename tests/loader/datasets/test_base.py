@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from loader.datasets import CacheError, DatasetError, EdgeList, EdgeListDataset
+from loader.datasets import CacheError, DatasetError, EdgeList, EdgeListDataset, SyntheticDataset, cache_writer, launch
+from loader.datasets.launch import this_process
 
 
 class Toy(EdgeListDataset):
@@ -77,9 +79,135 @@ def test_rebuild_converts_once_more_and_only_once(toy):
     assert rebuilt.reads == 1
 
 
+def test_a_rebuild_that_was_asked_for_again_is_done_again(toy):
+    dataset = toy()
+    dataset.load()
+    dataset.rebuild = True
+    dataset.load()
+    assert dataset.reads == 2
+
+
+def test_a_rebuild_is_not_repeated_by_who_asked_before_it_was_done(toy):
+    toy().load()
+    first, second = toy(rebuild=True), pickle.loads(pickle.dumps(toy(rebuild=True)))
+    first.load()
+    second.load()
+    assert (first.reads, second.reads) == (1, 0)
+
+
+@pytest.mark.parametrize(("local_rank", "reads"), [("1", 0), (None, 1)])
+def test_one_rank_of_a_run_rebuilds(toy, monkeypatch, local_rank, reads):
+    toy().load()
+    described = this_process()
+    monkeypatch.setattr(launch, "this_process", lambda: {**described, "self": described["parent"], "parent": None})
+    monkeypatch.setattr(cache_writer, "this_process", launch.this_process)
+    toy(rebuild=True).load()  # as the process that started this one
+    monkeypatch.setattr(launch, "this_process", lambda: described)
+    monkeypatch.delenv("SLURM_LOCALID", raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    rank = toy(rebuild=True)
+    rank.load()
+    assert rank.reads == reads
+
+
+def test_a_flipped_bit_of_features_is_found_on_request(toy, tmp_path):
+    toy().load()
+    (features,) = tmp_path.glob("cache/*/version-*/features.npy")
+    data = bytearray(features.read_bytes())
+    data[-1] ^= 64
+    features.write_bytes(data)
+    toy().load()
+    with pytest.raises(CacheError, match=r"features\.npy cannot be used: bytes 128 to .*; .*rebuild=true"):
+        toy(verify=True).load()
+    toy(verify=True, rebuild=True).load()
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", " ", ".hidden", "a\nb", "a\0b", 7])
+def test_a_name_that_leaves_the_cache_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"name is .*; it becomes that of a folder, so it must be"):
+        SyntheticDataset(name, data_dir=tmp_path)
+    with pytest.raises(ValueError, match="name has 300 bytes"):
+        SyntheticDataset("ä" * 150, data_dir=tmp_path)
+    assert SyntheticDataset("Müllers Graph (2)", data_dir=tmp_path).name == "Müllers Graph (2)"
+
+
+WEIGHTED = {
+    "edge_weights": np.array([1, 2, 3, 4], np.float32),
+    "edge_times": np.array([10, 20, 30, 40], np.uint64),
+    "node_times": np.array([5, 6, 7, 8, 9], np.int16),
+    "node_types": {"user": 1, "item": 4},
+}
+
+
+def test_weights_times_and_types_come_through_the_cache(toy):
+    for reads in (1, 0):
+        dataset = toy(parallel_edges="keep", self_loops="keep")
+        dataset.found = WEIGHTED
+        graph = dataset.load().graph
+        assert dataset.reads == reads
+        assert graph.indices.tolist() == [1, 0, 2, 1, 3, 4, 3]
+        assert graph.edge_weights.tolist() == [1, 1, 2, 2, 4, 3, 3]
+        assert graph.edge_times.tolist() == [10, 10, 20, 20, 40, 30, 30]
+        assert graph.node_times.tolist() == [5, 6, 7, 8, 9]
+        assert graph.node_types == {"user": range(1), "item": range(1, 5)}
+        assert graph.edge_types is None
+
+
+def test_types_of_edges_are_kept_one_way(toy):
+    dataset = toy(undirected=False)
+    dataset.found = {"edge_types": np.array([2, 0, 1, 1])}
+    assert dataset.load().graph.edge_types.tolist() == [2, 0, 1]
+    dataset = toy(rebuild=True)
+    dataset.found = {"edge_types": np.array([2, 0, 1, 1])}
+    with pytest.raises(DatasetError, match=r"reverse of an edge has no type of its own; set dataset\.undirected=false"):
+        dataset.load()
+
+
+def test_the_largest_component_keeps_weights_times_and_types(toy):
+    dataset = toy(largest_component=True)
+    dataset.found = WEIGHTED
+    graph = dataset.load().graph
+    assert graph.edge_weights.tolist() == [1, 1, 2, 2]
+    assert graph.node_times.tolist() == [5, 6, 7]
+    assert graph.node_types == {"user": range(1), "item": range(1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"edge_weights": np.array([1, 2, 3, 4])}, "edge_weights has dtype int64; it must be float32 or float64"),
+        ({"edge_weights": np.ones(3)}, r"edge_weights has shape \[3\]; it must be \[4\]: one of each edge"),
+        ({"edge_weights": np.array([1, 2, -1, 4.0])}, r"weight of edge 2, 3 -> 4, is -1\.0; it must be finite"),
+        ({"edge_weights": np.array([1, np.nan, 1, 4.0])}, "weight of edge 1, 1 -> 2, is nan"),
+        ({"edge_times": np.ones(4)}, "edge_times has dtype float64; it must be integers"),
+        ({"edge_types": np.array([0, 0, -1, 0])}, "edge_types holds -1; a type is a number from 0"),
+        ({"node_times": np.ones(5)}, "node_times has dtype float64"),
+        ({"node_times": np.arange(4)}, r"node_times has shape \[4\]; it must be \[5\]"),
+        ({"node_types": {"a": 4}}, "the types of vertices have 4 vertices together; features have 5 rows"),
+        ({"features": np.array([["a"] * 2] * 5)}, "features have dtype <U1; they must be real numbers"),
+        ({"features": np.ones((5, 2), complex)}, "features have dtype complex128; they must be real numbers"),
+        ({"features": np.float32(3)}, r"features have shape \[\]; they must be \[num_nodes, num_features\]"),
+        ({"features": np.full((5, 2), 1e300)}, "feature 0 of vertex 0 is inf"),
+        ({"labels": np.array(list("01010"))}, "labels have dtype <U1; they must be real numbers"),
+        ({"labels": np.array([[1j]] * 5)}, "labels have dtype complex128"),
+        ({"labels": np.array([0, 1, 2**64 - 1, 0, 0], np.uint64)}, f"labels holds {2**64 - 1}; the largest number"),
+        ({"labels": np.array([0, np.inf, 0, 0, 0])}, "are not whole numbers: vertex 1 has inf; round them"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_one_clear_line(toy, tmp_path, found, message):
+    dataset = toy(undirected=False)
+    dataset.found = found
+    with pytest.raises(DatasetError, match=message) as caught:
+        dataset.load()
+    assert "\n" not in str(caught.value)
+    assert not any((tmp_path / "cache").iterdir())
+
+
 def test_rebuild_is_the_way_out_of_a_damaged_cache(toy, tmp_path):
     toy().load()
-    (features,) = tmp_path.glob("cache/*/features.npy")
+    (features,) = tmp_path.glob("cache/*/version-*/features.npy")
     features.write_bytes(features.read_bytes()[:-4])
     with pytest.raises(CacheError, match=r"features\.npy cannot be used.*dataset\.rebuild=true"):
         toy().load()

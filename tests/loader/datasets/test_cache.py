@@ -1,34 +1,21 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conversions import ARRAYS, KEY, write
 
 from loader.datasets import CacheError
 from loader.datasets import cache as cache_module
-from loader.datasets.cache import ArrayWriter, CacheWriter, cache_folder, open_cache
-
-KEY = {"dataset": "toy", "source": [["a", 1, 2]], "options": {"undirected": True}}
-ARRAYS = {
-    "features": np.arange(20, dtype=np.float32).reshape(5, 4),
-    "labels": np.array([0, 1, 2, 1, 0]),
-    "empty": np.empty((0, 4), dtype=np.float32),
-}
-
-
-def write(folder: Path, *, replace: bool = False, mark: int = 1) -> None:
-    with CacheWriter(folder, KEY, replace=replace) as writer:
-        for name, array in ARRAYS.items():
-            writer.write(name, array)
-        writer.properties["mark"] = mark
+from loader.datasets.cache import cache_folder, current_version, open_cache
+from loader.datasets.cache_lock import conversion_lock
+from loader.datasets.cache_writer import CacheWriter
 
 
 @pytest.fixture
@@ -40,11 +27,11 @@ def folder(tmp_path):
 
 def edit_meta(folder: Path, *, seal: bool, **changes: Any) -> None:
     """Changes `meta.json`; `seal` makes its checksum right again."""
-    path = folder / "meta.json"
+    path = current_version(folder) / "meta.json"
     meta = {**json.loads(path.read_text()), **changes}
     if seal:
         del meta["digest"]
-        meta["digest"] = cache_module._digest(meta)
+        meta["digest"] = cache_module.digest(meta)
     path.write_text(json.dumps(meta))
 
 
@@ -55,21 +42,27 @@ def test_what_was_written_is_read(folder):
         np.testing.assert_array_equal(cached.arrays[name].numpy(), array)
         assert cached.arrays[name].numpy().dtype == array.dtype
     assert os.listdir(folder.parent) == [folder.name]
-    assert sorted(os.listdir(folder)) == ["empty.npy", "features.npy", "labels.npy", "meta.json"]
-    np.testing.assert_array_equal(np.load(folder / "features.npy"), ARRAYS["features"])
+    version = current_version(folder)
+    assert sorted(os.listdir(folder)) == ["current", "lock", version.name]
+    assert sorted(os.listdir(version)) == ["empty.npy", "features.npy", "labels.npy", "marks.npy", "meta.json"]
+    np.testing.assert_array_equal(np.load(version / "features.npy"), ARRAYS["features"])
 
 
 def test_writing_to_a_mapped_tensor_leaves_the_file(folder):
-    before = (folder / "features.npy").read_bytes()
+    before = (current_version(folder) / "features.npy").read_bytes()
     open_cache(folder, KEY, mapped=frozenset({"features"})).arrays["features"].zero_()
-    assert (folder / "features.npy").read_bytes() == before
+    assert (current_version(folder) / "features.npy").read_bytes() == before
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see the memory in use")
 def test_mapped_features_are_not_read_into_memory(tmp_path):
     folder = tmp_path / "cache" / "large"
     rows, columns = 1 << 16, 256  # 64 MiB
-    with CacheWriter(folder, KEY) as writer, writer.stream("features", (rows, columns), np.float32) as out:
+    with (
+        conversion_lock(folder),
+        CacheWriter(folder, KEY) as writer,
+        writer.stream("features", (rows, columns), np.float32) as out,
+    ):
         for at in range(0, rows, rows // 4):
             out.append(np.full((rows // 4, columns), at, dtype=np.float32))
 
@@ -85,27 +78,28 @@ def test_mapped_features_are_not_read_into_memory(tmp_path):
 
 
 def test_a_truncated_file_is_named(folder):
-    with open(folder / "features.npy", "r+b") as file:
+    with open(current_version(folder) / "features.npy", "r+b") as file:
         file.truncate(150)
     with pytest.raises(
-        CacheError, match=r"features\.npy cannot be used: it has 150 bytes, .* truncated\?; delete .*toy"
+        CacheError,
+        match=r"features\.npy cannot be used: it has 150 bytes, .* truncated\?; delete .*-[0-9a-f]{12}, or",
     ):
         open_cache(folder, KEY)
 
 
 @pytest.mark.parametrize("name", ["labels.npy", "meta.json"])
 def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
+    (current_version(folder) / name).unlink()
     with pytest.raises(CacheError, match=f"{name} cannot be used: the file is missing.*rebuild=true"):
         open_cache(folder, KEY)
 
 
 def test_an_exchanged_file_is_named(folder):
     array = np.array([0.0, 1.0, 2.0, 1.0, 0.0])
-    np.save(folder / "labels.npy", array)
+    np.save(current_version(folder) / "labels.npy", array)
     with pytest.raises(CacheError, match=r"labels\.npy cannot be used: it holds float64 \[5\]"):
         open_cache(folder, KEY)
-    (folder / "labels.npy").write_bytes(b"x" * (128 + 40))
+    (current_version(folder) / "labels.npy").write_bytes(b"x" * (128 + 40))
     with pytest.raises(CacheError, match=r"labels\.npy cannot be used: it is no \.npy file"):
         open_cache(folder, KEY)
 
@@ -114,6 +108,7 @@ def test_an_exchanged_file_is_named(folder):
     ("seal", "changes", "message"),
     [
         (True, {"format": "something else"}, "it is not a 'gnn-loader dataset'"),
+        (True, {"arrays": [1, 2]}, "it lacks a part that every conversion has"),
         (True, {"version": 99}, "its format version is 99, this release reads"),
         (False, {"properties": {"mark": 2}}, "its checksum is wrong"),
         (True, {"key": {"dataset": "other"}}, "made from another source or other options"),
@@ -125,123 +120,75 @@ def test_a_foreign_meta_is_refused(folder, seal, changes, message):
         open_cache(folder, KEY)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\udc80"])
 def test_a_meta_that_is_no_meta_is_refused(folder, text):
-    (folder / "meta.json").write_text(text)
+    (current_version(folder) / "meta.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(CacheError, match=r"meta\.json cannot be used"):
         open_cache(folder, KEY)
+
+
+@pytest.mark.parametrize("name", ["features", "marks"])
+def test_a_flipped_bit_is_named_where_the_array_is_read(folder, name):
+    path = current_version(folder) / f"{name}.npy"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 4
+    path.write_bytes(data)
+    message = rf"{name}\.npy cannot be used: bytes 128 to {len(data) - 1} are not those that were written; .*rebuild"
+    with pytest.raises(CacheError, match=message):
+        open_cache(folder, KEY)
+    open_cache(folder, KEY, mapped=frozenset({name}))  # which nobody has read yet
+    with pytest.raises(CacheError, match=message):
+        open_cache(folder, KEY, mapped=frozenset({name}), verify=True)
+
+
+def test_checksums_are_of_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "_PART", 1000)
+    folder = cache_folder(tmp_path, "toy", KEY)
+    write(folder, mark=7)  # 8000 bytes
+    open_cache(folder, KEY, verify=True)
+    path = current_version(folder) / "marks.npy"
+    data = bytearray(path.read_bytes())
+    data[128 + 7500] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CacheError, match="bytes 7128 to 8127 are not"):
+        open_cache(folder, KEY)
+
+
+@pytest.mark.parametrize("name", ["current", "meta.json", "labels.npy"])
+def test_a_fifo_in_the_place_of_a_file_does_not_block(folder, name):
+    path = folder / name if name == "current" else current_version(folder) / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CacheError, match=f"{name} cannot be used: it cannot be read .*not a regular file"):
+        open_cache(folder, KEY)
+
+
+@pytest.mark.parametrize("text", ["", "../elsewhere", "version-0123"])
+def test_readers_are_sent_to_versions_only(folder, text):
+    (folder / "current").write_text(text)
+    with pytest.raises(CacheError, match=r"current cannot be used: it holds .* which is no version"):
+        open_cache(folder, KEY)
+
+
+def test_a_reader_whose_version_was_replaced_begins_again(folder, monkeypatch):
+    read = cache_module._read_array
+
+    def slow(version: Path, file: Any, name: str, *args: Any, **options: Any) -> Any:
+        if name == "features" and len(writes) < 3:
+            writes.append(1)
+            write(folder, mark=1 + len(writes))
+        return read(version, file, name, *args, **options)
+
+    writes: list[int] = []
+    monkeypatch.setattr(cache_module, "_read_array", slow)
+    cached = open_cache(folder, KEY)
+    assert cached.properties == {"mark": 4}
+    assert set(cached.arrays["marks"].tolist()) == {4}
 
 
 def test_another_source_or_option_has_another_place(tmp_path):
     other = {**KEY, "options": {"undirected": False}}
     assert cache_folder(tmp_path, "toy", KEY) != cache_folder(tmp_path, "toy", other)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bad")])
-def test_an_interrupted_conversion_leaves_nothing(tmp_path, error):
-    def interrupted() -> None:
-        with CacheWriter(tmp_path / "cache" / "toy", KEY) as writer:
-            writer.write("labels", ARRAYS["labels"])
-            (writer.scratch / "file").touch()
-            raise error
-
-    with pytest.raises(type(error)):
-        interrupted()
-    assert os.listdir(tmp_path / "cache") == []
-
-
-def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
-    def full(self: ArrayWriter, part: np.ndarray) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(ArrayWriter, "append", full)
-    with pytest.raises(CacheError, match=r"the disk is full: .* MB left.*set cache_dir to another disk") as caught:
-        write(tmp_path / "cache" / "toy")
-    assert "\n" not in str(caught.value)
-    assert os.listdir(tmp_path / "cache") == []
-
-
-def test_an_array_larger_than_the_disk_is_refused_before_it_is_written(tmp_path, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1000, 990, 10))
-    with pytest.raises(CacheError, match="the disk is full"):
-        write(tmp_path / "cache" / "toy")
-    assert os.listdir(tmp_path / "cache") == []
-
-
-def test_a_disk_that_is_full_at_the_end_leaves_nothing(tmp_path, monkeypatch):
-    def full(value: object, file: object, **_: object) -> None:
-        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-    monkeypatch.setattr(json, "dump", full)
-    with pytest.raises(CacheError, match="the disk is full"):
-        write(tmp_path / "cache" / "toy")
-    assert os.listdir(tmp_path / "cache") == []
-
-
-def test_a_library_that_says_something_else_on_a_full_disk_is_understood(tmp_path, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-
-    def fail() -> None:
-        with CacheWriter(tmp_path / "cache" / "toy", KEY):
-            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
-
-    with pytest.raises(RuntimeError, match="unexpected pos"):
-        fail()
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 30, 1 << 30, 4096))
-    with pytest.raises(CacheError, match="the disk is full"):
-        fail()
-    assert os.listdir(tmp_path / "cache") == []
-
-
-def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(CacheError, match=r"cannot write the cache folder .*; set cache_dir"):
-        write(tmp_path / "cache" / "toy")
-
-
-def test_leftovers_of_killed_processes_are_removed_but_not_those_of_live_ones(tmp_path):
-    root = tmp_path / "cache"
-    dead = root / ".toy.tmp-1-dead"
-    dead.mkdir(parents=True)
-    (dead / "lock").touch()
-    (dead / "features.npy").touch()
-    with CacheWriter(root / "other", KEY) as live:
-        write(root / "toy")
-        assert not dead.exists()
-        live.write("labels", ARRAYS["labels"])
-    assert sorted(os.listdir(root)) == ["other", "toy"]
-
-
-def test_of_two_conversions_at_once_the_first_to_finish_wins(tmp_path):
-    folder = tmp_path / "cache" / "toy"
-    with CacheWriter(folder, KEY) as slow:
-        write(folder, mark=1)
-        slow.write("labels", ARRAYS["labels"])
-        slow.properties["mark"] = 2
-    assert open_cache(folder, KEY).properties == {"mark": 1}
-    assert os.listdir(folder.parent) == ["toy"]
-
-
-def test_a_rebuilt_conversion_replaces_the_old_one(folder):
-    write(folder, replace=True, mark=2)
-    assert open_cache(folder, KEY).properties == {"mark": 2}
-    assert os.listdir(folder.parent) == [folder.name]
-
-
-def test_a_stream_wants_all_rows_and_of_its_shape(tmp_path):
-    with (
-        pytest.raises(ValueError, match="2 rows were written of 5"),
-        CacheWriter(tmp_path / "cache" / "toy", KEY) as writer,
-        writer.stream("features", (5, 4), np.float32) as out,
-    ):
-        out.append(np.zeros((2, 4)))
-    with (
-        pytest.raises(ValueError, match=r"rows of shape \(3,\); they must be \(4,\)"),
-        CacheWriter(tmp_path / "cache" / "toy", KEY) as writer,
-        writer.stream("features", (5, 4), np.float32) as out,
-    ):
-        out.append(np.zeros((2, 3)))
 
 
 def test_open_arrays_need_no_file_any_more(folder):

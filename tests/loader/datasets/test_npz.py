@@ -97,6 +97,24 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"train": np.array([0, 6])}, "split train holds vertex 6; valid ids are 0 to 5"),
         ({"train": np.array([0, 3])}, "vertex 3 is in the splits train and val"),
         ({"train": np.array([0, 0])}, "train holds vertex 0 twice"),
+        ({"train": np.array([0, 2**64 - 1], np.uint64)}, f"train holds {2**64 - 1}; the largest number that is read"),
+        (
+            {"edge_index": np.array([[0], [2**64 - 1]], np.uint64)},
+            f"dst holds vertex {2**64 - 1}; valid ids are 0 to 5",
+        ),
+        (
+            {"num_classes": np.array([3, 3])},
+            r"num_classes is int64 of shape \[2\]; it must be one integer, or be",
+        ),
+        ({"num_classes": np.array("three")}, r"num_classes is <U5 of shape \[\]; it must be one integer"),
+        ({"features": np.full((6, 2), "x")}, "features have dtype <U1; they must be real numbers"),
+        ({"features": np.full((6, 2), 1j)}, "features have dtype complex128; they must be real numbers"),
+        ({"edge_weights": np.full(7, -1.0)}, r"the weight of edge 0, 0 -> 1, is -1\.0; it must be finite"),
+        ({"edge_times": np.zeros(3, int)}, r"edge_times has shape \[3\]; it must be \[7\]"),
+        ({"node_types": np.array(["a"])}, "has types of vertices, but no array 'node_type_sizes'"),
+        ({"node_types": np.array(["a", "a"]), "node_type_sizes": np.array([3, 3])}, "must be different strings"),
+        ({"node_types": np.array(["a", "b"]), "node_type_sizes": np.array([7, -1])}, r"node_type_sizes is \[7, -1\]"),
+        ({"node_types": np.array(["a"]), "node_type_sizes": np.array([5])}, "have 5 vertices together; .* 6 rows"),
     ],
 )
 def test_bad_arrays_are_one_clear_line_and_leave_nothing(npz_file, load, tmp_path, changes, message):
@@ -111,12 +129,47 @@ def test_bad_arrays_are_one_clear_line_and_leave_nothing(npz_file, load, tmp_pat
     [
         ([0, 1, 2], "indptr has 3 entries, features 6 rows"),
         ([0, 2, 1, 3, 3, 3, 3], r"indptr is not monotone: indptr\[1\] = 2 > indptr\[2\] = 1"),
+        # Differences of these wrap, and are no negative numbers then.
+        ([0, 2**62, -(2**63), 3, 3, 3, 3], rf"not monotone: indptr\[1\] = {2**62} > indptr\[2\] = -{2**63}"),
         ([0, 1, 1, 1, 1, 1, 2], r"indptr goes from 0 to 2; it must go from 0 to len\(indices\) = 3"),
     ],
 )
 def test_a_bad_indptr_is_named(npz_file, load, indptr, message):
     with pytest.raises(DatasetError, match=message):
         load(npz_file(edge_index=None, indptr=np.array(indptr), indices=np.array([0, 1, 2])))
+
+
+def test_an_unsigned_indptr_that_does_not_fit_is_named(npz_file, load):
+    indptr = np.array([0, 2**64 - 1, 3, 3, 3, 3, 3], np.uint64)
+    with pytest.raises(DatasetError, match=f"indptr holds {2**64 - 1}; the largest number that is read is {2**63 - 1}"):
+        load(npz_file(edge_index=None, indptr=indptr, indices=np.array([0, 1, 2])))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64", "int64"])
+def test_edges_of_every_integer_type_are_read(npz_file, load, dtype):
+    src, dst = np.array([5, 0, 0, 1, 2, 3, 4], dtype), np.array([0, 0, 1, 2, 3, 4, 5], dtype)
+    expected = in_neighbors(load(npz_file()))
+    assert in_neighbors(load(npz_file(edge_index=None, src=src, dst=dst))) == expected
+    indptr = np.array([0, 2, 3, 4, 5, 6, 7], dtype)
+    assert in_neighbors(load(npz_file(edge_index=None, indptr=indptr, indices=src))) == expected
+
+
+def test_weights_times_and_types_are_kept(npz_file, load):
+    path = npz_file(
+        edge_weights=np.arange(7) / 2,
+        edge_times=np.arange(7) * 10,
+        edge_types=np.arange(7, dtype=np.uint8) % 3,
+        node_times=np.arange(6),
+        node_types=np.array(["user", "item"]),
+        node_type_sizes=np.array([2, 4]),
+    )
+    graph = load(path).graph
+    order = [6, 5, 0, 1, 2, 3, 4]  # of the edges, by destination and source
+    assert graph.edge_weights.tolist() == [at / 2 for at in order]
+    assert graph.edge_times.tolist() == [10 * at for at in order]
+    assert graph.edge_types.tolist() == [at % 3 for at in order]
+    assert graph.node_times.tolist() == list(range(6))
+    assert graph.node_types == {"user": range(2), "item": range(2, 6)}
 
 
 def test_unchecked_features_may_be_nan(npz_file, load):

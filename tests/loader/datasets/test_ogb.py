@@ -21,6 +21,8 @@ def test_arxiv_is_read_as_published(shared_data, tmp_path):
     assert [ids.numel() for ids in data.splits.values()] == [90_941, 29_799, 48_603]
     assert data.graph.num_edges == 2_315_598  # 1,166,243 citations, of which some go both ways
     assert int(data.graph.in_degrees().max()) == 13_161
+    years = data.graph.node_times
+    assert (int(years.min()), int(years.max())) == (1971, 2020)
     raw = shared_data("ogbn_arxiv/raw") / "ogbn_arxiv" / "raw"
     labels = pd.read_csv(raw / "node-label.csv.gz", header=None)[0].to_numpy()
     np.testing.assert_array_equal(data.labels.numpy(), labels)
@@ -84,7 +86,7 @@ def test_unlabelled_papers_are_minus_one(tmp_path):
         num_nodes_list=np.array([4]),
         num_edges_list=np.array([2]),
         node_feat=np.zeros((4, 2), dtype=np.float32),
-        node_year=np.zeros((4, 1)),
+        node_year=np.array([[1999.0], [2000.0], [2001.0], [2002.0]]),
     )
     np.savez(home / "raw" / "node-label.npz", node_label=np.array([[0.0], [171.0], [3.0], [np.nan]], dtype=np.float32))
     for part, vertex in (("train", 0), ("valid", 1), ("test", 2)):
@@ -92,6 +94,7 @@ def test_unlabelled_papers_are_minus_one(tmp_path):
     (home / "RELEASE_v1.txt").touch()
     data = OGBDataset("ogbn-papers100M", data_dir=tmp_path).load()
     assert data.labels.tolist() == [0, 171, 3, -1]
+    assert data.graph.node_times.tolist() == [1999, 2000, 2001, 2002]
     assert data.num_classes == 172
 
 

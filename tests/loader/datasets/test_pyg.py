@@ -97,3 +97,18 @@ def test_the_shared_flickr_lacks_its_features(shared_data, tmp_path):
 def test_unknown_names_are_refused(kind):
     with pytest.raises(ValueError, match="name is 'cora'; it must be one of "):
         kind("cora")
+
+
+def test_weights_by_their_name_are_those_of_the_edges(tmp_path, monkeypatch):
+    from torch_geometric import datasets
+
+    class Weighted(datasets.Flickr):
+        def __getitem__(self, at):
+            data = super().__getitem__(at)
+            data.edge_weight = data.edge_index[0] + 0.5
+            return data
+
+    monkeypatch.setattr(datasets, "Flickr", Weighted)
+    write_saint(tmp_path / "flickr", [0, 6, 1, 2, 3])
+    graph = PyGDataset("flickr", data_dir=tmp_path, undirected=False).load().graph
+    assert graph.edge_weights.tolist() == (graph.indices + 0.5).tolist()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -7,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loader.datasets.transforms import edges_to_csc, induced_subgraph, l1_normalize, largest_component
+from loader.datasets.transforms import (
+    edges_to_csc,
+    edges_to_csc_with,
+    induced_subgraph,
+    l1_normalize,
+    largest_component,
+)
 
 
 @st.composite
@@ -43,6 +50,41 @@ def test_csc_holds_the_edges_that_the_options_ask_for(edges, undirected, self_lo
     for v in range(n):
         row = indices[indptr[v] : indptr[v + 1]]
         assert (np.diff(row) >= 0).all()
+
+
+@given(edge_lists(), st.booleans(), st.sampled_from(["keep", "remove"]))
+def test_values_stay_with_their_edges(edges, undirected, self_loops):
+    src, dst, n = edges
+    values = np.arange(src.size)
+    options = {"undirected": undirected, "self_loops": self_loops}
+    indptr, indices, carried = edges_to_csc_with(src, dst, n, {"value": values}, **options)
+    for without, with_values in zip(edges_to_csc(src, dst, n, **options), (indptr, indices), strict=True):
+        np.testing.assert_array_equal(without, with_values)
+    into = np.repeat(np.arange(n), np.diff(indptr)).tolist()
+    found = list(zip(indices.tolist(), into, carried["value"].tolist(), strict=True))
+    expected = Counter(zip(src.tolist(), dst.tolist(), values.tolist(), strict=True))
+    if undirected:
+        expected += Counter((b, a, value) for a, b, value in expected if a != b)
+    if self_loops == "remove":
+        expected = Counter(edge for edge in expected if edge[0] != edge[1])
+    assert Counter(found) == expected
+    for earlier, later in itertools.pairwise(found):
+        if earlier[:2] == later[:2]:
+            assert undirected or earlier[2] < later[2]  # parallel edges keep their order
+
+
+def test_parallel_edges_of_one_value_are_one_edge():
+    src, dst = np.array([0, 1, 0]), np.array([1, 0, 1])
+    options = {"undirected": True, "parallel_edges": "remove"}
+    _, indices, carried = edges_to_csc_with(src, dst, 2, {"edge_weights": np.full(3, 0.5)}, **options)
+    assert (indices.tolist(), carried["edge_weights"].tolist()) == ([1, 0], [0.5, 0.5])
+    with pytest.raises(ValueError, match=r"parallel edges 1 -> 0 have the edge_times 2 and 1, .*parallel_edges=keep"):
+        edges_to_csc_with(src, dst, 2, {"edge_times": np.array([1, 2, 1])}, **options)
+
+
+def test_added_self_loops_have_no_values():
+    with pytest.raises(ValueError, match=r"self_loops is 'add', but such edges have no edge_times; give 'keep' or"):
+        edges_to_csc_with(np.array([0]), np.array([1]), 2, {"edge_times": np.array([3])}, self_loops="add")
 
 
 @given(edge_lists())

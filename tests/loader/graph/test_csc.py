@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.samplers import FusedSampler, HopwiseSampler
 
 
 def t(*values: int) -> Tensor:
@@ -134,16 +138,80 @@ def test_from_edges_refuses_floats() -> None:
         Graph.from_edges(t(0), torch.zeros(1), 1)
 
 
-@pytest.mark.gpu
-def test_a_graph_moves_to_the_gpu_and_back_and_is_pinned() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    graph = Graph(t(0, 1, 3), t(1, 0, 1), edge_ids=t(30, 10, 20))
-    there = graph.to("cuda")
-    assert there.device.type == "cuda"
-    assert there.to("cpu").indices.tolist() == [1, 0, 1]
-    pinned = graph.pin_memory()
-    assert pinned.indptr.is_pinned()
-    assert pinned.indices.is_pinned()
-    assert pinned.edge_ids is not None
-    assert pinned.edge_ids.is_pinned()
+def test_a_bipartite_graph_has_two_numbers_of_vertices() -> None:
+    graph = Graph(t(0, 2, 3), t(4, 0, 4), num_src=5)
+    assert (graph.num_dst, graph.num_src, graph.num_edges) == (2, 5, 3)
+    assert graph.in_degrees().tolist() == [2, 1]
+    assert repr(graph) == "Graph(num_dst=2, num_src=5, num_edges=3, device='cpu')"
+    with pytest.raises(ValueError, match=r"2 destinations and 5 sources.*ask num_dst or num_src"):
+        _ = graph.num_nodes
+    with pytest.raises(ValueError, match="indices holds vertex 4; valid ids are 0 to 3"):
+        Graph(t(0, 2, 3), t(4, 0, 4), num_src=4)
+    assert Graph(t(0, 1, 2), t(1, 0), num_src=2).num_nodes == 2
+    from_edges = Graph.from_edges(t(4, 4, 0), t(0, 1, 0), 2, num_src=5)
+    assert (from_edges.indptr.tolist(), from_edges.indices.tolist()) == ([0, 2, 3], [0, 4, 4])
+
+
+@pytest.mark.parametrize(("value", "error"), [(-1, ValueError), (True, TypeError), (2.0, TypeError), ("2", TypeError)])
+def test_numbers_of_vertices_are_checked(value, error) -> None:
+    with pytest.raises(error, match="num_src is "):
+        Graph(t(0), t(), num_src=value)
+
+
+def test_a_sampler_refuses_a_bipartite_graph() -> None:
+    for sampler in (FusedSampler([2]), FusedSampler([2, 2]), HopwiseSampler([2])):
+        with pytest.raises(ValueError, match=r"2 destinations and 5 sources.*make a square graph"):
+            sampler.sample(Graph(t(0, 2, 3), t(4, 0, 4), num_src=5), t(0, 1))
+
+
+def full_graph() -> Graph:
+    return Graph.from_edges(
+        t(2, 0, 1, 0),
+        t(0, 0, 2, 0),
+        3,
+        keep_edge_ids=True,
+        edge_weights=torch.tensor([0.5, 1.0, 2.0, 0.0]),
+        edge_times=t(30, 10, -20, 11),
+        edge_types=t(1, 0, 2, 1),
+        node_times=t(5, 6, 7).to(torch.int16),
+        node_types={"user": 1, "item": 2},
+    )
+
+
+def test_everything_of_an_edge_stays_with_it() -> None:
+    graph = full_graph()
+    assert graph.indices.tolist() == [0, 0, 2, 1]
+    assert graph.edge_ids.tolist() == [1, 3, 0, 2]
+    assert graph.edge_weights.tolist() == [1.0, 0.0, 0.5, 2.0]
+    assert graph.edge_times.tolist() == [10, 11, 30, -20]
+    assert graph.edge_types.tolist() == [0, 1, 1, 2]
+    assert graph.node_times.tolist() == [5, 6, 7]
+    assert graph.node_types == {"user": range(1), "item": range(1, 3)}
+    assert [graph.edge_weights.dtype, graph.edge_times.dtype, graph.edge_types.dtype, graph.node_times.dtype] == [
+        torch.float32, torch.int64, torch.int32, torch.int64
+    ]  # fmt: skip
+    assert "with=['edge_ids', 'edge_weights'," in repr(graph)
+    assert Graph(t(0, 1), t(0), edge_weights=torch.ones(1).double()).edge_weights.dtype == torch.float64
+
+
+def test_uniform_picks_do_not_ask_for_weights() -> None:
+    graph, plain = full_graph(), Graph.from_edges(t(2, 0, 1, 0), t(0, 0, 2, 0), 3)
+    assert FusedSampler([1, 1]).sample(graph, t(0, 2)).digest() == FusedSampler([1, 1]).sample(plain, t(0, 2)).digest()
+
+
+def test_more_than_64_bits_of_pairs_are_sorted_by_two_keys() -> None:
+    # 3 * 2**62 pairs of vertices: one key of 64 bits has no room for them.
+    graph = Graph.from_edges(t(2**61, 7, 2**61, 0), t(2, 2, 0, 2), 3, num_src=2**62, keep_edge_ids=True)
+    assert graph.edge_ids.tolist() == [2, 3, 1, 0]
+    assert graph.indices.dtype == graph.indptr.dtype == torch.int64
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
+def test_graphs_are_copied_and_pickled(twin) -> None:
+    graph = full_graph()
+    other = twin(graph)
+    assert repr(other) == repr(graph)
+    for name, array in graph._arrays().items():
+        assert torch.equal(getattr(other, name), array)
+    assert other.node_types == graph.node_types
+    assert other.place("cpu").num_src == 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loader.machine.pages import _is_anonymous, advise_random, use_huge_pages
+from loader.machine.pages import _is_anonymous, advise_random, file_behind, use_huge_pages
 from loader.stores import MemmapFeatures
 
 SMAPS = Path("/proc/self/smaps")
@@ -64,3 +64,14 @@ def test_a_memory_mapped_store_is_not_read_ahead(tmp_path: Path) -> None:
     store = MemmapFeatures(tmp_path / "x.npy")
     assert "rr" in mapping(store._open().tensor)["VmFlags"].split()
     store.close()
+
+
+def test_the_file_behind_a_tensor_is_known(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(100))
+    mapped = torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="c"))
+    assert file_behind(mapped) == tmp_path / "x.npy"
+    assert file_behind(mapped.clone()) is None
+    assert file_behind(torch.arange(1000).share_memory_()) is None
+    assert file_behind(torch.empty(0)) is None
+    (tmp_path / "x.npy").unlink()
+    assert file_behind(mapped) == tmp_path / "x.npy"

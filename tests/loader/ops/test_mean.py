@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 import torch
+from forks import in_forked_child, needs_fork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader import _core
-from loader.ops import aggregate_mean, self_and_mean
+from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
@@ -83,6 +84,45 @@ def test_forward_and_backward_follow_the_definition(block: Block, dim: int, dtyp
     torch.testing.assert_close(out.double(), by_definition(x.detach(), block), rtol=1e-5, atol=1e-5)
     (grad_x,) = torch.autograd.grad(out, x, grad_out)
     torch.testing.assert_close(grad_x.double(), gradient_by_definition(grad_out, block), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 5, 6, 7, 8, 9, 40])
+@pytest.mark.parametrize("smallest", [2.0**-149, 2.0**-133])
+def test_subnormal_numbers_keep_their_mean(degree: int, smallest: float) -> None:
+    x = torch.full((degree, 19), smallest)
+    assert torch.equal(aggregate_mean(x, make_block([list(range(degree))], degree)), x[:1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_narrow_types_are_summed_in_float32(dtype: torch.dtype, transposed: bool) -> None:
+    block = random_block(60, 90, 40)
+    x = torch.randn(7, 90).to(dtype).t() if transposed else torch.randn(90, 7).to(dtype)
+    x.requires_grad_()
+    grads = torch.randn(60, 7).to(dtype), torch.randn(60, 7).to(dtype)
+    own, mean = self_and_mean(x, block)
+    assert (own.dtype, mean.dtype) == (dtype, dtype)
+    wide = x.detach().float().requires_grad_()
+    expected = self_and_mean(wide, block)
+    assert torch.equal(mean, expected[1].to(dtype))
+    (grad,) = torch.autograd.grad((own, mean), x, grads)
+    (wide_grad,) = torch.autograd.grad(expected, wide, [g.float() for g in grads])
+    assert torch.equal(grad, wide_grad.to(dtype))
+
+
+def test_autocast_on_the_cpu_narrows_what_was_summed_in_float32() -> None:
+    block = random_block(60, 90, 40)
+    x = torch.randn(90, 8, requires_grad=True)
+    weights = torch.randn(5, 8), torch.randn(5, 8), torch.randn(5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        both = concat_self_mean(x, block)
+        out = linear_self_mean(x, block, *weights)
+        assert aggregate_mean(x, block).dtype == torch.float32  # as every op that autocast does not name
+    assert (both.dtype, out.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(both, torch.cat(self_and_mean(x, block), 1).bfloat16())
+    torch.testing.assert_close(out.float(), linear_self_mean(x, block, *weights), rtol=0.05, atol=0.1)
+    (grad,) = torch.autograd.grad(out.float().sum(), x)
+    assert grad.dtype == torch.float32
 
 
 def test_gradcheck() -> None:
@@ -169,18 +209,44 @@ def test_python_threads_may_call_at_the_same_time() -> None:
     assert equal == [True] * 80
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@needs_fork
 def test_a_forked_child_makes_threads_of_its_own() -> None:
-    torch.set_num_threads(2)
     block = random_block(8000, 9000, 12)
     x, out = torch.randn(9000, 64), torch.empty(8000, 64)
     _core.mean_forward(block.indptr, block.indices, x, out, 2)  # the parent's threads exist now
-    child = os.fork()
-    if child == 0:
-        _core.mean_forward(block.indptr, block.indices, x, out, 2)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    in_forked_child(lambda: _core.mean_forward(block.indptr, block.indices, x, out, 2))
+
+
+@needs_fork
+def test_a_fork_amid_another_threads_aggregation() -> None:
+    many = 4000
+    block = Block(torch.arange(many + 1, dtype=torch.int32) * 500, torch.arange(many * 500).int() % many, many, many)
+    x = torch.randn(many, 512)
+    small, ones = make_block([[0, 1]], 2), torch.ones(2, 4)
+    begun, stop = threading.Event(), threading.Event()
+
+    def aggregate() -> None:  # a call takes long, and holds the lock of all aggregations
+        out = torch.empty(many, 512)
+        while not stop.is_set():
+            begun.set()
+            _core.mean_forward(block.indptr, block.indices, x, out, 2)
+
+    def use() -> None:
+        out = torch.empty(1, 4)
+        _core.mean_forward(small.indptr, small.indices, ones, out, 2)
+        assert torch.equal(out, ones[:1])
+
+    busy = threading.Thread(target=aggregate)
+    busy.start()
+    try:
+        for _ in range(3):
+            begun.wait()
+            begun.clear()
+            time.sleep(0.02)
+            in_forked_child(use)
+    finally:
+        stop.set()
+        busy.join()
 
 
 def test_wrong_shapes_and_types_are_refused() -> None:
@@ -189,8 +255,8 @@ def test_wrong_shapes_and_types_are_refused() -> None:
         aggregate_mean(torch.zeros(3, 4), block)
     with pytest.raises(ValueError, match=r"x has shape \(2,\)"):
         aggregate_mean(torch.zeros(2), block)
-    with pytest.raises(TypeError, match=r"torch\.float16"):
-        aggregate_mean(torch.zeros(2, 4, dtype=torch.float16), block)
+    with pytest.raises(TypeError, match=r"x has dtype torch\.int32; it must be float32, float64, float16 or bfloat16"):
+        aggregate_mean(torch.zeros(2, 4, dtype=torch.int32), block)
     with pytest.raises(ValueError, match="meta"):
         aggregate_mean(torch.zeros(2, 4, device="meta"), block)
 

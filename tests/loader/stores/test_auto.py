@@ -9,7 +9,6 @@ import torch
 from marks import needs_gpu
 
 from loader.graph import Graph
-from loader.samplers import HopwiseSampler
 from loader.stores import HostFeatures, StoreContext, auto_features, open_store
 from loader.stores import auto as module
 
@@ -43,7 +42,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_on_a_cpu_rows_stay_in_host_memory() -> None:
-    store = auto_features(ROWS, "cpu", torch.float16, num_threads=2)
+    store = auto_features(ROWS, "cpu", dtype=torch.float16, num_threads=2)
     assert isinstance(store, HostFeatures)
     assert (store.dtype, store.num_threads) == (torch.float16, 2)
     nodes = torch.tensor([3, 3, 999])
@@ -78,15 +77,13 @@ def test_the_fastest_store_that_fits(on_gpu: Any, free: int, host: int, options:
 
 def test_what_the_stores_are_given(on_gpu: Any) -> None:
     _, device = on_gpu(MIB, MIB, dtype="float16", storage_dtype="float16")
-    assert device == {"args": (GPU, "float16"), "storage_dtype": "float16", "lazy": None}
+    assert device == {"args": (GPU,), "dtype": "float16", "storage_dtype": "float16", "lazy": None}
     _, cached = on_gpu(200_000, MIB, gpu_share=0.25)
-    assert cached == {
-        "args": (GPU, None), "budget_gib": 50_000 / 2**30, "storage_dtype": None, "context": CONTEXT
-    }  # fmt: skip
+    assert cached == {"args": (GPU,), "budget_gib": 50_000 / 2**30, "context": CONTEXT}
     _, pinned = on_gpu(200_000, MIB, dtype="float16", storage_dtype="float16", gpu_share=0.01)
-    assert pinned == {"args": (GPU, "float16"), "storage_dtype": "float16"}
+    assert pinned == {"args": (GPU,), "dtype": "float16", "storage_dtype": "float16"}
     _, mapped = on_gpu(200_000, 1000, dtype="float16", num_threads=3)
-    assert mapped == {"args": (GPU, "float16"), "num_threads": 3}
+    assert mapped == {"args": (GPU,), "dtype": "float16", "num_threads": 3}
     with pytest.raises(ValueError, match=r"storage_dtype is float16, but .* GiB of rows stay in their file"):
         on_gpu(1000, 1000, storage_dtype="float16")
 
@@ -113,7 +110,7 @@ class TestOnGPU:
     def test_the_stores_return_the_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         g = torch.Generator().manual_seed(0)
         graph = Graph.from_edges(*torch.randint(1000, (2, 5000), generator=g), 1000)
-        context = StoreContext(graph, HopwiseSampler(3, 2), torch.arange(100), 20)
+        context = StoreContext(graph)
         nodes = torch.randint(1000, (500,), generator=g)
         for free, host, name in (
             (None, None, "DeviceFeatures"), (200_000, None, "CachedFeatures"), (1000, None, "PinnedFeatures"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.stores import FeatureStore, HostFeatures, MemmapFeatures, StoreContext, open_store
+from loader.stores import FeatureStore, HostFeatures, MemmapFeatures, StoreContext, open_store, options_of
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "features"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -38,8 +37,16 @@ def test_only_those_who_ask_get_the_context(context: StoreContext) -> None:
         assert open_store(make, table).context is None
 
 
+def test_the_options_of_a_factory_are_named() -> None:
+    assert options_of(HostFeatures) == ["num_threads", "dtype", "storage_dtype"]
+    assert options_of(Curious) == ["context"]
+    assert options_of(lambda tensor: HostFeatures(tensor)) == []
+    with pytest.raises(TypeError, match="colour is no option of this store; all know dtype, storage_dtype"):
+        HostFeatures(torch.zeros(2), colour="red")
+
+
 def test_a_context_given_before_stays(context: StoreContext) -> None:
-    other = StoreContext(context.graph, seed=5)
+    other = StoreContext(context.graph, list)
     assert open_store(partial(Curious, context=other), torch.zeros(2, 3), context).context is other
 
 
@@ -60,7 +67,7 @@ def test_each_file_makes_a_store_and_shows_every_option(name: str) -> None:
     config = OmegaConf.create({"device": "cpu", "features": OmegaConf.load(CONF / f"{name}.yaml")}).features
     make = hydra.instantiate(config)
     assert make.func.__name__.lower().replace("_", "") == f"{name}features"
-    options = set(inspect.signature(make.func).parameters) - {"tensor", "source", "context"}
+    options = set(options_of(make.func)) - {"context"}
     if name == "memmap":
         options -= {"shape", "offset", "storage_dtype"}  # of a raw file; here is a tensor
     assert set(config) - {"_target_", "_partial_"} == options

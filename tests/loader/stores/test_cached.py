@@ -8,6 +8,7 @@ from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
+from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, StoreContext
 
 pytestmark = needs_gpu
@@ -36,15 +37,18 @@ def test_the_cache_by_degree_and_by_visits() -> None:
     src = torch.randint(50, (4000,), generator=generator) ** 2 // 5
     graph = Graph.from_edges(src, torch.randint(500, (4000,), generator=generator), 500)
     table = torch.rand(500, 20)
-    context = StoreContext(graph, HopwiseSampler(5, 2), torch.arange(100), 20)
+    sampler, begins = HopwiseSampler(5, 2), range(0, 100, 20)
+
+    def batches() -> list[MiniBatch]:
+        return [sampler.sample(graph, torch.arange(begin, begin + 20)) for begin in begins]
+
+    context = StoreContext(graph, batches)
     for hotness in ("degree", "visits"):
         store = CachedFeatures(table, fraction=0.1, hotness=hotness, context=context)
         nodes = torch.randint(500, (2000,), generator=generator)
         assert torch.equal(store.gather(nodes).cpu(), table[nodes])
         store.reset_hit_rate()
-        for begin in range(0, 100, 20):
-            seeds = torch.arange(begin, begin + 20)
-            batch = HopwiseSampler(5, 2).sample(graph, seeds)
+        for batch in batches():
             store.gather(batch.input_nodes)
         assert store.hit_rate > 0.15  # a tenth of the rows would be a tenth of the reads
         store.close()

@@ -108,7 +108,7 @@ class TestOnGPU:
         for shape in [(), (1,), (3,), (5, 7), (2, 2, 2), (129,), (1023,), (5000,)]:
             table = random_rows((99, *shape), dtype)
             store = STORES[name](table)
-            assert (store.num_nodes, store.row_shape, store.dtype) == (99, shape, dtype)
+            assert (store.num_rows, store.row_shape, store.dtype) == (99, shape, dtype)
             assert same_bytes(store.gather(nodes.cuda()), table[nodes])
             store.close()
 
@@ -143,7 +143,7 @@ class TestOnGPU:
     def test_properties(self, name: str) -> None:
         store = STORES[name](torch.zeros(5, 3), dtype="float16")
         assert isinstance(store, FeatureStore)
-        assert (store.num_nodes, store.dim, store.row_shape, store.dtype) == (5, 3, (3,), torch.float16)
+        assert (store.num_rows, store.dim, store.row_shape, store.dtype) == (5, 3, (3,), torch.float16)
         assert store.storage_dtype == torch.float32
         assert store.device == torch.device("cuda", torch.cuda.current_device())
         assert store.asynchronous == (name != "staged")
@@ -171,7 +171,7 @@ class TestOnGPU:
         nodes = torch.tensor([0, 9, bad, 3])
         for ids in [nodes] if abs(bad) > 2**31 else [nodes, nodes.int()]:
             rows = store.gather(ids.cuda())
-            with pytest.raises(ValueError, match=rf"nodes\[2\] = {bad}; the table has 10 rows, valid ids are 0 to 9"):
+            with pytest.raises(ValueError, match=rf"ids\[2\] = {bad}; the table has 10 rows, valid ids are 0 to 9"):
                 store.check()
             assert same_bytes(rows[2], torch.zeros(33))
             assert same_bytes(rows[[0, 1, 3]], table[[0, 9, 3]])
@@ -186,7 +186,7 @@ class TestOnGPU:
     @pytest.mark.parametrize("on", ["cpu", "cuda"])
     def test_a_staged_store_raises_at_once(self, on: str) -> None:
         store = StagedFeatures(torch.zeros(10, 200_000), buffer_mib=1)  # one row a buffer
-        with pytest.raises(ValueError, match=r"nodes\[5\] is 10; the table has 10 rows"):
+        with pytest.raises(ValueError, match=r"ids\[5\] is 10; the table has 10 rows"):
             store.gather(torch.tensor([0, 1, 2, 3, 4, 10, -1], device=on))
         assert store.gather(torch.tensor([9, 9])).shape == (2, 200_000)
         store.close()
@@ -205,7 +205,7 @@ class TestOnGPU:
         with pytest.raises(TypeError, match="convert"):
             make(torch.zeros(3, dtype=torch.int64), dtype="float32")
         store = make(torch.zeros(3, 4))
-        with pytest.raises(TypeError, match=r"nodes has dtype torch\.float32"):
+        with pytest.raises(TypeError, match=r"ids has dtype torch\.float32"):
             store.gather(torch.zeros(3))
         with pytest.raises(ValueError, match="1 dimension"):
             store.gather(torch.zeros(3, 1, dtype=torch.int64))
@@ -295,10 +295,10 @@ class TestOnGPU:
         path = tmp_path / f"x{suffix}"
         if suffix == ".npy":
             np.save(path, values)
-            store = MemmapFeatures(path, "cuda", "bfloat16", buffer_mib=1)
+            store = MemmapFeatures(path, "cuda", dtype="bfloat16", buffer_mib=1)
         else:
             values.tofile(path)
-            store = MemmapFeatures(path, "cuda", "bfloat16", shape=(3000, 301), storage_dtype="float32")
+            store = MemmapFeatures(path, "cuda", dtype="bfloat16", shape=(3000, 301), storage_dtype="float32")
         nodes = torch.randint(3000, (2500,))
         assert store.device.type == "cuda"
         assert same_bytes(store.gather(nodes.cuda()), torch.from_numpy(values)[nodes].bfloat16())
@@ -330,7 +330,7 @@ class TestOnGPU:
             ids = nodes.clone()
             ids[at] = bad
             rows = store.gather(ids.cuda())
-            with pytest.raises(ValueError, match=rf"nodes\[{at}\] = {bad};"):
+            with pytest.raises(ValueError, match=rf"ids\[{at}\] = {bad};"):
                 store.check()
             expected = table[nodes]
             expected[at] = 0
@@ -455,6 +455,6 @@ class TestOnGPU:
         assert rows.device == torch.device("cuda:1")
         assert torch.cuda.current_device() == 0
         assert same_bytes(rows, table[nodes])
-        with pytest.raises(ValueError, match="nodes lies on cuda:0"):
+        with pytest.raises(ValueError, match="ids lies on cuda:0"):
             store.gather(nodes.to("cuda:0"))
         store.close()

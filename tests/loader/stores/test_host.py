@@ -32,7 +32,7 @@ def test_rows_equal_index_select(dtype: torch.dtype, index: torch.dtype, num_thr
 def test_properties() -> None:
     store = HostFeatures(torch.zeros(5, 3, dtype=torch.float16), num_threads=2)
     assert isinstance(store, FeatureStore)
-    assert (store.num_nodes, store.dim, store.dtype, store.num_threads) == (5, 3, torch.float16, 2)
+    assert (store.num_rows, store.dim, store.dtype, store.num_threads) == (5, 3, torch.float16, 2)
     assert HostFeatures(torch.zeros(5, 3)).num_threads >= 1
 
 
@@ -53,7 +53,7 @@ def test_a_memory_mapped_table_is_not_copied(tmp_path: Path) -> None:
 def test_an_id_out_of_range_is_named(bad: int, dtype: torch.dtype) -> None:
     store = HostFeatures(torch.zeros(10, 4), 2)
     nodes = torch.tensor([0, 9, bad, 99], dtype=dtype)
-    with pytest.raises(ValueError, match=rf"nodes\[2\] is {bad}; the table has 10 rows, valid ids are 0 to 9"):
+    with pytest.raises(ValueError, match=rf"ids\[2\] is {bad}; the table has 10 rows, valid ids are 0 to 9"):
         store.gather(nodes)
 
 
@@ -66,7 +66,7 @@ def test_a_wide_id_out_of_range_is_not_truncated() -> None:
     ("tensor", "num_threads", "error", "message"),
     [
         ([[1.0]], 1, TypeError, "features is a list"),
-        (torch.tensor(3.0), 1, ValueError, r"\[num_nodes, \.\.\.\]"),
+        (torch.tensor(3.0), 1, ValueError, r"\[num_rows, \.\.\.\]"),
         (torch.zeros(3, 4).t(), 1, ValueError, "contiguous"),
         (torch.zeros(3, 4, device="meta"), 1, ValueError, "lies on meta"),
         (torch.zeros(3, 4), 0, ValueError, "num_threads is 0"),
@@ -79,7 +79,7 @@ def test_bad_tables(tensor: object, num_threads: int, error: type[Exception], me
 
 def test_bad_nodes() -> None:
     store = HostFeatures(torch.zeros(10, 4))
-    with pytest.raises(TypeError, match=r"nodes has dtype torch.float32"):
+    with pytest.raises(TypeError, match=r"ids has dtype torch.float32"):
         store.gather(torch.zeros(3))
     with pytest.raises(ValueError, match="1 dimension"):
         store.gather(torch.zeros(3, 1, dtype=torch.int64))
@@ -142,7 +142,7 @@ def test_rows_have_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None
     table = torch.randint(0, 9, (30, *shape)).to(dtype)
     store = HostFeatures(table, 2)
     nodes = torch.tensor([29, 0, 29, 7])
-    assert (store.num_nodes, store.row_shape, store.dim) == (30, shape, table[0].numel())
+    assert (store.num_rows, store.row_shape, store.dim) == (30, shape, table[0].numel())
     assert torch.equal(store.gather(nodes), table[nodes])
     assert store.gather(nodes[:0]).shape == (0, *shape)
 

@@ -10,9 +10,9 @@ import torch
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler
-from loader.stores import CachedFeatures, StoreContext, count_visits, degree_hotness, sampled_visits
+from loader.stores import CachedFeatures, StoreContext, count_visits, degree_hotness
 from loader.stores.cached import cached_rows, hottest
-from loader.stores.rows import Rows
+from loader.stores.rows import RowFormat
 
 
 def test_degree_counts_the_lists_that_a_vertex_is_in(random_graph) -> None:
@@ -26,30 +26,21 @@ def test_visits_are_counted() -> None:
     batches = [torch.tensor([3, 0, 3]), torch.tensor([], dtype=torch.int64), torch.tensor([1, 3], dtype=torch.int32)]
     assert count_visits(batches, 5).tolist() == [1, 1, 0, 3, 0]
     for bad in (-1, 5):
-        with pytest.raises(ValueError, match=f"nodes holds {bad}; valid ids are 0 to 4"):
+        with pytest.raises(ValueError, match=f"ids holds {bad}; valid ids are 0 to 4"):
             count_visits([torch.tensor([1, bad])], 5)
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_visits_are_those_of_the_run_itself(random_graph, epochs: int) -> None:
-    graph, seeds = random_graph(200, 1500), torch.arange(60)
-    sampler = HopwiseSampler(4, 2, seed=3)
-    context = StoreContext(graph, sampler, seeds, 16, seed=9)
-    expected = torch.zeros(200, dtype=torch.int64)
+def test_visits_are_those_of_the_run_itself(random_graph) -> None:
+    graph, seeds, sampler = random_graph(200, 1500), torch.arange(60), HopwiseSampler(4, 2, seed=3)
     loader = NodeLoader(graph, None, None, seeds, sampler, 16, shuffle=True, seed=9)
-    for _ in range(epochs):
-        for batch in loader:
-            expected[batch.input_nodes.long()] += 1
-    assert torch.equal(sampled_visits(context, epochs), expected)
-    assert torch.equal(sampled_visits(context, epochs), expected)  # nothing was moved on
-
-
-def test_what_sampling_needs_is_named(random_graph) -> None:
-    graph = random_graph()
-    with pytest.raises(ValueError, match="no sampler, seeds, batch_size"):
-        sampled_visits(StoreContext(graph))
-    with pytest.raises(ValueError, match="epochs is 0"):
-        sampled_visits(StoreContext(graph, HopwiseSampler(4, 2), torch.arange(5), 5), 0)
+    expected = torch.zeros(200, dtype=torch.int64)
+    for batch in loader:
+        expected[batch.input_nodes.long()] += 1
+    loader.set_epoch(0)
+    assert torch.equal(count_visits(loader, 200), expected)
+    loader.set_epoch(0)
+    hot = hottest("visits", 20, StoreContext(graph, lambda: loader))
+    assert expected[hot].min() >= expected[~torch.isin(torch.arange(200), hot)].max()
 
 
 def test_the_hottest_are_taken(random_graph) -> None:
@@ -64,13 +55,15 @@ def test_the_hottest_are_taken(random_graph) -> None:
 
 
 def test_the_size_of_the_cache() -> None:
-    rows = Rows(torch.zeros(1000, 256))
+    rows = RowFormat(torch.zeros(1000, 256))
     assert cached_rows(rows, 0.25, None) == 250
     assert cached_rows(rows, 0, None) == 0
     assert cached_rows(rows, 1, None) == 1000
     assert cached_rows(rows, None, (4000 + 10 * 1024 + 1023) / 2**30) == 10
     assert cached_rows(rows, None, 1) == 1000
-    assert cached_rows(Rows(torch.zeros(1000, 256), "float16"), None, (4000 + 10 * 1024) / 2**30) == 20
+    assert (
+        cached_rows(RowFormat(torch.zeros(1000, 256), storage_dtype="float16"), None, (4000 + 10 * 1024) / 2**30) == 20
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,6 +81,11 @@ def test_the_size_of_the_cache() -> None:
 def test_bad_options_of_a_cache(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CachedFeatures(torch.zeros(10, 4), **options)
+
+
+def test_visits_need_mini_batches(random_graph) -> None:
+    with pytest.raises(ValueError, match="hotness='visits' counts mini-batches, and the context has none"):
+        CachedFeatures(torch.zeros(200, 4), fraction=0.5, hotness="visits", context=StoreContext(random_graph()))
 
 
 def test_a_graph_of_another_size(random_graph) -> None:

@@ -23,7 +23,7 @@ def test_a_npy_file(tmp_path: Path, values: np.ndarray) -> None:
     path = tmp_path / "x.npy"
     np.save(path, values)
     store = MemmapFeatures(path)
-    assert (store.num_nodes, store.row_shape, store.dim, store.dtype) == (500, (33,), 33, torch.float32)
+    assert (store.num_rows, store.row_shape, store.dim, store.dtype) == (500, (33,), 33, torch.float32)
     assert store.num_threads >= 4
     assert np.array_equal(store.gather(NODES).numpy(), values[NODES.numpy()])
     assert str(path) in repr(store)
@@ -72,7 +72,7 @@ def test_the_file_is_let_go(tmp_path: Path, values: np.ndarray) -> None:
 
 def test_an_id_out_of_range(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", values)
-    with pytest.raises(ValueError, match=r"nodes\[1\] is 500; the table has 500 rows"):
+    with pytest.raises(ValueError, match=r"ids\[1\] is 500; the table has 500 rows"):
         MemmapFeatures(tmp_path / "x.npy").gather(torch.tensor([1, 500]))
 
 

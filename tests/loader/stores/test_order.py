@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -13,24 +16,39 @@ pytestmark = pytest.mark.skipif(not _core.with_cuda, reason="needs a CUDA build"
 IDS, ROWS = 50_000, 1 << 21
 
 
+class OnGPU:
+    """A tensor on the CPU that says it lay on a GPU: nothing is launched here."""
+
+    device = SimpleNamespace(type="cuda")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+
 class Gatherer:
     """Of rows of 400 bytes; `asks` tells whether the next gather finds out, whose ids lie in order or do not."""
 
     def __init__(self, placement: str) -> None:
         self._notes = torch.zeros(_core.cuda_notes_bytes // 8, dtype=torch.int64)
-        self._some = torch.zeros(16)
-        some = self._some.data_ptr()
+        self._table: Any = torch.empty(ROWS, 100)  # nobody touches its pages
+        if placement == "device":
+            self._table = OnGPU(self._table)
+        cache: dict[str, Any] = {
+            "cache": OnGPU(torch.zeros(1, 100)),
+            "slots": OnGPU(torch.empty(ROWS, dtype=torch.int32)),
+            "hits": OnGPU(torch.zeros(1, dtype=torch.int64)),
+        }
+        self._raised: Any = OnGPU(torch.zeros(1, dtype=torch.int32))
         self.core = _core.CudaGatherer(
-            placement,
-            some,
-            ROWS,
-            100,
-            4,
+            self._table,
+            self._table.data_ptr(),
             "torch.float32",
-            "torch.float32",
-            some,
-            self._notes.data_ptr(),
-            *([some] * 3 if placement == "cached" else []),
+            raised=self._raised,
+            notes=self._notes.view(torch.uint8),
+            **(cache if placement == "cached" else {}),
         )
 
     def asks(self, in_order: bool) -> bool:
@@ -75,6 +93,30 @@ def test_whoever_wants_all_ordered_is_always_asked() -> None:
     gatherer = Gatherer("cached")
     gatherer.core.order_from = 0
     assert all(gatherer.asks(True) for _ in range(100))
+
+
+def test_what_the_gatherer_is_given_is_checked() -> None:
+    table, raised = torch.zeros(10, 4), OnGPU(torch.zeros(1, dtype=torch.int32))
+    given: dict[str, Any] = {"raised": raised, "notes": torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8)}
+    rows, slots = OnGPU(torch.zeros(3, 4)), OnGPU(torch.zeros(10, dtype=torch.int32))
+    cache: dict[str, Any] = {"cache": rows, "slots": slots, "hits": OnGPU(torch.zeros(1, dtype=torch.int64))}
+    _core.CudaGatherer(table, 0, "torch.float16", **given, **cache)
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"raised": torch.zeros(1, dtype=torch.int32)}, ValueError, "raised lies on cpu; it must lie on cuda"),
+        ({"notes": given["notes"][:8]}, ValueError, "notes has 8 elements; it must have"),
+        ({"slots": None}, ValueError, "cache, slots and hits belong together"),
+        ({"slots": OnGPU(torch.zeros(9, dtype=torch.int32))}, ValueError, "slots has 9 elements; it must have 10"),
+        ({"slots": OnGPU(torch.zeros(10))}, TypeError, r"slots has dtype torch\.float32; it must be torch\.int32"),
+        ({"cache": OnGPU(torch.zeros(3, 5))}, ValueError, "cache has rows of 20 bytes, the table of 16"),
+    ]
+    for changes, error, message in wrong:
+        with pytest.raises(error, match=message):
+            _core.CudaGatherer(table, 0, "torch.float32", **{**given, **cache, **changes})
+    with pytest.raises(TypeError, match=r"rows of torch\.float64 cannot be converted"):
+        _core.CudaGatherer(table, 0, "torch.float64", **given)
+    on_gpu: Any = OnGPU(table)
+    with pytest.raises(ValueError, match="it must lie on cpu beside a cache"):
+        _core.CudaGatherer(on_gpu, 0, "torch.float32", **given, **cache)
 
 
 @pytest.mark.parametrize(("placement", "ordered"), [("device", False), ("host", True), ("cached", True)])

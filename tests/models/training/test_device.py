@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loader import _core
-from models.training.device import choose_device
+from models.training.device import device_of_run
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
 def test_auto_takes_the_gpu_where_machine_and_build_have_one(machine) -> None:  # type: ignore[no-untyped-def]
     machine(gpu=True, torch_cuda=True, core_cuda=True)
-    assert choose_device("auto") == ("cuda", "H200, found")
-    assert choose_device("cuda") == ("cuda", "H200, asked for")
-    assert choose_device("cpu") == ("cpu", "asked for")
+    assert device_of_run("auto") == ("cuda", "H200, found")
+    assert device_of_run("cuda") == ("cuda", "H200, asked for")
+    assert device_of_run("cpu") == ("cpu", "asked for")
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def test_what_is_missing_is_named(  # type: ignore[no-untyped-def]
     machine, gpu: bool, torch_cuda: bool, core_cuda: bool, reason: str, way_out: str
 ) -> None:
     machine(gpu=gpu, torch_cuda=torch_cuda, core_cuda=core_cuda)
-    device, why = choose_device("auto")
+    device, why = device_of_run("auto")
     assert device == "cpu"
     assert reason in why
     with pytest.raises(ValueError, match="device=cuda is not possible") as error:
-        choose_device("cuda")
+        device_of_run("cuda")
     assert reason in str(error.value)
     assert way_out in str(error.value)
 
 
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ValueError, match="device is 'tpu'; it must be auto, cpu or cuda"):
-        choose_device("tpu")
+        device_of_run("tpu")

@@ -12,6 +12,7 @@ from marks import HAS_GPU, needs_gpu
 
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
+from loader.samplers.base import Request
 from loader.samplers.gpu import workspace as cuda_workspace
 from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.workspace import QUEUES, choose_vertex_set
@@ -187,10 +188,42 @@ class TestOnGPU:
         graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
         sampler, oracle = CudaSampler([10, 10], vertex_set=vertex_set), HopwiseSampler([10, 10])
         on_gpu = graph.to("cuda")
-        seeds = [torch.arange(i, i + 300) for i in range(60)]
-        finish = [sampler.start(on_gpu, s, batch=i) for i, s in enumerate(seeds)]
+        seeds = [torch.arange(i, i + 300) for i in range(150)]
+        finish = sampler.open(on_gpu).begin([Request(s, 0, i) for i, s in enumerate(seeds)])
         for i, s in enumerate(seeds):
             assert finish[i]().digest() == oracle.sample(graph, s, batch=i).digest()
+
+    def test_one_is_finished_after_many_others(self) -> None:
+        graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
+        session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
+        seeds = torch.arange(300)
+        (late,) = session.begin([Request(seeds, 0, 0)])
+        for i in range(1, 200):
+            (finish,) = session.begin([Request(seeds, 0, i)])
+            if i % 3:  # others are dropped
+                finish()
+        assert late().digest() == oracle.sample(graph, seeds).digest()
+
+    def test_more_edges_than_32_bits_hold_are_refused(self) -> None:
+        # 2^21 rows of 1024 picks each, one for each vertex.
+        n = 2**21
+        if torch.cuda.mem_get_info()[0] < 32 * 2**30:
+            pytest.skip("needs 32 GiB of free GPU memory")
+        graph = Graph(torch.arange(n + 1, dtype=torch.int32), torch.arange(n, dtype=torch.int32), validate=False)
+        on_gpu, seeds = graph.to("cuda"), torch.arange(n, dtype=torch.int32, device="cuda")
+        for schedule, vertex_set in (("hopwise", "bitmap"), ("cooperative", "bitmap"), ("hopwise", "hash")):
+            sampler = CudaSampler([1024], replace=True, schedule=schedule, vertex_set=vertex_set)
+            with pytest.raises(OverflowError, match="a block of 2147483648 edges exceeds 32-bit edge ids"):
+                sampler.sample(on_gpu, seeds)
+            few = seeds[:100]
+            expected = HopwiseSampler([1024], replace=True).sample(graph, few.cpu())
+            assert sampler.sample(on_gpu, few).digest() == expected.digest()
+            sampler.close()
+        padded = CudaSampler([1024], replace=True, pad_to_capacity=True)
+        with pytest.raises(OverflowError, match="a padded block has room for 2147483648 edges"):
+            padded.sample(on_gpu, seeds)
+        del graph, on_gpu
+        torch.cuda.empty_cache()
 
     @pytest.mark.parametrize("fanouts", [[10, 10], [3, 40], [-1, 2], [15, 10, 5]])
     @pytest.mark.parametrize("batches", [2, 3, 8, 16])
@@ -200,12 +233,13 @@ class TestOnGPU:
         graph = skewed_graph(4)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts)
         sampler = CudaSampler(fanouts, schedule=schedule, batches_per_launch=batches, vertex_set=vertex_set)
+        session = sampler.open(on_gpu)
         for turn in range(3):
             # The last launch is not full, its mini-batches are of different sizes.
             count = batches if turn < 2 else batches - 1
             size = min(graph.num_nodes, 200)
             seeds = [torch.randperm(graph.num_nodes)[: size - (turn + i) % 7] for i in range(count)]
-            finish = [sampler.start(on_gpu, s, epoch=turn, batch=i) for i, s in enumerate(seeds)]
+            finish = session.begin([Request(s, turn, i) for i, s in enumerate(seeds)])
             for i, s in enumerate(seeds):
                 assert finish[i]().digest() == oracle.sample(graph, s, epoch=turn, batch=i).digest()
 
@@ -244,7 +278,7 @@ class TestOnGPU:
             CudaSampler([5, 5], pad_to_capacity=True, vertex_set=vertex_set, batches_per_launch=n) for n in (3, 1)
         )
         seeds = [torch.randperm(graph.num_nodes)[:size] for size in sizes]
-        begun = [together.start(on_gpu, s, batch=i) for i, s in enumerate(seeds)]
+        begun = together.open(on_gpu).begin([Request(s, 0, i) for i, s in enumerate(seeds)])
         for i, (finish, s) in enumerate(zip(begun, seeds, strict=True)):
             padded = finish()
             assert padded.batch_size == s.numel()
@@ -279,52 +313,38 @@ class TestOnGPU:
 
     def test_auto_says_what_it_chose(self) -> None:
         graph = Graph.from_edges(*torch.randint(300_000, (2, 6_000_000)), 300_000)
-        on_gpu, sampler, oracle = graph.to("cuda"), CudaSampler([10, 10]), HopwiseSampler([10, 10])
+        session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
         chosen = []
         for size in (100, 100, 60_000, 60_000, 100):
             seeds = torch.randperm(300_000)[:size]
-            assert sampler.sample(on_gpu, seeds).digest() == oracle.sample(graph, seeds).digest()
-            chosen.append(sampler.launched)
+            (finish,) = session.begin([Request(seeds, 0, 0)])
+            assert finish().digest() == oracle.sample(graph, seeds).digest()
+            chosen.append(session.launched)
         assert chosen[0] == "cooperative"
         assert chosen[3] == "hopwise"
 
     def test_auto_leaves_multiprocessors_to_what_runs_beside(self) -> None:
         graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
-        on_gpu, sampler, oracle = graph.to("cuda"), CudaSampler([10, 10]), HopwiseSampler([10, 10])
+        session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
         chosen = []
         for ahead in (False, True, True, False):
             seeds = torch.randperm(3000)[:100]
-            batch = sampler.start(on_gpu, seeds)() if ahead else sampler.sample(on_gpu, seeds)
-            assert batch.digest() == oracle.sample(graph, seeds).digest()
-            chosen.append(sampler.launched)
+            (finish,) = session.begin([Request(seeds, 0, 0)], ahead=ahead)
+            assert finish().digest() == oracle.sample(graph, seeds).digest()
+            chosen.append(session.launched)
         assert chosen == ["cooperative", "hopwise", "hopwise", "cooperative"]
-
-    def test_what_was_dropped_is_not_launched(self) -> None:
-        graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
-        on_gpu, sampler, oracle = (
-            graph.to("cuda"),
-            CudaSampler([10, 10], batches_per_launch=2),
-            HopwiseSampler([10, 10]),
-        )
-        sampler.start(on_gpu, torch.arange(50))
-        begun = [sampler.start(on_gpu, torch.arange(50), batch=1)]
-        assert sampler.launches == 0  # it was begun alone
-        begun.append(sampler.start(on_gpu, torch.arange(60), batch=2))
-        assert sampler.launches > 0
-        for i, finish in enumerate(begun):
-            assert finish().digest() == oracle.sample(graph, torch.arange(50 + 10 * i), batch=1 + i).digest()
 
     def test_auto_says_which_vertex_set_it_chose(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
-        sampler, queue = CudaSampler([5, 5]), CudaSampler([5, 5], schedule="persistent")
+        session, queue = (CudaSampler([5, 5], schedule=name).open(on_gpu) for name in ("auto", "persistent"))
         monkeypatch.setattr(cuda_workspace, "_HASH_FROM_VERTICES", 70_000)
         for size, kind in ((40, "hash"), (10_000, "bitmap"), (30, "hash"), (40, "hash"), (9_000, "bitmap")):
             seeds = torch.randperm(70_000)[:size]
-            assert sampler.sample(on_gpu, seeds).digest() == oracle.sample(graph, seeds).digest()
-            assert sampler.launched_set == kind
-            queue.sample(on_gpu, seeds)
-            assert queue.launched_set == "bitmap"
+            for opened, expected in ((session, kind), (queue, "bitmap")):
+                (finish,) = opened.begin([Request(seeds, 0, 0)])
+                assert finish().digest() == oracle.sample(graph, seeds).digest()
+                assert opened.launched_set == expected
 
     @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
     def test_a_hash_set_orders_ids_that_lie_close_together(self, schedule: str) -> None:

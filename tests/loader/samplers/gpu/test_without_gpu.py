@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler, on_device
-from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.workspace import SCHEDULES, VERTEX_SETS
+from loader.samplers.base import Request
+from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, CudaSession, PaddedMiniBatch
 from loader.samplers.placement import fused
+from loader.samples import MiniBatch
 
 
 @pytest.fixture
@@ -34,23 +37,37 @@ def seeds_of(graph: Graph, count: int = 20, *, seed: int = 0) -> Tensor:
     return order[:count].to(graph.indices.dtype)
 
 
+def requests(graph: Graph, sizes: Iterable[int]) -> list[Request]:
+    """A mini-batch of each of these numbers of seeds."""
+    return [Request(seeds_of(graph, size, seed=i), 2, i) for i, size in enumerate(sizes)]
+
+
+def finished(session: CudaSession, group: list[Request], *, ahead: bool = False) -> list[MiniBatch]:
+    return [finish() for finish in session.begin(group, ahead=ahead)]
+
+
+def expect_the_cpus(got: list[MiniBatch], graph: Graph, group: list[Request], oracle: HopwiseSampler) -> None:
+    for batch, request in zip(got, group, strict=True):
+        expected = oracle.sample(graph, request.seeds, epoch=request.epoch, batch=request.batch)
+        assert batch.digest() == expected.digest()
+        assert (batch.epoch, batch.index) == (request.epoch, request.batch)
+
+
 @pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True, "vertex_set": "hash"}])
 @pytest.mark.parametrize("together", [1, 3, 4])
 def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, options: dict[str, Any]) -> None:
     sampler = CudaSampler([4, 3], seed=5, batches_per_launch=together, **options)
     oracle = HopwiseSampler([4, 3], seed=5, **{name: x for name, x in options.items() if name != "vertex_set"})
-    begun = []
-    for i in range(11):
-        seeds = seeds_of(graph, 5 + i, seed=i)
-        begun.append((sampler.start(graph, seeds, epoch=2, batch=i), oracle.sample(graph, seeds, epoch=2, batch=i)))
-    for finish, expected in begun:
-        assert finish().digest() == expected.digest()
+    session, group = sampler.open(graph), requests(graph, range(5, 16))
+    assert session.together == together
+    expect_the_cpus(finished(session, group, ahead=True), graph, group, oracle)
     assert [launch.batches for launch in gpu.launches] == [min(together, 11 - i) for i in range(0, 11, together)]
     assert {launch.vertex_set for launch in gpu.launches} == {VERTEX_SETS[options.get("vertex_set", "bitmap")]}
     assert {launch.schedule for launch in gpu.launches} == {SCHEDULES["hopwise"]}  # what is begun ahead
     seeds = seeds_of(graph)
     assert sampler.sample(graph, seeds).digest() == oracle.sample(graph, seeds).digest()
     assert (gpu.launches[-1].batches, gpu.launches[-1].schedule) == (1, SCHEDULES["cooperative"])
+    assert sampler.spec() == oracle.spec()
 
 
 @pytest.mark.parametrize(
@@ -60,34 +77,74 @@ def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, op
 def test_what_is_begun_ahead_leaves_half_of_the_gpu_unless_told_otherwise(
     gpu: FakeGPU, graph: Graph, options: dict[str, Any], blocks: int, ahead: int
 ) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=2, **options)
-    begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(3)]
-    for finish in begun:
-        finish()
-    sampler.sample(graph, seeds_of(graph))
+    session = CudaSampler([4, 3], batches_per_launch=2, **options).open(graph)
+    finished(session, requests(graph, (20, 20, 20)), ahead=True)
+    finished(session, requests(graph, (20,)))
     assert [launch.blocks for launch in gpu.launches] == [ahead, ahead, blocks]
 
 
-def test_one_that_is_finished_early_takes_those_that_wait_along(gpu: FakeGPU, graph: Graph) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=4)
-    begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(3)]
-    assert gpu.launches == []
-    begun[1]()
-    assert [launch.batches for launch in gpu.launches] == [3]
-    begun[0]()
-    begun[2]()
-    assert len(gpu.launches) == 1
+def test_a_configuration_is_copied_and_pickled(gpu: FakeGPU, graph: Graph) -> None:
+    sampler = CudaSampler([4, 3], seed=5, batches_per_launch=2, edge_ids=True, schedule="hopwise")
+    seeds = seeds_of(graph)
+    expected = sampler.sample(graph, seeds).digest()  # its session stays behind
+    for other in (copy.deepcopy(sampler), copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
+        assert other.spec() == sampler.spec()
+        assert repr(other) == repr(sampler)
+        assert other.sample(graph, seeds).digest() == expected
+        other.close()
+    assert sampler.sample(graph, seeds).digest() == expected
 
 
-def test_nobody_waits_for_one_that_was_dropped(gpu: FakeGPU, graph: Graph) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=3)
-    for i in range(50):
-        sampler.start(graph, seeds_of(graph), batch=i)
-        gc.collect()
-    assert gpu.launches == []
-    begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(3)]
-    assert [launch.batches for launch in gpu.launches] == [3]
-    assert [finish().index for finish in begun] == [0, 1, 2]
+@pytest.mark.parametrize("finished_between", [True, False])
+def test_one_that_is_finished_late_has_its_own_result(gpu: FakeGPU, graph: Graph, finished_between: bool) -> None:
+    session, oracle = CudaSampler([4, 3], batches_per_launch=4).open(graph), HopwiseSampler([4, 3])
+    late, group = requests(graph, [9]), requests(graph, range(1, 181))
+    (finish,) = session.begin(late)
+    begun = session.begin(group)
+    if finished_between:
+        expect_the_cpus([f() for f in begun], graph, group, oracle)
+    expect_the_cpus([finish()], graph, late, oracle)
+    if not finished_between:
+        expect_the_cpus([f() for f in begun], graph, group, oracle)
+
+
+def test_headers_are_given_back_by_what_is_finished_or_dropped(gpu: FakeGPU, graph: Graph) -> None:
+    session = CudaSampler([4, 3], batches_per_launch=4).open(graph)
+    for _ in range(40):
+        finish, *_ = session.begin(requests(graph, (5, 5, 5, 5)))
+        finish()
+    assert session._space is not None
+    assert len(session._space.engine.written) == 64
+
+
+def test_a_launch_that_is_refused_in_its_midst_leaves_no_marks(gpu: FakeGPU, graph: Graph) -> None:
+    session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
+    group = requests(graph, (5, 6, 7))
+    for vertex_sets in range(2):
+        gpu.refuse_launch = True
+        with pytest.raises(RuntimeError, match="launching the sampler failed"):
+            session.begin(group)
+        expect_the_cpus(finished(session, group), graph, group, oracle)
+        session = CudaSampler([4, 3], batches_per_launch=2, vertex_set=("hash", "bitmap")[vertex_sets]).open(graph)
+
+
+def test_more_edges_than_32_bits_hold_are_refused(gpu: FakeGPU, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert graph.indptr.dtype == torch.int32
+    sampler = CudaSampler([4, 1000], replace=True)
+    session = sampler.open(graph)
+    space = session._space
+    assert space is not None
+    assert space.most_edges == 2**31 - 1
+    space.most_edges = 1000
+    with pytest.raises(OverflowError, match=r"a block of \d+ edges exceeds 32-bit edge ids; use a smaller batch"):
+        finished(session, requests(graph, (20,)))
+    assert finished(session, requests(graph, (0,)))[0].num_edges == 0
+    session = CudaSampler([4, 1000], replace=True, pad_to_capacity=True).open(graph)
+    assert session._space is not None
+    session._space.most_edges = 1000
+    with pytest.raises(OverflowError, match=r"a padded block has room for \d+ edges"):
+        session.begin(requests(graph, (20,)))
+    assert len(gpu.launches) == 2
 
 
 def test_a_mini_batch_that_does_not_fit_is_sampled_again_alone(gpu: FakeGPU) -> None:
@@ -96,11 +153,10 @@ def test_a_mini_batch_that_does_not_fit_is_sampled_again_alone(gpu: FakeGPU) -> 
     indices = torch.randint(8000, (int(indptr[-1]),), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
     graph = Graph(indptr, indices)
     low, high = (torch.arange(first, first + 500, dtype=torch.int32) for first in (0, 4000))
-    sampler, oracle = CudaSampler([20, 20], batches_per_launch=2), HopwiseSampler([20, 20])
-    sampler.sample(graph, low[:10])  # sizes are learned from this one
-    begun = [sampler.start(graph, seeds, batch=i) for i, seeds in enumerate((low, high))]
-    for i, (finish, seeds) in enumerate(zip(begun, (low, high), strict=True)):
-        assert finish().digest() == oracle.sample(graph, seeds, batch=i).digest()
+    session, oracle = CudaSampler([20, 20], batches_per_launch=2).open(graph), HopwiseSampler([20, 20])
+    finished(session, [Request(low[:10], 0, 0)])  # sizes are learned from this one
+    group = [Request(low, 0, 1), Request(high, 0, 2)]
+    expect_the_cpus(finished(session, group), graph, group, oracle)
     launched = [launch.batches for launch in gpu.launches]
     assert launched[:2] == [1, 2]
     assert len(launched) > 2
@@ -111,37 +167,35 @@ def test_a_mini_batch_that_does_not_fit_is_sampled_again_alone(gpu: FakeGPU) -> 
 def test_there_is_room_for_several_from_the_first_launch_of_several_on(
     gpu: FakeGPU, graph: Graph, vertex_set: str
 ) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=4, vertex_set=vertex_set)
+    session = CudaSampler([4, 3], batches_per_launch=4, vertex_set=vertex_set).open(graph)
 
-    def room() -> int:
-        space = sampler._workspace
-        assert space is not None
-        return sum(t.nbytes for t in (*space._arrays.values(), *space._bitmaps))
+    def room(group: list[Request], *, ahead: bool = False) -> int:
+        finished(session, group, ahead=ahead)
+        assert session._space is not None
+        return sum(t.nbytes for t in session._space._arrays.values())
 
-    seeds = seeds_of(graph)
-    sampler.sample(graph, seeds)
-    one = room()
-    sampler.sample(graph, seeds)
-    sampler.start(graph, seeds)()
-    assert room() <= one  # the same, or less by what was learned
-    for finish in [sampler.start(graph, seeds, batch=i) for i in range(4)]:
-        finish()
-    four = room()
+    alone = requests(graph, (20,))
+    one = room(alone)
+    assert room(alone) <= one  # the same, or less by what was learned
+    assert room(alone, ahead=True) <= one
+    four = room(requests(graph, (20, 20, 20, 20)))
     assert 3 * one < four <= 4 * one
-    sampler.sample(graph, seeds)
-    assert room() == four
+    assert room(alone) == four
 
 
-def test_another_stream_waits_for_a_late_launch(gpu: FakeGPU, graph: Graph) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=2)
+def test_another_stream_waits_for_one_that_was_sampled_again(gpu: FakeGPU, graph: Graph) -> None:
+    session = CudaSampler([20, 20]).open(graph)
+    finished(session, requests(graph, (1,)))
     launched_on = gpu.stream
-    begun = [sampler.start(graph, seeds_of(graph, seed=i), batch=i) for i in range(2)]
-    begun[0]()
-    assert launched_on.waited == []
+    begun = session.begin(requests(graph, (2, 150)))
     gpu.stream = Stream()
+    begun[0]()
+    assert gpu.stream.waited == []
+    launches = len(gpu.launches)
     begun[1]()
-    (event,) = gpu.stream.waited
-    assert event.stream is launched_on
+    assert len(gpu.launches) > launches
+    assert gpu.stream.waited
+    assert all(stream is launched_on for stream in gpu.stream.waited)
 
 
 @pytest.mark.parametrize(
@@ -149,34 +203,61 @@ def test_another_stream_waits_for_a_late_launch(gpu: FakeGPU, graph: Graph) -> N
     [([1, 2, 10**6], "seeds holds vertex 1000000"), ([3, 4, 3], "seeds holds vertex 3 more than once")],
 )
 def test_bad_seeds(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=2)
-    good = seeds_of(graph)
-    begun = [sampler.start(graph, s, batch=i) for i, s in enumerate((torch.tensor(seeds).to(good.dtype), good))]
+    session = CudaSampler([4, 3], batches_per_launch=2).open(graph)
+    good = requests(graph, (20,))
+    bad = Request(torch.tensor(seeds).to(good[0].seeds.dtype), 0, 0)
+    begun = session.begin([bad, *good])
     with pytest.raises(ValueError, match=message):
         begun[0]()
-    assert begun[1]().digest() == HopwiseSampler([4, 3]).sample(graph, good, batch=1).digest()
+    expect_the_cpus([begun[1]()], graph, good, HopwiseSampler([4, 3]))
+
+
+@pytest.mark.parametrize("position", [(-1, 0), (0, -1), (0, 2**64)])
+def test_bad_positions(gpu: FakeGPU, graph: Graph, position: tuple[int, int]) -> None:
+    session = CudaSampler([4, 3]).open(graph)
+    with pytest.raises(ValueError, match=r"must be in \[0, 2\*\*64\)"):
+        session.begin([Request(seeds_of(graph), *position)])
+    assert gpu.launches == []
 
 
 def test_padded_mini_batches(gpu: FakeGPU, graph: Graph) -> None:
-    sampler = CudaSampler([4, 3], batches_per_launch=2, pad_to_capacity=True)
+    session = CudaSampler([4, 3], batches_per_launch=2, pad_to_capacity=True).open(graph)
     sizes = (9, 9, 9, 4, 9)
-    begun = [sampler.start(graph, seeds_of(graph, n, seed=i), batch=i) for i, n in enumerate(sizes)]
-    oracle = HopwiseSampler([4, 3])
-    for i, (finish, n) in enumerate(zip(begun, sizes, strict=True)):
-        batch = finish()
-        assert isinstance(batch, PaddedMiniBatch)
-        assert batch.frontier_sizes[0] == n
-        assert batch.trim().digest() == oracle.sample(graph, seeds_of(graph, n, seed=i), batch=i).digest()
+    group, oracle = requests(graph, sizes), HopwiseSampler([4, 3])
+    for padded, request in zip(finished(session, group), group, strict=True):
+        assert isinstance(padded, PaddedMiniBatch)
+        assert padded.frontier_sizes[0] == request.seeds.numel()
+        expected = oracle.sample(graph, request.seeds, epoch=request.epoch, batch=request.batch)
+        assert padded.trim().digest() == expected.digest()
     assert [launch.batches for launch in gpu.launches] == [2, 1, 1, 1]  # only those of as many seeds go together
 
 
-def test_a_closed_sampler_says_so(gpu: FakeGPU, graph: Graph) -> None:
+@pytest.mark.parametrize("by_check", [True, False])
+def test_a_padded_mini_batch_of_bad_seeds_is_told_however_late(gpu: FakeGPU, graph: Graph, by_check: bool) -> None:
+    session = CudaSampler([4, 3], pad_to_capacity=True).open(graph)
+    gpu.busy = True
+    session.begin([Request(torch.tensor([7, 7], dtype=graph.indices.dtype), 3, 8)])
+    session.begin(requests(graph, [5] * 150))
+    session.check()
+    gpu.busy = False
+    with pytest.raises(ValueError, match=r"vertex 7 more than once.*\(epoch 3, mini-batch 8\)"):
+        session.check() if by_check else session.begin(requests(graph, (5,)))
+    session.check()
+    assert not session._unchecked
+
+
+def test_what_was_closed_says_so(gpu: FakeGPU, graph: Graph) -> None:
     sampler = CudaSampler([4, 3], batches_per_launch=2)
-    begun = sampler.start(graph, seeds_of(graph))
-    sampler.close()
-    for call in (begun, lambda: sampler.sample(graph, seeds_of(graph))):
-        with pytest.raises(RuntimeError, match="this CudaSampler was closed"):
+    session, group = sampler.open(graph), requests(graph, (20,))
+    (finish,) = session.begin(group)
+    session.close()
+    for call in (finish, lambda: session.begin(group)):
+        with pytest.raises(RuntimeError, match="this session of a CudaSampler was closed"):
             call()
+    sampler.sample(graph, seeds_of(graph))
+    sampler.close()
+    with pytest.raises(RuntimeError, match="this CudaSampler was closed"):
+        sampler.sample(graph, seeds_of(graph))
 
 
 def test_defaults_of_the_factory(gpu: FakeGPU) -> None:

@@ -13,8 +13,8 @@ import torch
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.timing import Span
 from loader.samplers import FusedSampler
+from loader.timing import Span
 from models.training.callbacks import TimelineRecord
 from models.training.callbacks.timeline import draw
 

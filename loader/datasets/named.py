@@ -1,0 +1,79 @@
+"""Datasets by their names: the files of `conf/dataset/`, which an installed loader has with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from loader.datasets.node_dataset import NodeDataset
+from loader.datasets.npz import NpzDataset
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def conf_folder() -> Path:
+    """The folder whose `dataset/` has a file for each dataset: that of the installed package, else the checkout's.
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
+    places = (_PACKAGE / "conf", _PACKAGE.parent / "conf")
+    for place in places:
+        if (place / "dataset").is_dir():
+            return place
+    raise FileNotFoundError(
+        f"the descriptions of datasets are neither in {places[0]} nor in {places[1]}; install the loader again, or "
+        "name the folder that has dataset/NAME.yaml (--conf)"
+    )
+
+
+def open_dataset(
+    name: str,
+    options: Sequence[str] = (),
+    *,
+    data_dir: str | Path = "data",
+    cache_dir: str | Path | None = None,
+    seed: int = 0,
+    conf: Path | None = None,
+) -> NodeDataset:
+    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file.
+
+    Args:
+        name: of the file without `.yaml`, or path of a .npz file.
+        options: `key=value` over what the file says, e.g. `split_seed=3`.
+        data_dir, cache_dir: see `Dataset`.
+        seed: for files that refer to the run's.
+        conf: the folder; None takes `conf_folder()`.
+
+    Raises:
+        ValueError: there is no such configuration, or an option is not `key=value`.
+        DatasetError: the dataset cannot be read.
+    """
+    from omegaconf import OmegaConf
+
+    for option in options:
+        if "=" not in option:
+            raise ValueError(f"option '{option}' is not key=value")
+    if name.endswith(".npz"):
+        given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
+        assert isinstance(given, dict)
+        return NpzDataset(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
+    folder = (conf_folder() if conf is None else conf) / "dataset"
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none"
+        raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
+    config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
+    if missing := OmegaConf.missing_keys(config):
+        key = min(missing).removeprefix("dataset.")
+        raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
+    try:
+        dataset = instantiate(config.dataset)
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+    loaded: NodeDataset = dataset.load()
+    return loaded

@@ -1,0 +1,32 @@
+"""What a source's arrays must be made of, before anything is computed from them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.datasets.errors import DatasetError
+
+
+def check_real(array: NDArray[np.generic], what: str) -> None:
+    """Raises DatasetError unless `array` holds real numbers (or truth values)."""
+    if array.dtype.kind not in "biuf":
+        raise DatasetError(
+            f"{what} have dtype {array.dtype}; they must be real numbers: convert them, e.g. by astype(numpy.float32)"
+        )
+
+
+def as_int64(array: NDArray[np.generic], what: str) -> NDArray[np.int64]:
+    """`array` as int64, without a copy where it is that.
+
+    Args:
+        what: what the array is, in the singular, for an error.
+
+    Raises:
+        DatasetError: it holds other than integers, or one that is too large.
+    """
+    if array.dtype.kind not in "iu":
+        raise DatasetError(f"{what} has dtype {array.dtype}; it must be integers: convert it by astype(numpy.int64)")
+    if array.dtype == np.uint64 and array.size and int(array.max()) >= 2**63:
+        raise DatasetError(f"{what} holds {int(array.max())}; the largest number that is read is {2**63 - 1}")
+    return array.astype(np.int64, copy=False)

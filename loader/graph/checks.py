@@ -1,0 +1,182 @@
+"""What a graph refuses, before a sampler reads it. Nothing here computes in a type that could wrap."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from loader.graph.csc import Graph
+
+MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
+MAX_EDGE_TYPE = 2**31 - 1
+# Torch compares none of them, and has none before 2.3.
+_UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
+
+
+def require_square(graph: Graph, who: str) -> None:
+    """Raises ValueError unless sources and destinations of the graph are the same vertices.
+
+    Args:
+        who: who asks, as in "FusedSampler".
+    """
+    if graph.num_src != graph.num_dst:
+        raise ValueError(
+            f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
+            f"{graph.num_src} sources: a source has no in-neighbours that could be asked for. Number both sets in one "
+            "range of ids (node_types names the ranges) and make a square graph of that"
+        )
+
+
+def count(name: str, value: int) -> int:
+    """`value` as a number of vertices; raises TypeError or ValueError where it is none."""
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is {value}; it must be an integer")
+    try:
+        value = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be an integer") from error
+    if value < 0:
+        raise ValueError(f"{name} is {value}; it must be at least 0")
+    return value
+
+
+def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
+    """`array`, if it is a vector of integers on `device`; unsigned types that torch does not compare become int64."""
+    _check_vector(name, array, device)
+    if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
+    if array.dtype not in _UNSIGNED:
+        return array
+    signed = array.to(torch.int64)
+    if array.element_size() == 8 and signed.numel() and int(signed.min()) < 0:
+        at = int((signed < 0).nonzero()[0])
+        raise ValueError(f"{name}[{at}] is {int(signed[at]) % 2**64}; it must fit int64, which ends at {2**63 - 1}")
+    return signed
+
+
+def weight_vector(array: Tensor, device: torch.device) -> Tensor:
+    """`array`, if it is a vector of float32 or float64 on `device`."""
+    _check_vector("edge_weights", array, device)
+    if array.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"edge_weights has dtype {array.dtype}; it must be float32 or float64: pass edge_weights.float()"
+        )
+    return array
+
+
+def check_length(name: str, array: Tensor, length: int, what: str) -> None:
+    """Raises ValueError unless `array` has `length` entries, which `what` says the number of."""
+    if array.numel() != length:
+        raise ValueError(f"{name} has {array.numel()} entries, {what}")
+
+
+def check_range(name: str, array: Tensor, num_nodes: int) -> None:
+    """Raises ValueError unless all ids are in `[0, num_nodes)`."""
+    if array.numel() == 0:
+        return
+    low, high = (int(x) for x in torch.aminmax(array))
+    if low < 0 or high >= num_nodes:
+        bad = low if low < 0 else high
+        valid = f"valid ids are 0 to {num_nodes - 1}" if num_nodes else "there are no vertices"
+        raise ValueError(f"{name} holds vertex {bad}; {valid}")
+
+
+def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
+    """Raises ValueError unless `indptr` rises from 0 to `len(indices)` and `indices` are in `[0, num_src)`."""
+    if int(indptr[0]) != 0:
+        raise ValueError(f"indptr starts at {int(indptr[0])}; it must start at 0")
+    falls = indptr[1:] < indptr[:-1]
+    if bool(falls.any()):
+        v = int(falls.nonzero()[0])
+        raise ValueError(f"indptr is not monotone: indptr[{v}] = {int(indptr[v])} > {int(indptr[v + 1])}")
+    if int(indptr[-1]) != indices.numel():
+        raise ValueError(f"indptr ends at {int(indptr[-1])}; it must end at len(indices) = {indices.numel()}")
+    if indices.numel() > MAX_DEGREE:
+        degrees = indptr.diff()  # of a rising sequence from 0: no difference is larger than its end
+        v = int(degrees.argmax())
+        if int(degrees[v]) > MAX_DEGREE:
+            raise ValueError(f"vertex {v} has {int(degrees[v])} in-neighbours; the limit is {MAX_DEGREE}")
+    check_range("indices", indices, num_src)
+
+
+def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, dst: Tensor | None = None) -> None:
+    """Raises ValueError unless all weights are finite and at least 0; the message names the first other edge.
+
+    Args:
+        weights, src: `[num_edges]`.
+        indptr, dst: one of them says which vertex an edge goes to.
+    """
+    if weights.numel() == 0:
+        return
+    low, high = (float(x) for x in torch.aminmax(weights))
+    if low >= 0 and high < float("inf"):  # NaN is neither
+        return
+    edge = int((~(weights >= 0) | torch.isinf(weights)).nonzero()[0])
+    if dst is not None:
+        end = int(dst[edge])
+    else:
+        assert indptr is not None
+        end = int(torch.searchsorted(indptr, edge, right=True)) - 1
+    raise ValueError(
+        f"edge_weights[{edge}], of the edge {int(src[edge])} -> {end}, is {float(weights[edge])}; a weight must be "
+        "finite and at least 0: leave such edges out, or give them a weight of 0"
+    )
+
+
+def check_edge_types(types: Tensor) -> None:
+    """Raises ValueError unless all types are in `[0, 2**31)`."""
+    if types.numel() == 0:
+        return
+    low, high = (int(x) for x in torch.aminmax(types))
+    if low < 0 or high > MAX_EDGE_TYPE:
+        bad = low if low < 0 else high
+        edge = int((types == bad).nonzero()[0])
+        raise ValueError(f"edge_types[{edge}] is {bad}; a type is a number from 0 to {MAX_EDGE_TYPE}")
+
+
+def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: int) -> dict[str, range]:
+    """The range of ids of each type, in ascending order, from sizes or from bounds.
+
+    Raises:
+        TypeError: a name is no string, or a value is neither a size nor bounds.
+        ValueError: the ranges do not follow each other from 0 to `num_src`.
+    """
+    ranges: dict[str, range] = {}
+    end = 0
+    for name, value in node_types.items():
+        if not isinstance(name, str):
+            raise TypeError(f"node_types has the key {name!r}; the name of a type must be a string")
+        if isinstance(value, (range, Sequence)) and not isinstance(value, str):
+            bounds = (value.start, value.stop) if isinstance(value, range) else tuple(value)
+            if len(bounds) != 2 or (isinstance(value, range) and value.step != 1):
+                raise TypeError(f"node_types[{name!r}] is {value!r}; it must be a size, or (begin, end)")
+            begin, stop = (count(f"node_types[{name!r}]", bound) for bound in bounds)
+        else:
+            begin, stop = end, end + count(f"node_types[{name!r}]", value)
+        if begin != end or stop < begin:
+            raise ValueError(
+                f"node_types[{name!r}] is {begin} to {stop}; types follow each other without a gap, so it must begin "
+                f"at {end} and not end before it"
+            )
+        ranges[name] = range(begin, stop)
+        end = stop
+    if end != num_src:
+        raise ValueError(f"node_types ends at {end}; the types must cover all {num_src} vertices")
+    return ranges
+
+
+def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
+    if not isinstance(array, Tensor):
+        raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.from_numpy)")
+    if array.dim() != 1:
+        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
+    if array.device != device:
+        raise ValueError(
+            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (afterwards "
+            "graph.place parts them)"
+        )

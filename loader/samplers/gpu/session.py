@@ -1,0 +1,229 @@
+"""The GPU sampler at work: groups of mini-batches are launched, and finished one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.machine.gpu import current_stream, made_current
+from loader.samplers.base import Request, Session, as_seeds, check_position
+from loader.samplers.gpu.layout import Sampled, SampledBlock
+from loader.samplers.gpu.padded import PaddedMiniBatch
+from loader.samplers.gpu.workspace import Plan, Workspace
+from loader.samples import Block, MiniBatch
+
+if TYPE_CHECKING:
+    from loader.samplers.gpu.sampler import CudaSampler
+
+_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
+
+
+class CudaSession(Session):
+    """Samples one graph on the GPU. Calls from several threads take turns.
+
+    Args:
+        sampler: how to sample, and on which GPU.
+        graph: its arrays lie there, or in pinned host memory.
+
+    Attributes:
+        together: at most this many mini-batches are sampled by one launch.
+        launches, launched, launched_set: number of kernels of the last launch, the schedule and the vertex set it had.
+
+    Raises:
+        ValueError: the graph lies elsewhere; a fanout for which the GPU has too little shared memory.
+    """
+
+    def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+        self.together = sampler.batches_per_launch
+        self.launches = 0
+        self.launched = self.launched_set = ""
+        self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
+        self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
+        self._lock = threading.Lock()
+        with torch.cuda.device(self._device):
+            self._space: Workspace | None = Workspace(sampler, graph)
+        self._unchecked: deque[_Begun] = deque()  # padded, not known to have had good seeds
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> list[Callable[[], MiniBatch]]:
+        """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
+
+        The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
+        that they are used on has to wait for what that stream holds when this returns. With `ahead`, `schedule="auto"`
+        means `hopwise` on half of the multiprocessors, which keeps none that other work has waiting for it.
+
+        Raises:
+            ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.
+            OverflowError: a padded block would have more edges than the type of the graph's `indptr` holds. (Others are
+                found out when they are finished.)
+            RuntimeError: the session was closed; a launch was refused.
+        """
+        with self._lock:
+            space = self._opened()
+            if self._unchecked:
+                self._check_padded()
+            with made_current(self._device):
+                begun = []
+                for seeds, epoch, batch in group:
+                    check_position(epoch, batch)
+                    if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
+                        seeds = as_seeds(space.graph, seeds).to(self._device, non_blocking=True)
+                    begun.append(_Begun(self, seeds, epoch, batch, ahead))
+                if len(begun) <= self.together and not self._pad:
+                    self._launch(begun)
+                else:
+                    for together in self._launches(begun):
+                        self._launch(together)
+        return [b.finish for b in begun]
+
+    def check(self) -> None:
+        """Raises ValueError for a padded mini-batch whose seeds turned out bad. Does not wait for any."""
+        with self._lock:
+            self._check_padded()
+
+    def close(self) -> None:
+        """Frees the GPU memory, when the kernels are done that use it. What was begun cannot be finished then."""
+        with self._lock:
+            if self._space is not None:
+                self._space.close()
+            self._space = None
+            self._unchecked.clear()
+
+    def _opened(self) -> Workspace:
+        if self._space is None:
+            raise RuntimeError("this session of a CudaSampler was closed; open another one")
+        return self._space
+
+    def _launches(self, begun: list[_Begun]) -> Iterator[list[_Begun]]:
+        """What shares a launch: padded mini-batches only if they have as many seeds, which decide their capacity."""
+        first = 0
+        for i in range(1, len(begun) + 1):
+            size = begun[first].seeds.numel()
+            if i == len(begun) or i - first == self.together or (self._pad and begun[i].seeds.numel() != size):
+                yield begun[first:i]
+                first = i
+
+    def _launch(self, together: list[_Begun]) -> None:
+        """Launches them, on the current stream. The lock is held."""
+        space, stream = self._opened(), current_stream(self._device.index)
+        most = max([b.seeds.numel() for b in together])
+        plan = space.plan(most, len(together), stream, ahead=together[0].ahead)
+        layout = plan.layout
+        batches = []
+        for b in together:
+            b.plan, b.stream = plan, stream
+            b.memory = torch.empty(layout.length, dtype=layout.dtype, device=self._device)
+            told = 0
+            if self._pad:
+                b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
+                told = b.sizes.data_ptr()
+            key = _core.batch_key(self._seed, b.epoch, b.index)
+            batches.append((b.seeds.data_ptr(), b.seeds.numel(), key, b.memory.data_ptr(), told))
+        self.launches, results = space.launch(batches, plan)
+        self.launched, self.launched_set = plan.schedule, plan.vertex_set
+        for b, result in zip(together, results, strict=True):
+            b.result = result
+        if self._pad:
+            self._unchecked += together
+
+    def _check_padded(self) -> None:
+        while self._unchecked:
+            first = self._unchecked[0]
+            state = first.result.peek()
+            if state is None:
+                return
+            self._unchecked.popleft()
+            self._raise_for_seeds(state[0], state[1], f" (epoch {first.epoch}, mini-batch {first.index})")
+
+    def _raise_for_seeds(self, status: int, detail: int, where: str = "") -> None:
+        if status == _SEED_RANGE:
+            last = self._opened().graph.num_nodes - 1
+            raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {last}{where}")
+        if status == _SEED_DUPLICATE:
+            raise ValueError(
+                f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique){where}"
+            )
+
+
+class _Begun:
+    """A mini-batch that was launched. Keeps the seeds while the kernel may read them."""
+
+    __slots__ = ("ahead", "epoch", "index", "memory", "plan", "result", "seeds", "session", "sizes", "stream")
+
+    plan: Plan
+    memory: Tensor
+    sizes: Tensor  # of a padded one
+    stream: torch.cuda.Stream  # where it was launched
+    result: Any  # of the extension: what tells the sizes
+
+    def __init__(self, session: CudaSession, seeds: Tensor, epoch: int, index: int, ahead: bool) -> None:
+        self.session, self.seeds, self.epoch, self.index, self.ahead = session, seeds, epoch, index, ahead
+
+    def finish(self) -> MiniBatch:
+        session = self.session
+        space = session._opened()
+        if session._pad:
+            return self._build(space, list(self.plan.frontiers), list(self.plan.edges))
+        with made_current(session._device):  # else the default stream would be another GPU's
+            told = self.result.wait()
+            while told[0] != _OK:
+                self._again(space, *told[:6])
+                told = self.result.wait()
+        *_, frontiers, edges, tasks, grown = told
+        if grown:
+            with session._lock:
+                space.learn(frontiers, edges, tasks, did_fit=True)
+        return self._build(space, frontiers, edges)
+
+    def _again(
+        self, space: Workspace, status: int, detail: int, done: int, frontiers: list[int], edges: list[int], tasks: int
+    ) -> None:
+        """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
+        session, before = self.session, self.plan
+        session._raise_for_seeds(status, detail)
+        # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
+        known = [n for n in edges[: done + 1] if n >= 0]
+        for n in known:
+            if n > space.most_edges:
+                raise OverflowError(
+                    f"a block of {n} edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts"
+                )
+        with session._lock:
+            space.learn(frontiers[: done + 1], known, tasks, did_fit=False)
+            with torch.cuda.stream(self.stream):
+                session._launch([self])
+        stream = current_stream(session._device.index)
+        if stream is not self.stream:  # it waited for the first launch alone
+            stream.wait_stream(self.stream)
+            self.memory.record_stream(stream)
+        if before.vertex_set == "hash" and self.plan.has_room_of(before):
+            raise RuntimeError(
+                f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "
+                "should not happen: report it, and use vertex_set='bitmap'"
+            )
+
+    def _build(self, space: Workspace, frontiers: list[int], edges: list[int]) -> MiniBatch:
+        session, memory, layout = self.session, self.memory, self.plan.layout
+        nodes = layout.nodes(memory, frontiers[-1])
+        hops = range(len(edges) - 1, -1, -1)
+        blocks: tuple[Block, ...]
+        if session._edge_ids:
+            indices, indptr, ids = layout.cut(memory, frontiers, edges)
+            if space.graph.edge_ids is not None:
+                memory.record_stream(current_stream(session._device.index))
+                ids = [space.edge_ids()[i] for i in ids]
+            blocks = tuple([Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h]) for h in hops])
+        else:
+            sampled = Sampled(layout, memory, frontiers, edges)
+            blocks = tuple([SampledBlock.of(sampled, h, frontiers[h + 1], frontiers[h]) for h in hops])
+        if session._pad:
+            return PaddedMiniBatch(
+                nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index, sizes=self.sizes
+            )
+        return MiniBatch(nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index)

@@ -1,0 +1,285 @@
+// The GPU sampler on the host: its memory, and its launches by the stand-in for CUDA's runtime.
+#pragma once
+
+#include <cuda_runtime_api.h>
+// The stand-in above comes first.
+#include "sampler/cuda/launch.cuh"
+#include "sampling.h"
+
+namespace stress {
+
+using namespace loader;
+
+// Memory that begins on a line of the cache, as outputs do, full of garbage.
+template <typename T>
+class Aligned {
+ public:
+  explicit Aligned(int64_t size) : memory_(static_cast<size_t>(size) * sizeof(T) + 128, 0x5A) {}
+  T* data() { return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 127) / 128 * 128); }
+
+ private:
+  std::vector<char> memory_;
+};
+
+inline int64_t aligned(int64_t n) { return (n + 31) / 32 * 32; }
+
+// How a mini-batch is sampled; `room`: of its outputs, as a part of what it may need.
+struct How {
+  Schedule schedule;
+  VertexSet vertex_set;
+  int blocks;
+  double room;
+  bool pad;
+  int64_t shared_bytes;  // of a block, at most
+};
+
+// Shared memory of a GPU that has too little for 32 picks a thread.
+constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
+
+// A launch was refused.
+struct Refused {};
+
+// One sampler's memory, used for one mini-batch after the other as on a GPU.
+template <typename P, typename N>
+class OnHost {
+ public:
+  OnHost(const OwnedCsc<P, N>& graph, int hops) : graph_(graph), num_nodes_(graph.view().num_nodes) {
+    words_ = bitmap_entries(num_nodes_, hops);
+    ranks_at_ = ranks_at((num_nodes_ + 31) / 32, hops);
+    bitmaps_.resize(words_ * kMaxBatchesPerLaunch);
+    local_.resize(num_nodes_ * kMaxBatchesPerLaunch);
+    totals_.resize(workspace_totals() * kMaxBatchesPerLaunch);
+    states_ = std::vector<SampleState>(kMaxBatchesPerLaunch);
+    headers_.resize(kMaxBatchesPerLaunch);
+  }
+
+  // Samples all `seeds`, each a mini-batch, in one launch. Room that is too small is mended by a repetition.
+  std::vector<Result<P, N>> sample(const std::vector<std::vector<N>>& seeds, const SampleOptions& options,
+                                   const How& how) {
+    for (double room = how.room;; room *= 2) {
+      const auto results = try_sample(seeds, options, how, room);
+      expect_empty_sets();
+      if (!results.empty()) return results;
+      repetitions_ += 1;
+      if (room > 64) fail("a mini-batch does not fit whatever the room");
+    }
+  }
+
+  // Samples bad seeds; the status.
+  SampleStatus refuse(const std::vector<N>& seeds, const SampleOptions& options, const How& how) {
+    if (!try_sample({seeds}, options, how, 1).empty()) fail("bad seeds were sampled");
+    expect_empty_sets();
+    return headers_[0].status;
+  }
+
+  int64_t repetitions() const { return repetitions_; }
+  int launches() const { return launches_; }  // of the last mini-batches
+
+  // Whether a launch that was refused left something in what is empty between launches.
+  bool marked() const {
+    for (int64_t i = 0; i < static_cast<int64_t>(bitmaps_.size()); ++i)
+      if (i % words_ < ranks_at_ && bitmaps_[i]) return true;
+    return std::any_of(keys_.begin(), keys_.end(), [](auto key) { return key != 0; });
+  }
+
+  // Empties it, as has to be done then.
+  void empty() {
+    for (int64_t i = 0; i < static_cast<int64_t>(bitmaps_.size()); ++i)
+      if (i % words_ < ranks_at_) bitmaps_[i] = 0;
+    std::fill(keys_.begin(), keys_.end(), 0);
+    std::fill(counts_.begin(), counts_.end(), 0);
+    std::fill(states_.begin(), states_.end(), SampleState{});
+  }
+
+ private:
+  void expect_empty_sets() {
+    for (size_t i = 0; i < bitmaps_.size(); ++i) {
+      if (static_cast<int64_t>(i) % words_ >= ranks_at_)
+        bitmaps_[i] = 0xABABABAB;  // ranks, which the next mini-batch must not see
+      else if (bitmaps_[i])
+        fail("a mini-batch left a bitmap that is not empty");
+    }
+    for (const auto key : keys_)
+      if (key) fail("a mini-batch left a hash set that is not empty");
+    for (const uint32_t count : counts_)
+      if (count) fail("a mini-batch left the count of a range");
+    for (const SampleState& state : states_)
+      if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1])
+        fail("a mini-batch left the number of vertices that it found");
+  }
+
+  // The arrays of a hash set, garbage but for what is zero between launches.
+  struct HashMemory {
+    std::vector<Aligned<N>> vertices;
+    std::vector<uint32_t> places, offsets, grouped_place, begins;
+    std::vector<N> local;
+  };
+
+  void use_hash(SampleArgs<P, N>& args, size_t batches, HashMemory& memory) {
+    HashArgs<N>& hash = args.hash;
+    hash.capacity = aligned(args.frontier_capacity[args.hops]);
+    hash.size = std::max(table_size(hash.capacity), table_);
+    if (hash.size > table_) keys_.assign(hash.size * kMaxBatchesPerLaunch, 0);
+    table_ = hash.size;
+    hash.shift = range_shift(num_nodes_);
+    const size_t vertices = hash.capacity * batches;
+    memory.vertices.emplace_back(vertices);
+    memory.vertices.emplace_back(vertices);
+    memory.places.assign(vertices, 0xABABABAB);
+    memory.offsets = memory.grouped_place = memory.places;
+    memory.begins.assign(range_begins() * batches, 0xABABABAB);
+    memory.local.assign(hash.size * batches, static_cast<N>(-7));
+    counts_.resize(kRanges * kMaxBatchesPerLaunch);
+    hash.keys = keys_.data();
+    hash.found = memory.vertices[0].data();
+    hash.grouped = memory.vertices[1].data();
+    hash.places = memory.places.data();
+    hash.offsets = memory.offsets.data();
+    hash.grouped_place = memory.grouped_place.data();
+    hash.counts = counts_.data();
+    hash.begins = memory.begins.data();
+    args.local = memory.local.data();
+    args.local_stride = hash.size;
+  }
+
+  std::vector<Result<P, N>> try_sample(const std::vector<std::vector<N>>& seeds, const SampleOptions& options,
+                                       const How& how, double room) {
+    const int hops = options.hops();
+    int64_t most_seeds = 0;
+    for (const auto& s : seeds) most_seeds = std::max<int64_t>(most_seeds, s.size());
+    SampleArgs<P, N> args{};
+    args.graph_indptr = graph_.indptr.data();
+    args.graph_indices = graph_.indices.data();
+    args.num_nodes = num_nodes_;
+    args.hops = hops;
+    args.replace = options.replace;
+    args.edge_ids = options.edge_ids;
+    args.pad = how.pad;
+    args.vertex_set = how.vertex_set;
+    const auto num_edges = static_cast<int64_t>(graph_.indices.size());
+    args.frontier_capacity[0] = most_seeds;
+    int64_t vertices = 0, edges = 0, tasks = most_seeds * hops, all_edges = 0;
+    for (int h = 0; h < hops; ++h) {
+      args.fanouts[h] = static_cast<int>(options.fanouts[h]);
+      const int64_t rows = args.frontier_capacity[h];
+      const int64_t most = options.fanouts[h] == kAllNeighbours ? num_edges : rows * options.fanouts[h];
+      args.edge_capacity[h] = static_cast<int64_t>(room * static_cast<double>(most)) + 1;
+      args.frontier_capacity[h + 1] =
+          std::max(rows, std::min(num_nodes_, rows + static_cast<int64_t>(room * static_cast<double>(most))));
+      all_edges += args.edge_capacity[h];
+      if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
+      if (options.fanouts[h] == kAllNeighbours) tasks += num_edges / kPartEdges + 1;
+    }
+    vertices = aligned(args.frontier_capacity[hops]);
+    for (int h = 0; h < hops; ++h) {
+      args.indices_at[h] = vertices;
+      vertices += aligned(args.edge_capacity[h]);
+      args.indptr_at[h] = edges;
+      edges += aligned(args.frontier_capacity[h] + 1);
+    }
+    for (int h = 0; options.edge_ids && h < hops; ++h) {
+      args.edge_ids_at[h] = edges;
+      edges += aligned(args.edge_capacity[h]);
+    }
+    args.shared_bytes = how.shared_bytes;
+    args.bitmaps = bitmaps_.data();
+    args.bitmaps_stride = words_;
+    args.local = local_.data();
+    args.local_stride = num_nodes_;
+    args.totals = totals_.data();
+    args.state = states_.data();
+    args.rows_capacity = args.frontier_capacity[hops - 1] + most_seeds;
+    args.tasks_capacity = 2 * tasks + 4096 * how.blocks;
+    args.picks_capacity = std::max(2 * all_edges, (most_seeds * hops + args.tasks_capacity + 32) * 32);
+    const size_t batches = seeds.size();
+    HashMemory hash_memory;
+    if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
+    std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
+    std::vector<uint32_t> row_degree(args.rows_capacity * batches),
+        picks_at(most_seeds * hops + args.tasks_capacity);
+    std::vector<N> list(args.rows_capacity * batches), picks(args.picks_capacity * batches);
+    std::vector<uint64_t> slots(args.tasks_capacity);
+    args.row_begin = row_begin.data();
+    args.row_degree = row_degree.data();
+    args.list = list.data();
+    args.tasks = slots.data();
+    args.picks_at = picks_at.data();
+    args.picks = picks.data();
+    args.positions = positions.data();
+    std::vector<Aligned<N>> vertex_memory;
+    std::vector<Aligned<P>> edge_memory;
+    for (size_t b = 0; b < batches; ++b) {
+      vertex_memory.emplace_back(vertices);
+      edge_memory.emplace_back(edges);
+    }
+    args.num_batches = static_cast<int>(batches);
+    for (size_t b = 0; b < batches; ++b)
+      args.batches[b] = {seeds[b].data(),       static_cast<int64_t>(seeds[b].size()),
+                         options.key + b,       vertex_memory[b].data(),
+                         edge_memory[b].data(), nullptr,
+                         &headers_[b],          ++sequence_};
+    if (const auto error = launch_sample(args, how.schedule, how.blocks, &launches_, nullptr);
+        error != cudaSuccess) {
+      if (cudaGetLastError() != cudaSuccess) fail("a launch that was refused left its error to others");
+      throw Refused{};
+    }
+    for (const uint64_t slot : slots)
+      if (slot) fail("a task was left in the queue");
+    std::vector<Result<P, N>> results;
+    for (size_t b = 0; b < batches; ++b) {
+      const SampleHeader& header = headers_[b];
+      if (header.sequence != args.batches[b].sequence) fail("the host was not told the sizes");
+      if (how.pad) expect_padded(args, header, vertex_memory[b].data(), edge_memory[b].data());
+      if (header.status != SampleStatus::kOk) return {};
+      Result<P, N> r;
+      r.sizes.frontiers.assign(header.frontiers, header.frontiers + hops + 1);
+      r.sizes.edges.assign(header.edges, header.edges + hops);
+      const N* const v = vertex_memory[b].data();
+      const P* const e = edge_memory[b].data();
+      r.nodes.assign(v, v + header.frontiers[hops]);
+      for (int h = 0; h < hops; ++h) {
+        const P* const indptr = e + args.indptr_at[h];
+        const N* const indices = v + args.indices_at[h];
+        const P* const ids = e + args.edge_ids_at[h];
+        r.indptr.emplace_back(indptr, indptr + header.frontiers[h] + 1);
+        r.indices.emplace_back(indices, indices + header.edges[h]);
+        r.edge_ids.emplace_back(ids, options.edge_ids ? ids + header.edges[h] : ids);
+      }
+      results.push_back(std::move(r));
+    }
+    return results;
+  }
+
+  // Beyond the mini-batch, or everywhere where it failed: vertex 0, empty rows, edges to local vertex 0.
+  static void expect_padded(const SampleArgs<P, N>& args, const SampleHeader& header, const N* v,
+                            const P* e) {
+    const bool ok = header.status == SampleStatus::kOk;
+    const auto expect = [](bool same) {
+      if (!same) fail("a padded mini-batch is not what it should be beyond its end");
+    };
+    for (int64_t i = ok ? header.frontiers[args.hops] : 0; i < args.frontier_capacity[args.hops]; ++i)
+      expect(v[i] == 0);
+    for (int h = 0; h < args.hops; ++h) {
+      const int64_t rows = ok ? header.frontiers[h] : -1, edges = ok ? header.edges[h] : 0;
+      for (int64_t i = rows + 1; i <= args.frontier_capacity[h]; ++i)
+        expect(e[args.indptr_at[h] + i] == static_cast<P>(edges));
+      for (int64_t i = edges; i < args.edge_capacity[h]; ++i) {
+        expect(v[args.indices_at[h] + i] == 0);
+        if (args.edge_ids) expect(e[args.edge_ids_at[h] + i] == 0);
+      }
+    }
+  }
+
+  const OwnedCsc<P, N>& graph_;
+  int64_t num_nodes_, words_, ranks_at_;
+  std::vector<uint32_t> bitmaps_, totals_, counts_;
+  std::vector<typename HashArgs<N>::Key> keys_;
+  int64_t table_ = 0, repetitions_ = 0;
+  std::vector<N> local_;
+  std::vector<SampleState> states_;
+  std::vector<SampleHeader> headers_;
+  uint64_t sequence_ = 0;
+  int launches_ = 0;
+};
+
+}  // namespace stress

@@ -1,0 +1,218 @@
+"""The GPU sampler from end to end on the host: Python, bindings and kernels as they are, a stand-in for CUDA."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pybind11
+import pytest
+import torch
+from cuda_on_host import OPTIONS
+from fake_gpu_sampler import FakeGPU
+from sanitizers import build, skip_unless_it_runs
+
+from loader.graph import Graph
+from loader.samplers import HopwiseSampler
+from loader.samplers.base import Request
+from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
+from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
+
+HOW = [(s, v) for s in SCHEDULES for v in VERTEX_SETS if v == "bitmap" or s not in QUEUES]
+schedules = pytest.mark.parametrize(("schedule", "vertex_set"), HOW)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("engine")
+    skip_unless_it_runs("", folder)
+    target = folder / f"engine_on_host{sysconfig.get_config_var('EXT_SUFFIX')}"
+    includes = pybind11.get_include(), sysconfig.get_path("include")
+    options = "-fPIC", "-shared", "-fvisibility=hidden", '-DLOADER_KERNELS_DEVICE="cpu"', *(f"-I{i}" for i in includes)
+    built = build([Path(__file__).parent / "engine_on_host.cpp"], "", target, (*OPTIONS, *options))
+    assert built.returncode == 0, built.stderr
+    spec = importlib.util.spec_from_file_location("engine_on_host", target)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def gpu(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
+    yield FakeGPU(monkeypatch, engine)
+    gc.collect()  # while a workspace that ends finds the patches
+
+
+def graph_of(edge_dtype: torch.dtype = torch.int32, node_dtype: torch.dtype = torch.int32) -> Graph:
+    g = torch.Generator().manual_seed(1)
+    graph = Graph.from_edges(*torch.randint(300, (2, 1500), generator=g), 300)
+    graph.indptr, graph.indices = graph.indptr.to(edge_dtype), graph.indices.to(node_dtype)
+    return graph
+
+
+def requests(graph: Graph, sizes: list[int]) -> list[Request]:
+    g = torch.Generator().manual_seed(len(sizes))
+    orders = [torch.randperm(graph.num_nodes, generator=g).to(graph.indices.dtype) for _ in sizes]
+    return [Request(order[:size], 3, i) for i, (order, size) in enumerate(zip(orders, sizes, strict=True))]
+
+
+def digests(graph: Graph, group: list[Request], oracle: HopwiseSampler) -> list[str]:
+    return [oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch).digest() for r in group]
+
+
+@schedules
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}])
+@pytest.mark.parametrize("fanouts", [[4, 3], [3, 33], [-1, 2]])
+def test_mini_batches_are_the_cpus(
+    gpu: FakeGPU, fanouts: list[int], options: dict[str, bool], schedule: str, vertex_set: str
+) -> None:
+    graph, together = graph_of(), 1 if schedule in QUEUES else 3
+    sampler = CudaSampler(
+        fanouts, seed=5, batches_per_launch=together, schedule=schedule, vertex_set=vertex_set, **options
+    )
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, **options)
+    for sizes in ([0], [9], [1, 30, 7, 60], [40, 40]):  # room is found to be too little, and several share a launch
+        group = requests(graph, sizes)
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+    sampler.close()
+
+
+@pytest.mark.parametrize("dtypes", [(torch.int64, torch.int32), (torch.int64, torch.int64)])
+def test_wide_types(gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    graph = graph_of(*dtypes)
+    session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
+    group = requests(graph, [9, 20, 50])
+    assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+
+
+def test_as_many_as_are_wanted_may_be_under_way(gpu: FakeGPU) -> None:
+    graph = graph_of()
+    session, oracle = CudaSampler([2], batches_per_launch=8).open(graph), HopwiseSampler([2])
+    group = requests(graph, [5] * 150)
+    late = session.begin(group[:1])[0]
+    assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+    begun = session.begin(group)
+    assert late().digest() == digests(graph, group[:1], oracle)[0]
+    with pytest.raises(RuntimeError, match="finished already"):
+        late()
+    del begun
+    gc.collect()
+    assert session._space is not None
+    assert session._space.engine.free_headers == 192  # three times 64
+
+
+@schedules
+def test_a_launch_that_is_refused(gpu: FakeGPU, engine: Any, schedule: str, vertex_set: str) -> None:
+    graph = graph_of()
+    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set).open(graph)
+    group = requests(graph, [30])
+    expected = digests(graph, group, HopwiseSampler([4, 3]))
+    for after in range(3):
+        engine.refuse_launch(after)
+        refused = after < 1 or schedule != "cooperative"
+        if refused:
+            with pytest.raises(RuntimeError, match="launching the sampler failed: refused"):
+                session.begin(group)
+        engine.refuse_launch(-1)
+        assert engine.last_error() == 0
+        assert [finish().digest() for finish in session.begin(group)] == expected
+
+
+def test_more_mini_batches_than_multiprocessors(gpu: FakeGPU) -> None:
+    graph = graph_of()
+    session = CudaSampler([4, 3], schedule="cooperative", batches_per_launch=10).open(graph)
+    group = requests(graph, list(range(10, 20)))
+    expected = digests(graph, group, HopwiseSampler([4, 3]))
+    assert [finish().digest() for finish in session.begin(group)] == expected
+    assert session.launches == 5
+
+
+@schedules
+def test_padded(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+    graph = graph_of()
+    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, pad_to_capacity=True).open(graph)
+    group = requests(graph, [30, 30, 10])
+    for finish, expected in zip(session.begin(group), digests(graph, group, HopwiseSampler([4, 3])), strict=True):
+        padded = finish()
+        assert isinstance(padded, PaddedMiniBatch)
+        assert padded.trim().digest() == expected
+    session.begin([Request(torch.tensor([7, 7], dtype=torch.int32), 1, 2)])
+    with pytest.raises(ValueError, match=r"vertex 7 more than once.*epoch 1, mini-batch 2"):
+        session.check()
+
+
+def test_bad_seeds(gpu: FakeGPU) -> None:
+    graph = graph_of()
+    session = CudaSampler([4, 3], batches_per_launch=3).open(graph)
+    good = requests(graph, [20])
+    bad = [Request(torch.tensor(ids, dtype=torch.int32), 0, 0) for ids in ([1, 300], [3, 3])]
+    out, twice, finish = session.begin([*bad, *good])
+    with pytest.raises(ValueError, match="vertex 300; valid ids are 0 to 299"):
+        out()
+    with pytest.raises(ValueError, match="vertex 3 more than once"):
+        twice()
+    assert [finish().digest()] == digests(graph, good, HopwiseSampler([4, 3]))
+
+
+class TestRefusals:
+    """What the bindings look at before a kernel runs."""
+
+    OPTIONS: ClassVar = {"fanouts": [4], "replace": False, "edge_ids": False, "pad": False}
+    PLAN: ClassVar = {
+        **{"num_seeds": 2, "slots": 1, "schedule": 1, "vertex_set": 0, "tasks": 0, "edges_at": 0},
+        **{"frontier_capacity": [2, 4], "edge_capacity": [8], "indices_at": [32], "indptr_at": [0], "edge_ids_at": []},
+    }
+
+    def made(self, engine: Any) -> Any:
+        graph = graph_of()
+        return engine.CudaSampler_i32_i32(graph.indptr, graph.indices, **self.OPTIONS)
+
+    def test_arrays_of_the_graph(self, engine: Any) -> None:
+        graph = graph_of()
+        with pytest.raises(TypeError, match=r"indptr has dtype torch.int64; it must be torch.int32"):
+            engine.CudaSampler_i32_i32(graph.indptr.long(), graph.indices, **self.OPTIONS)
+        with pytest.raises(ValueError, match="indices is not contiguous"):
+            engine.CudaSampler_i32_i32(graph.indptr, graph.indices[::2], **self.OPTIONS)
+        with pytest.raises(ValueError, match="indptr is empty"):
+            engine.CudaSampler_i32_i32(graph.indptr[:0], graph.indices, **self.OPTIONS)
+
+    @pytest.mark.parametrize(
+        ("changed", "error", "message"),
+        [
+            ({"edge_capacity": [2**31]}, OverflowError, "a block of 2147483648 edges exceeds 32-bit edge ids"),
+            ({"slots": 17}, ValueError, "slots is 17; it must be in 1 to 16"),
+            ({"frontier_capacity": [4, 2]}, ValueError, "must not decrease"),
+            ({"indices_at": [3]}, ValueError, "aligned to 16 bytes"),
+            ({"indptr_at": [0, 0]}, ValueError, "each of 1 hops"),
+        ],
+    )
+    def test_plans(self, engine: Any, changed: dict[str, Any], error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            self.made(engine).plan(**{**self.PLAN, **changed})
+
+    def test_arrays_of_the_workspace(self, engine: Any) -> None:
+        made = self.made(engine)
+        wanted = made.plan(**self.PLAN)
+        arrays = {name: torch.zeros(length, dtype=getattr(torch, dtype)) for name, dtype, length, _ in wanted}
+        with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
+            made.launch([(0, 0, 0, 0, 0)], 0, 0)
+        with pytest.raises(ValueError, match="there is no array row_begin"):
+            made.use({name: held for name, held in arrays.items() if name != "row_begin"})
+        with pytest.raises(ValueError, match=r"bitmaps has \d+ elements; it must have \d+"):
+            made.use({**arrays, "bitmaps": arrays["bitmaps"][1:]})
+        made.use(arrays)
+        with pytest.raises(RuntimeError, match="no header left"):
+            made.launch([(0, 0, 0, 0, 0)], 0, 0)
+        with pytest.raises(ValueError, match="there are 2 mini-batches; the plan is for 1 to 1"):
+            made.launch([(0, 0, 0, 0, 0)] * 2, 0, 0)
+        with pytest.raises(ValueError, match="there are 3 seeds; the plan is for up to 2"):
+            made.launch([(0, 3, 0, 0, 0)], 0, 0)
+        made.plan(**self.PLAN)
+        with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
+            made.launch([(0, 0, 0, 0, 0)], 0, 0)

@@ -1,0 +1,113 @@
+"""Writing a conversion: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from conversions import ARRAYS, KEY, write
+
+from loader.datasets import CacheError
+from loader.datasets.cache import open_cache
+from loader.datasets.cache_lock import conversion_lock
+from loader.datasets.cache_writer import ArrayWriter, CacheWriter
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return tmp_path / "cache" / "toy-0123456789ab"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bad")])
+def test_an_interrupted_conversion_leaves_nothing(toy, error):
+    def interrupted() -> None:
+        with conversion_lock(toy), CacheWriter(toy, KEY) as writer:
+            writer.write("labels", ARRAYS["labels"])
+            (writer.scratch / "file").touch()
+            raise error
+
+    with pytest.raises(type(error)):
+        interrupted()
+    assert os.listdir(toy.parent) == []
+
+
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(toy, monkeypatch):
+    def full(self: ArrayWriter, part: np.ndarray) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ArrayWriter, "append", full)
+    with pytest.raises(CacheError, match=r"the disk is full: .* MB left.*set cache_dir to another disk") as caught:
+        write(toy)
+    assert "\n" not in str(caught.value)
+    assert os.listdir(toy.parent) == []
+
+
+def test_an_array_larger_than_the_disk_is_refused_before_it_is_written(toy, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1000, 990, 10))
+    with pytest.raises(CacheError, match="the disk is full"):
+        write(toy)
+    assert os.listdir(toy.parent) == []
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_nothing(toy, monkeypatch):
+    def full(value: object, file: object, **_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(CacheError, match="the disk is full"):
+        write(toy)
+    assert os.listdir(toy.parent) == []
+
+
+def test_a_library_that_says_something_else_on_a_full_disk_is_understood(toy, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+
+    def fail() -> None:
+        with conversion_lock(toy), CacheWriter(toy, KEY):
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        fail()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 30, 1 << 30, 4096))
+    with pytest.raises(CacheError, match="the disk is full"):
+        fail()
+    assert os.listdir(toy.parent) == []
+
+
+def test_a_stream_wants_all_rows_and_of_its_shape(toy):
+    with (
+        pytest.raises(ValueError, match="2 rows were written of 5"),
+        conversion_lock(toy),
+        CacheWriter(toy, KEY) as writer,
+        writer.stream("features", (5, 4), np.float32) as out,
+    ):
+        out.append(np.zeros((2, 4)))
+    with (
+        pytest.raises(ValueError, match=r"rows of shape \(3,\); they must be \(4,\)"),
+        conversion_lock(toy),
+        CacheWriter(toy, KEY) as writer,
+        writer.stream("features", (5, 4), np.float32) as out,
+    ):
+        out.append(np.zeros((2, 3)))
+
+
+def test_a_new_version_takes_the_place_of_the_old_one(toy):
+    write(toy)
+    write(toy, mark=2)
+    assert open_cache(toy, KEY).properties == {"mark": 2}
+    assert os.listdir(toy.parent) == [toy.name]
+    assert len(os.listdir(toy)) == 3
+
+
+def test_a_failed_conversion_leaves_the_old_one(toy):
+    write(toy)
+    with pytest.raises(ValueError, match="cannot reshape"), conversion_lock(toy), CacheWriter(toy, KEY) as writer:
+        writer.write("labels", ARRAYS["labels"].reshape(7))
+    assert open_cache(toy, KEY).properties == {"mark": 1}
+    assert len(os.listdir(toy)) == 3

@@ -1,0 +1,42 @@
+"""Datasets by their names, in a checkout and as they are installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loader.datasets import named, open_dataset
+from loader.datasets.named import conf_folder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_checkout_has_its_own_folder():
+    assert (conf_folder() / "dataset" / "digits.yaml").samefile(ROOT / "conf" / "dataset" / "digits.yaml")
+
+
+def test_an_installed_loader_has_the_folder_beside_its_modules(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "loader"
+    monkeypatch.setattr(named, "_PACKAGE", package)
+    with pytest.raises(FileNotFoundError, match=r"neither in .*loader/conf nor in .*site-packages/conf; install"):
+        conf_folder()
+    rule = re.search(r"install\(DIRECTORY (\S+) DESTINATION (\S+)\)", (ROOT / "CMakeLists.txt").read_text())
+    assert rule is not None
+    source, target = rule.groups()
+    shutil.copytree(ROOT / source, tmp_path / "site-packages" / target / Path(source).name)
+    assert conf_folder() == package / "conf"
+    data = open_dataset("synthetic", ["num_nodes=300", "mean_degree=4"], data_dir=tmp_path)
+    assert data.num_nodes == 300
+
+
+def test_another_folder_may_be_named(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "mine.yaml").write_text(
+        "_target_: loader.datasets.SyntheticDataset\nname: mine\nnum_nodes: 200\ndata_dir: ${data_dir}\nseed: ${seed}\n"
+    )
+    assert open_dataset("mine", data_dir=tmp_path, seed=3, conf=tmp_path).name == "mine"
+    with pytest.raises(ValueError, match=r"there is no .*other\.yaml; give a \.npz file or one of: mine"):
+        open_dataset("other", conf=tmp_path)

@@ -47,13 +47,12 @@ class Engine {
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
-    args_.graph_indptr = offsets.data;
-    args_.graph_indices = sources.data;
+    args_.lists = {offsets.data, sources.data};
     args_.num_nodes = offsets.size - 1;
     args_.hash.shift = range_shift(args_.num_nodes);
     args_.hops = static_cast<int>(fanouts.size());
     for (int h = 0; h < args_.hops; ++h) args_.fanouts[h] = static_cast<int>(fanouts[h]);
-    args_.replace = replace;
+    args_.choice = {replace};
     args_.edge_ids = edge_ids;
     args_.pad = pad;
     int device = 0, shared = 0;
@@ -264,7 +263,7 @@ class Engine {
     return room;
   }
 
-  SampleArgs<P, N> args_{};
+  UniformArgs<P, N> args_{};
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
   Schedule schedule_ = Schedule::kHopwise;
   int64_t slots_ = 0, edges_at_ = 0;

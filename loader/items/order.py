@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import current_stream_handle, made_current
+
+_MAX_ITEMS = 2**62  # beyond it the squares in csrc/items/permutation.h would overflow
 
 
 class Order:
@@ -17,12 +21,22 @@ class Order:
     with the same result.
 
     Args:
-        num_items: how many items an epoch has, at least 1.
+        num_items: how many items an epoch has, `1 <= num_items <= 2**62`.
         shuffle: whether the order is a permutation; else items come as they are listed.
         seed: of the permutations, `0 <= seed < 2**64`.
+
+    Raises:
+        TypeError, ValueError: a number is none, or out of its range.
     """
 
     def __init__(self, num_items: int, *, shuffle: bool, seed: int = 0) -> None:
+        if not 1 <= num_items <= _MAX_ITEMS:
+            limit = "it must be at least 1" if num_items < 1 else "at most 2**62 can be put in order"
+            raise ValueError(f"num_items is {num_items}; {limit}")
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            raise TypeError(f"seed is {seed!r}; it must be an integer") from None
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed is {seed}; it must be in [0, 2**64)")
         self.num_items = num_items

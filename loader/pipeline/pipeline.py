@@ -102,41 +102,35 @@ class PipelineRun(Iterator[Any]):
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._stats, self._timeline = pipeline.stats, pipeline.timeline
-        self._streams = pipeline.streams if pipeline.depth else None
-        self._inline = pipeline.streams if self._streams is None else None
-        self._consumer = pipeline.consumer
+        self._streams, self._consumer = pipeline.streams, pipeline.consumer
         work = Work(pipeline, source)
         self._ahead: Threads | _ByConsumer = Threads(work) if pipeline.threaded else _ByConsumer(work)
-        # A traced flight that the consumer is at, since when, and the event of it if there is no other.
-        self._given: tuple[Flight, float, Any] | None = None
+        self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
         self._done = self._begun = False
 
     def __next__(self) -> Any:
         if self._done:
             raise StopIteration
-        begin = time.perf_counter()
-        consumer = self._consumer
+        end, consumer, stream = time.perf_counter(), self._consumer, None
         try:
             if not self._begun:
                 self._begin()
-            if consumer is None:
-                self._trace_end(begin)
-                flight = self._ahead.take()
-                item, flight.item = flight.item, None
-            else:
-                throttled = self._stats.throttled
+            if consumer is not None:
                 stream = consumer.ask()
-                self._trace_end(begin)
-                flight = self._ahead.take()
-                item = consumer.take(flight, stream)
-                begin += self._stats.throttled - throttled
+            if self._given is not None:
+                self._trace(*self._given, end)
+            begin = time.perf_counter()
+            flight = self._ahead.take()
+            item = flight.hand_over() if consumer is None else consumer.take(flight, stream)
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
             raise
-        end = time.perf_counter()
-        self._stats.add_item(end - begin)
+        now = time.perf_counter()
+        self._stats.add_item(now - begin)
         if flight.traced:
-            self._given = (flight, end, self._inline.mark() if self._inline is not None else None)
+            self._given = (flight, now)
+            if consumer is None and self._streams is not None:
+                flight.arrived.record(self._streams.current())
         return item
 
     @property
@@ -147,28 +141,25 @@ class PipelineRun(Iterator[Any]):
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
         self._ahead.close()
-        if not self._done and self._begun and self._streams is not None:
-            self._streams.lead(self._streams.current())
+        if not self._done and self._begun and self._consumer is not None:
+            self._consumer.end()
         self._done = True
 
     def _begin(self) -> None:
         self._begun = True
-        if self._consumer is not None and self._streams is not None:
+        if self._consumer is not None:
             self._consumer.begin()
-            self._streams.follow(self._streams.current())
-        streams = self._streams or self._inline
-        if self._timeline is not None and streams is not None:
-            self._timeline.align(streams)
+        if self._timeline is not None and self._streams is not None:
+            self._timeline.align(self._streams)
 
-    def _trace_end(self, now: float) -> None:
+    def _trace(self, flight: Flight, begin: float, end: float) -> None:
         """The consumer is done with a traced item."""
-        if self._given is None or self._timeline is None:
-            return
-        (flight, begin, first), self._given = self._given, None
-        self._timeline.add_host(TRAIN, flight.number, begin, now)
-        if self._inline is not None:
-            self._timeline.add_gpu(TRAIN, flight.number, first, self._inline.mark())
+        self._given = None
+        assert self._timeline is not None
+        self._timeline.add_host(TRAIN, flight.number, begin, end)
         if self._streams is not None:
+            if self._consumer is None:
+                flight.consumed.record(self._streams.current())
             self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
             for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
                 self._timeline.add_gpu(name, flight.number, first, last)
@@ -178,24 +169,29 @@ class _ByConsumer:
     """The consumer's thread works ahead; with a depth of 0 only for the item that it asks for."""
 
     def __init__(self, work: Work) -> None:
-        self._work, self._depth, self._streams = work, work.depth, work.streams
+        self._work, self._depth = work, work.depth
+        self._streams = work.streams if work.depth else None
         self._ready: deque[Flight] = deque()
-        self._given_out = self._ended = False
+        self._given_out = False
 
     def take(self) -> Flight:
         """The next flight; raises StopIteration at the end, or the error in its place."""
+        work, ready = self._work, self._ready
         back = self._streams.here() if self._streams is not None else None
         try:
-            self._finish(1)
-            if not self._ready:
+            if not ready:
+                work.begin(1)
+                self._finish(1)
+            if not ready:
                 raise StopIteration
-            flight = self._ready.popleft()
+            flight = ready.popleft()
             if flight.error is None:
                 # What is finished first does not wait, on the stream of the first stage, for what is begun next. The
                 # very first item waits for no other to be finished: the consumer has nothing to do before it.
                 if self._given_out:
+                    work.begin(self._depth - len(ready))
                     self._finish(self._depth)
-                self._work.begin(self._depth)
+                work.begin(self._depth)
                 self._given_out = True
         finally:
             if self._streams is not None:
@@ -204,20 +200,15 @@ class _ByConsumer:
         return flight
 
     def close(self) -> None:
-        self._ended = True
         self._work.close()
         self._ready.clear()
 
     def _finish(self, most: int) -> None:
         """Takes items through all stages until `most` are ready."""
-        while len(self._ready) < most and not self._ended:
-            flight = self._work.first()
-            if flight is None:
-                self._ended = True
-                return
-            for index in range(1, self._work.num_stages):
-                self._work.through(index, flight)
+        work = self._work
+        while len(self._ready) < most and (flight := work.first()) is not None:
+            for index in range(1, len(work.stages)):
+                work.through(index, flight)
             if flight.error is not None:
-                self._ended = True
-                self._work.close()
+                work.close()
             self._ready.append(flight)

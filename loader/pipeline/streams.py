@@ -26,6 +26,7 @@ class Flight:
         timed: whether anyone does; else `begun` and `arrived` are not recorded.
         begun, done: an event per stage each, recorded on the stage's stream before and after its work.
         finished: recorded on the first stage's stream when an item that was begun there is finished.
+        ready: the event of these after which the item is complete.
         arrived: recorded on the consumer's stream when it need not wait for the item any longer.
         consumed: recorded there when the consumer asks for the next item.
         since: the event from which on the consumer's stream may have waited for the item.
@@ -38,21 +39,20 @@ class Flight:
         self.error: BaseException | None = None
         self.begun: Sequence[Any] = ()
         self.done: Sequence[Any] = ()
-        self.finished: Any = None
-        self.arrived: Any = None
-        self.consumed: Any = None
-        self.since: Any = None
+        self.finished = self.ready = self.arrived = self.consumed = self.since = None  # type: Any
         if streams is not None:
             event = streams.cuda.Event
             self.begun, self.done = ([event(enable_timing=True) for _ in streams.names] for _ in range(2))
-            self.finished = event()
-            self.arrived, self.consumed = event(enable_timing=True), event(enable_timing=True)
+            self.finished, self.arrived, self.consumed = event(), event(enable_timing=True), event(enable_timing=True)
 
     def begin(self, number: int, item: Any, traced: bool) -> Flight:
         self.number, self.item, self.error, self.traced = number, item, None, traced
-        self.together = 1
-        self.timed = traced or number % TIMED == 0
+        self.timed = bool(self.begun) and (traced or number % TIMED == 0)
         return self
+
+    def hand_over(self) -> Any:
+        item, self.item = self.item, None
+        return item
 
     def raise_error(self) -> None:
         """Raises what came in place of the item, if anything; leaves no cycle of error, traceback and frames."""
@@ -169,8 +169,13 @@ class Consumer:
         self._since: Any = None  # when the consumer's stream was done with the last item
 
     def begin(self) -> None:
-        """A new run: the time since the last one counts as nobody's waiting."""
+        """A new run: the time since the last one counts as nobody's waiting. The stages wait for what is written."""
         self._held = self._since = None
+        self.streams.follow(self.streams.current())
+
+    def end(self) -> None:
+        """The end of a run: memory that the stages read may be given up on the consumer's stream afterwards."""
+        self.streams.lead(self.streams.current())
 
     def ask(self) -> Any:
         """Notes that all work on the last item is on the current stream, which is returned; waits for older items."""
@@ -191,10 +196,10 @@ class Consumer:
 
     def take(self, flight: Flight, stream: Any) -> Any:
         """The item; work put on `stream` from now on finds it complete."""
-        stream.wait_event(flight.done[-1])
+        stream.wait_event(flight.ready)
         if flight.timed:
             flight.arrived.record(stream)
-        item, flight.item = flight.item, None
+        item = flight.hand_over()
         item.record_stream(stream)
         flight.since = self._since
         self._held = flight

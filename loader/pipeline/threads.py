@@ -19,7 +19,7 @@ class Threads:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._channels = [Channel(work.depth) for _ in work.names]
+        self._channels = [Channel(work.depth) for _ in work.stages]
         self._threads: list[threading.Thread] = []
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
         self._stop = weakref.finalize(self, _stop_all, self._channels)
@@ -49,9 +49,9 @@ class Threads:
         work, takers = self._work, [self._work.first]
         for index, channel in enumerate(self._channels[:-1], 1):
             takers.append(partial(_take_from, channel, work, index))
-        for name, take, sink in zip(work.names, takers, self._channels, strict=True):
+        for stage, take, sink in zip(work.stages, takers, self._channels, strict=True):
             # A daemon: the interpreter waits for others before it runs what ends them, see `_close_all`.
-            thread = threading.Thread(target=_serve, args=(take, sink), name=f"loader-{name}", daemon=True)
+            thread = threading.Thread(target=_serve, args=(take, sink), name=f"loader-{stage.name}", daemon=True)
             self._threads.append(thread)
             _threads.add(thread)
         _running.add(self)

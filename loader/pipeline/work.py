@@ -4,174 +4,163 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from loader.pipeline.stage import Stage
-from loader.pipeline.streams import Consumer, Flight, StageStreams
-from loader.timing import PipelineStats, Timeline
+from loader.pipeline.streams import Flight
 
-
-class Setting(Protocol):
-    """What a pipeline says of its runs."""
-
-    stages: tuple[Stage, ...]
-    depth: int
-    stats: PipelineStats
-    streams: StageStreams | None
-    consumer: Consumer | None
-    timeline: Timeline | None
-    count: int
+if TYPE_CHECKING:
+    from loader.pipeline.pipeline import Pipeline
 
 
 class Work:
     """Takes items of the source through the stages. Each stage is used by one thread at a time.
 
-    What a stage or the source raises takes the place of the item; nothing is drawn after it.
+    What a stage or the source raises takes the place of the item; nothing is drawn after it. A group that could not be
+    begun is one item in this. In the consumer's own thread an interrupt does not wait for its turn.
+
+    The times of a flight are noted on the streams of the stages; with a depth of 0, on that of the consumer.
 
     Args:
-        setting: the pipeline.
+        pipeline: its stages, streams and statistics.
         source: of the items; it is iterated under the stream of the first stage.
     """
 
-    def __init__(self, setting: Setting, source: Iterable[Any]) -> None:
-        self._setting, self._stats, self._timeline = setting, setting.stats, setting.timeline
-        self._stages, self.depth, self.num_stages = setting.stages, setting.depth, len(setting.stages)
-        self.streams = setting.streams if setting.depth else None
-        self._inline = setting.streams if self.streams is None else None  # work goes to the consumer's stream
-        self._nvtx = setting.streams.cuda.nvtx if setting.streams is not None else None
+    def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
+        self._pipeline, self._stats, self._timeline = pipeline, pipeline.stats, pipeline.timeline
+        self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
+        self._own = pipeline.depth > 0 and pipeline.streams is not None  # each stage works under a stream of its own
+        self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
+        self._caught = BaseException if pipeline.threaded else Exception
         self._source: Iterable[Any] = source
         self._items: Any = None
         self._begun: deque[Flight] = deque()  # by the first stage; the item is what finishes them
+        self._failure: BaseException | None = None  # in the place of what would follow them
         self._together = 1  # the consumer has nothing to do before the very first item: it comes alone
-        self._ended = False  # the source, or by an error, which then is the last flight
-
-    @property
-    def names(self) -> list[str]:
-        return [stage.name for stage in self._stages]
+        self._ended = False  # nothing more is begun
 
     def begin(self, most: int) -> None:
         """Begins items by the first stage until `most` are begun, or as many more as it takes together."""
-        if self._ended or len(self._begun) >= most:
-            return
-        self._enter(0)
+        stage = self.stages[0]
         while not self._ended and len(self._begun) < most:
-            self._begin_group()
+            begin = self._enter(0)
+            group: list[Flight] = []
+            try:
+                self._draw(group)
+                for flight in group:
+                    flight.together = len(group)
+                    if flight.timed:
+                        flight.begun[0].record(self._stream(0))
+                finish = stage.begin([flight.item for flight in group]) if group else ()
+                if len(finish) != len(group):
+                    raise ValueError(
+                        f"stage '{stage.name}' began {len(group)} items and returned {len(finish)} functions"
+                    )
+                for flight, item in zip(group, finish, strict=True):
+                    flight.item = item
+                    if flight.timed:
+                        flight.done[0].record(self._stream(0))
+                self._begun += group
+            except self._caught as error:
+                self._ended, self._failure = True, _named(error, stage.name)
+            finally:
+                self._leave(0, begin, group)
 
     def first(self) -> Flight | None:
         """The next item after the first stage; None at the end. Leaves the stage's stream the current one."""
         self.begin(1)
-        if not self._begun:
+        if self._begun:
+            flight = self._begun.popleft()
+            self.through(0, flight)  # on the stream where it was begun: to finish may put more work there
+            if flight.error is not None:
+                self.close()
+            return flight
+        if self._failure is None:
             return None
-        flight = self._begun.popleft()
-        if flight.error is None:
-            self._enter(0)
-            try:
-                # On the stream where it was begun: to finish may put more work there.
-                flight.item = self._call(0, flight.item, (), (flight,))
-                if self.streams is not None:
-                    flight.finished.record(self.streams.streams[0])
-                    if self.num_stages == 1 or (flight.timed and flight.together < self._stages[0].together):
-                        flight.done[0].record(self.streams.streams[0])  # work of those begun alone may come only now
-            except BaseException as error:
-                self._ended = True
-                self._begun.clear()
-                flight.item, flight.error = None, error
+        flight = Flight()
+        flight.error, self._failure = self._failure, None
         return flight
 
     def through(self, index: int, flight: Flight) -> None:
-        """Takes a flight through a later stage. An error takes the place of its item."""
+        """Takes a flight through a later stage, or finishes it in the first. An error takes the place of its item."""
         if flight.error is not None:
             return
+        stage, item = self.stages[index], flight.item
+        begin = self._enter(index)
         try:
-            self._enter(index)
-            stream = self.streams.streams[index] if self.streams is not None else None
-            if stream is not None:
-                stream.wait_event(flight.finished if index == 1 else flight.done[index - 1])
-                flight.item.record_stream(stream)
-                if flight.timed:
-                    flight.begun[index].record(stream)
-            first = self._inline.mark() if self._inline is not None and flight.traced else None
-            flight.item = self._call(index, self._stages[index].run, (flight.item,), (flight,))
-            if stream is not None:
+            stream: Any = self._stream(index) if self._own or flight.timed else None
+            if self._own and index:
+                stream.wait_event(flight.ready)
+                item.record_stream(stream)
+            if flight.timed and index:
+                flight.begun[index].record(stream)
+            flight.item = stage.run(item) if index else item()
+            if self._own:
+                flight.ready = flight.done[index] if index else flight.finished
+                flight.ready.record(stream)
+            elif flight.timed:
                 flight.done[index].record(stream)
-            elif first is not None and self._inline is not None and self._timeline is not None:
-                self._timeline.add_gpu(self._stages[index].name, flight.number, first, self._inline.mark())
-        except BaseException as error:
-            flight.item, flight.error = None, error
+        except self._caught as error:
+            flight.item, flight.error = None, _named(error, stage.name)
+        finally:
+            self._leave(index, begin, (flight,))
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._ended = True
+        self._ended, self._failure = True, None
         self._begun.clear()
         self._items, self._source = iter(()), ()
 
-    def _enter(self, index: int) -> None:
-        if self.streams is not None:
-            self.streams.enter(index)
-
-    def _begin_group(self) -> None:
-        group: list[Flight] = []
-        error: BaseException | None = None
-        stage, first = self._stages[0], None
+    def _draw(self, group: list[Flight]) -> None:
+        """Adds to the group what is begun next."""
+        pipeline, traced = self._pipeline, False
         try:
             if self._items is None:
                 self._items, self._source = iter(self._source), ()
             while len(group) < self._together:
-                group.append(self._flight(next(self._items)))
+                item = next(self._items)
+                if self._timeline is not None:
+                    traced = self._timeline.wants(pipeline.count)
+                if self._own and self.streams is not None:
+                    flight = self.streams.flight()
+                else:
+                    flight = Flight(self.streams if traced else None)
+                group.append(flight.begin(pipeline.count, item, traced))
+                pipeline.count += 1
         except StopIteration:
             self._ended = True
-        except BaseException as raised:
-            error = raised
-        self._together = stage.together if self.depth else 1
-        if group:
-            try:
-                stream = self.streams.streams[0] if self.streams is not None else None
-                for flight in group:
-                    flight.together = len(group)
-                    if flight.timed and stream is not None:
-                        flight.begun[0].record(stream)
-                    if flight.traced and self._inline is not None:
-                        first = self._inline.mark()
-                finish = self._call(0, stage.begin, ([flight.item for flight in group],), group)
-                for flight, item in zip(group, finish, strict=True):
-                    flight.item = item
-                    if flight.timed and stream is not None:
-                        flight.done[0].record(stream)
-                    elif first is not None and self._inline is not None and self._timeline is not None:
-                        self._timeline.add_gpu(stage.name, flight.number, first, self._inline.mark())
-                self._begun += group
-            except BaseException as raised:
-                error = raised
-        if error is not None:
-            self._ended = True
-            flight = Flight()
-            flight.error = error
-            self._begun.append(flight)
+        except self._caught as error:
+            self._ended, self._failure = True, error
+        self._together = self.stages[0].together if self.depth else 1
 
-    def _flight(self, item: Any) -> Flight:
-        setting = self._setting
-        number = setting.count
-        setting.count += 1
-        flight = self.streams.flight() if self.streams is not None else Flight()
-        return flight.begin(number, item, self._timeline is not None and self._timeline.wants(number))
+    def _stream(self, index: int) -> Any:
+        """Where a stage's work goes."""
+        assert self.streams is not None
+        return self.streams.streams[index] if self._own else self.streams.current()
 
-    def _call(self, index: int, function: Callable[..., Any], arguments: Sequence[Any], group: Sequence[Flight]) -> Any:
-        """`function(*arguments)`, timed on the host."""
-        name = self._stages[index].name
+    def _enter(self, index: int) -> float:
+        """Makes the stage's stream the current one, and says when its work began."""
+        if self._own and self.streams is not None:
+            self.streams.enter(index)
         if self._nvtx is not None:
-            self._nvtx.range_push(name)
-        begin = time.perf_counter()
-        try:
-            return function(*arguments)
-        except StopIteration as error:  # would pass for the end of the items
-            raise RuntimeError(f"stage '{name}' raised StopIteration") from error
-        finally:
-            end = time.perf_counter()
-            if self._nvtx is not None:
-                self._nvtx.range_pop()
-            self._stats.add_busy(name, end - begin)
-            if self._timeline is not None:
-                for flight in group:
-                    if flight.traced:
-                        self._timeline.add_host(name, flight.number, begin, end)
+            self._nvtx.range_push(self.stages[index].name)
+        return time.perf_counter()
+
+    def _leave(self, index: int, begin: float, group: Sequence[Flight]) -> None:
+        end, name = time.perf_counter(), self.stages[index].name
+        if self._nvtx is not None:
+            self._nvtx.range_pop()
+        self._stats.add_busy(name, end - begin)
+        if self._timeline is not None:
+            for flight in group:
+                if flight.traced:
+                    self._timeline.add_host(name, flight.number, begin, end)
+
+
+def _named(error: BaseException, stage: str) -> BaseException:
+    """The error of a stage; StopIteration would pass for the end of the items."""
+    if not isinstance(error, StopIteration):
+        return error
+    named = RuntimeError(f"stage '{stage}' raised StopIteration")
+    named.__cause__ = error
+    return named

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
 from loader.stores.hotness import count_visits, degree_hotness
 from loader.stores.kernel import KernelStore
-from loader.stores.pinning import PinnedTensor
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:

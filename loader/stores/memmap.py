@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from loader.machine.cpus import available_cpus
+from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
-from loader.stores.pages import advise_random
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, as_dtype
 from loader.stores.staged import StagedFeatures
 

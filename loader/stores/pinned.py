@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.pinning import PinnedTensor
 from loader.stores.kernel import KernelStore
-from loader.stores.pinning import PinnedTensor
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from loader import _core
 from loader.machine.cpus import available_cpus
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pages import use_huge_pages
-from loader.stores.pinning import PinnedTensor, host_memory
+from loader.machine.pinning import PinnedTensor, host_memory
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids, check_range
 
 if TYPE_CHECKING:

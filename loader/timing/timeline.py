@@ -34,7 +34,8 @@ class Timeline:
     """Collects the spans of the items `first` to `first + count - 1`.
 
     On a GPU a stage has two lanes: when its work was put on the stream (host), and when the stream did it (GPU).
-    Spans begin when the stage has its input, so waiting shows as a gap.
+    Spans begin when the stage has its input, so waiting shows as a gap. The first stage has two spans per item on the
+    host: it begins an item, maybe with others, and finishes it later.
 
     Args:
         first: items left out before, in which memory and clocks settle.

@@ -40,7 +40,8 @@ constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 struct Refused {};
 
 // One sampler's memory, used for one mini-batch after the other as on a GPU.
-template <typename P, typename N>
+// `Args`: a SampleArgs of these types.
+template <typename P, typename N, typename Args = UniformArgs<P, N>>
 class OnHost {
  public:
   OnHost(const OwnedCsc<P, N>& graph, int hops) : graph_(graph), num_nodes_(graph.view().num_nodes) {
@@ -115,7 +116,7 @@ class OnHost {
     std::vector<N> local;
   };
 
-  void use_hash(SampleArgs<P, N>& args, size_t batches, HashMemory& memory) {
+  void use_hash(Args& args, size_t batches, HashMemory& memory) {
     HashArgs<N>& hash = args.hash;
     hash.capacity = aligned(args.frontier_capacity[args.hops]);
     hash.size = std::max(table_size(hash.capacity), table_);
@@ -147,12 +148,11 @@ class OnHost {
     const int hops = options.hops();
     int64_t most_seeds = 0;
     for (const auto& s : seeds) most_seeds = std::max<int64_t>(most_seeds, s.size());
-    SampleArgs<P, N> args{};
-    args.graph_indptr = graph_.indptr.data();
-    args.graph_indices = graph_.indices.data();
+    Args args{};
+    args.lists = {graph_.indptr.data(), graph_.indices.data()};
     args.num_nodes = num_nodes_;
     args.hops = hops;
-    args.replace = options.replace;
+    args.choice = {options.replace};
     args.edge_ids = options.edge_ids;
     args.pad = how.pad;
     args.vertex_set = how.vertex_set;
@@ -251,8 +251,7 @@ class OnHost {
   }
 
   // Beyond the mini-batch, or everywhere where it failed: vertex 0, empty rows, edges to local vertex 0.
-  static void expect_padded(const SampleArgs<P, N>& args, const SampleHeader& header, const N* v,
-                            const P* e) {
+  static void expect_padded(const Args& args, const SampleHeader& header, const N* v, const P* e) {
     const bool ok = header.status == SampleStatus::kOk;
     const auto expect = [](bool same) {
       if (!same) fail("a padded mini-batch is not what it should be beyond its end");

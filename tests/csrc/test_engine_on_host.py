@@ -68,7 +68,7 @@ def digests(graph: Graph, group: list[Request], oracle: HopwiseSampler) -> list[
 
 @schedules
 @pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}])
-@pytest.mark.parametrize("fanouts", [[4, 3], [3, 33], [-1, 2]])
+@pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
 def test_mini_batches_are_the_cpus(
     gpu: FakeGPU, fanouts: list[int], options: dict[str, bool], schedule: str, vertex_set: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_mini_batches_are_the_cpus(
         fanouts, seed=5, batches_per_launch=together, schedule=schedule, vertex_set=vertex_set, **options
     )
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, **options)
-    for sizes in ([0], [9], [1, 30, 7, 60], [40, 40]):  # room is found to be too little, and several share a launch
+    for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):  # room is found to be too little, and several share a launch
         group = requests(graph, sizes)
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
     sampler.close()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 
@@ -138,61 +139,39 @@ class StageOf:
         end = self.cuda.launch(seconds)[1] if isinstance(item, int) else item.read(seconds)
         return FakeBatch(self.cuda, value, end)
 
-    def start(self, item: int) -> object:
-        batch = self(item)
+    def start(self, group: Sequence[int]) -> list[Callable[[], FakeBatch]]:
+        return [partial(self.finish, self(item)) for item in group]
 
-        def finish() -> FakeBatch:
-            with suppress(AttributeError), self.cuda.lock:  # the host waits for the sizes
-                self.cuda.host = max(self.cuda.host, batch.ready)
-            return batch
-
-        return finish
+    def finish(self, batch: FakeBatch) -> FakeBatch:
+        with self.cuda.lock:  # the host waits for the sizes
+            self.cuda.host = max(self.cuda.host, batch.ready)
+        return batch
 
 
 class StageOfSeveral(StageOf):
-    """A first stage that puts the work of `together` items on the stream at once, or of fewer when one is finished."""
+    """A first stage that puts the work of a whole group on the stream at once."""
 
-    def __init__(self, cuda: FakeCuda, together: int, fail_at: int | None = None) -> None:
+    def __init__(self, cuda: FakeCuda, fail_at: int | None = None) -> None:
         super().__init__(cuda, fail_at)
-        self.together = together
         self.launches: list[list[int]] = []
         self.made: list[weakref.ref[FakeBatch]] = []
-        self._waiting: list[weakref.ref[_Begun]] = []
 
     def __call__(self, item: FakeBatch | int) -> FakeBatch:
         raise AssertionError("nothing was to be done alone")
 
-    def start(self, item: int) -> object:
-        self.calls += 1
+    def start(self, group: Sequence[int]) -> list[Callable[[], FakeBatch]]:
+        self.calls += len(group)
         self.streams.add(self.cuda.current_stream())
-        if item == self.fail_at:
-            raise LookupError(f"item {item}")
-        begun = _Begun(self, item)
-        self._waiting.append(weakref.ref(begun))
-        if len(self._waiting) == self.together:
-            self.launch()
-        return begun.finish
-
-    def launch(self) -> None:
-        alive = [begun for ref in self._waiting if (begun := ref()) is not None]
-        self._waiting = []
+        self.launches.append(list(group))
         end = self.cuda.launch(self.cuda.rng.random())[1]
-        self.launches.append([begun.value for begun in alive])
-        for begun in alive:
-            begun.batch = FakeBatch(self.cuda, begun.value, end)
-            self.made.append(weakref.ref(begun.batch))
+        return [self._begun(item, end) for item in group]
 
+    def _begun(self, item: int, end: float) -> Callable[[], FakeBatch]:
+        batch = FakeBatch(self.cuda, item, end)
+        self.made.append(weakref.ref(batch))
+        return partial(self.finish, batch)
 
-class _Begun:
-    def __init__(self, stage: StageOfSeveral, value: int) -> None:
-        self.stage, self.value = stage, value
-        self.batch: FakeBatch | None = None
-
-    def finish(self) -> FakeBatch:
-        if self.batch is None:
-            self.stage.launch()
-        assert self.batch is not None
-        cuda = self.stage.cuda
-        with cuda.lock:  # the host waits for the sizes
-            cuda.host = max(cuda.host, self.batch.ready)
-        return self.batch
+    def finish(self, batch: FakeBatch) -> FakeBatch:
+        if batch.value == self.fail_at:
+            raise LookupError(f"item {batch.value}")
+        return super().finish(batch)

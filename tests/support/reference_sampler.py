@@ -12,7 +12,7 @@ from loader.graph import Graph
 from loader.samples import Block, MiniBatch
 
 WORD = 1 << 32
-PICK = 0  # the purpose of the words
+PICK, ORDER = 0, 1  # purposes of the words
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int = 10) -> tuple[int, ...]:
@@ -26,17 +26,18 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int
     return a, b, c, d
 
 
-def batch_key(seed: int, epoch: int, batch: int) -> tuple[int, int]:
+def batch_key(seed: int, epoch: int, batch: int, purpose: int = PICK) -> tuple[int, ...]:
     counter = (batch % WORD, batch >> 32, epoch % WORD, epoch >> 32)
     key = seed % WORD, seed >> 32
-    return philox((*philox(counter, key)[:3], PICK), key)[:2]
+    return philox((*philox(counter, key)[:3], purpose), key)[:2]
 
 
 class Picker:
     """The picks of one mini-batch; `redraws` counts the words that Lemire's method refused."""
 
     def __init__(self, seed: int, epoch: int, batch: int) -> None:
-        self.key = batch_key(seed, epoch, batch)
+        first, second = batch_key(seed, epoch, batch)
+        self.key = first, second
         self.redraws = 0
 
     def word(self, v: int, hop: int, index: int) -> int:

@@ -17,14 +17,16 @@ __device__ __forceinline__ int fresh_value(int hop) { return hop - 1; }
 __device__ __forceinline__ int edge_value(int hops, int h, int j) { return hops + j * (j - 1) / 2 + h; }
 
 // `Sum` holds the edges of a warp's share: 32 bits do for fanouts up to 32.
-template <typename P, typename N, typename Sum>
-struct Assembly : Space<P, N> {
-  using Space<P, N>::Space;
-  using Space<P, N>::args;
-  using Space<P, N>::block;
-  using Space<P, N>::blocks;
-  using Space<P, N>::lane;
-  using Rows = typename Space<P, N>::Rows;
+template <typename Args, typename Sum>
+struct Assembly : Space<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Space<Args>::Space;
+  using Space<Args>::args;
+  using Space<Args>::block;
+  using Space<Args>::blocks;
+  using Space<Args>::lane;
+  using Rows = typename Space<Args>::Rows;
 
   __device__ int num_values() const { return args.hops + args.hops * (args.hops + 1) / 2; }
   __device__ unsigned long long* block_totals(int value) const {

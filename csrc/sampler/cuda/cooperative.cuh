@@ -7,13 +7,15 @@
 
 namespace loader {
 
-template <typename P, typename N>
-struct Cooperative : Expansion<P, N> {
-  using Expansion<P, N>::Expansion;
-  using Space<P, N>::args;
-  using Space<P, N>::block;
-  using Space<P, N>::blocks;
-  using Space<P, N>::lane;
+template <typename Args>
+struct Cooperative : Expansion<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Expansion<Args>::Expansion;
+  using Space<Args>::args;
+  using Space<Args>::block;
+  using Space<Args>::blocks;
+  using Space<Args>::lane;
 
   // Samples `hop` for the first `rows` vertices of the list; of those from `known` on, rows are looked up.
   // Their picks go to `first` and following. Hop 1 takes the seeds, and marks them.
@@ -62,8 +64,9 @@ struct Cooperative : Expansion<P, N> {
       }
       this->list()[at] = row.v;
     }
-    row.begin = __ldg(args.graph_indptr + row.v);
-    row.degree = static_cast<uint32_t>(__ldg(args.graph_indptr + row.v + 1) - row.begin);
+    const ListOf<P> list = args.lists.list(row.v);
+    row.begin = list.begin;
+    row.degree = list.degree();
     this->row_begin()[at] = row.begin;
     this->row_degree()[at] = row.degree;
     return row;

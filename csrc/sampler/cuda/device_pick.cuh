@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "sampler/pick.h"
+#include "sampler/choice.h"
 
 namespace loader {
 
@@ -122,6 +122,23 @@ __device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32
     __syncwarp();
   }
   return fanout;
+}
+
+// The picks of a choice: positions in the list of `degree` places from `begin` on. The first by one thread,
+// in registers, of any list; the others by a warp, in shared memory, of lists that are not picked whole.
+
+template <int K, typename Lists>
+__device__ __forceinline__ uint32_t pick_row(const UniformChoice& choice, const Lists& /*lists*/,
+                                             typename Lists::Edge /*begin*/, uint32_t degree,
+                                             const Draws& draws, uint32_t fanout, uint32_t (&t)[K]) {
+  return pick_registers<K>(draws, degree, fanout, choice.replace, t);
+}
+
+template <typename Lists>
+__device__ __forceinline__ void pick_row_by_warp(const UniformChoice& choice, const Lists& /*lists*/,
+                                                 typename Lists::Edge /*begin*/, uint32_t degree,
+                                                 const Draws& draws, uint32_t count, uint32_t* out) {
+  pick_warp(draws, degree, count, choice.replace, out);
 }
 
 }  // namespace loader

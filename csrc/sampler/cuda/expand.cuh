@@ -15,11 +15,13 @@ struct Picked {
   uint32_t fresh;  // bit i: u[i] was not within `hop` hops before
 };
 
-template <typename P, typename N>
-struct Expansion : Space<P, N> {
-  using Space<P, N>::Space;
-  using Space<P, N>::args;
-  using Space<P, N>::lane;
+template <typename Args>
+struct Expansion : Space<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Space<Args>::Space;
+  using Space<Args>::args;
+  using Space<Args>::lane;
 
   // Marks a vertex that is new at `hop` in the sets of the hops beyond: it will be sampled there, too.
   __device__ void mark_beyond(N u, int hop) const {
@@ -34,7 +36,7 @@ struct Expansion : Space<P, N> {
     const auto fanout = static_cast<uint32_t>(args.fanouts[hop - 1]);
     uint32_t t[K];
     const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-    const uint32_t count = pick_registers<K>(draws, degree, fanout, args.replace, t);
+    const uint32_t count = pick_row<K>(args.choice, args.lists, begin, degree, draws, fanout, t);
     if (args.edge_ids) {
 #pragma unroll
       for (int i = 0; i < K; ++i)
@@ -43,7 +45,7 @@ struct Expansion : Space<P, N> {
     N(&u)[K] = picked.u;
 #pragma unroll
     for (int i = 0; i < K; ++i)
-      if (i < static_cast<int>(count)) u[i] = __ldg(args.graph_indices + begin + t[i]);
+      if (i < static_cast<int>(count)) u[i] = args.lists.read(begin + static_cast<P>(t[i]));
     uint32_t* const set = this->reached(hop);
     uint32_t known[K];
 #pragma unroll

@@ -22,12 +22,14 @@
 
 namespace loader {
 
-template <typename P, typename N>
-struct HashSet : Space<P, N> {
-  using Space<P, N>::Space;
-  using Space<P, N>::args;
-  using Space<P, N>::lane;
-  using Space<P, N>::slot;
+template <typename Args>
+struct HashSet : Space<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Space<Args>::Space;
+  using Space<Args>::args;
+  using Space<Args>::lane;
+  using Space<Args>::slot;
   using Key = typename HashArgs<N>::Key;
 
   // With tables at most half full a search of so many steps does not happen (linear probing, e^-99 a key):

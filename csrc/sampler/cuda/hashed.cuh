@@ -31,9 +31,11 @@ constexpr uint32_t kMostCompared = LOADER_SAMPLER_COMPARED;
 constexpr size_t kOrderBytes = sizeof(uint32_t) * (kRanges > 2 * kWindowWords ? kRanges : 2 * kWindowWords);
 static_assert(kRanges % kBlock == 0, "a thread takes whole ranges");
 
-template <typename P, typename N>
-struct HashedPhases : Picking<HashSet<P, N>> {
-  using Base = Picking<HashSet<P, N>>;
+template <typename Args>
+struct HashedPhases : Picking<HashSet<Args>> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Base = Picking<HashSet<Args>>;
   using Base::args;
   using Base::Base;
   using Base::block;
@@ -55,14 +57,10 @@ struct HashedPhases : Picking<HashSet<P, N>> {
     }
   }
 
-  struct List {
-    P begin, end;
-  };
+  using List = ListOf<P>;
 
   // Where the neighbours of a vertex lie, if it has a `next` hop to sample them.
-  __device__ List list_of(N v, bool next) const {
-    return next ? List{__ldg(args.graph_indptr + v), __ldg(args.graph_indptr + v + 1)} : List{0, 0};
-  }
+  __device__ List list_of(N v, bool next) const { return next ? args.lists.list(v) : List{0, 0}; }
 
   // Makes a vertex row `row`.
   __device__ void place(int64_t row, N v, uint32_t at, const List& list, bool next) const {
@@ -70,7 +68,7 @@ struct HashedPhases : Picking<HashSet<P, N>> {
     this->local()[at] = static_cast<N>(row);
     if (!next) return;
     this->row_begin()[row] = list.begin;
-    this->row_degree()[row] = static_cast<uint32_t>(list.end - list.begin);
+    this->row_degree()[row] = list.degree();
   }
 
   // Moves the vertices found at `hop` to their ranges. `rows` becomes the size of the frontier. False where

@@ -15,9 +15,11 @@
 namespace loader {
 
 // The frontier and what a hop adds to it, as bitmaps.
-template <typename P, typename N>
-struct HopBitmaps : Space<P, N> {
-  using Space<P, N>::Space;
+template <typename Args>
+struct HopBitmaps : Space<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Space<Args>::Space;
 
   __device__ uint32_t* seen() const { return this->reached(0); }            // vertices of the frontier so far
   __device__ uint32_t* fresh(int hop) const { return this->reached(hop); }  // vertices found at it
@@ -45,9 +47,11 @@ struct HopBitmaps : Space<P, N> {
   }
 };
 
-template <typename P, typename N>
-struct HopwisePhases : Picking<HopBitmaps<P, N>> {
-  using Base = Picking<HopBitmaps<P, N>>;
+template <typename Args>
+struct HopwisePhases : Picking<HopBitmaps<Args>> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Base = Picking<HopBitmaps<Args>>;
   using Base::args;
   using Base::Base;
   using Base::block;
@@ -75,9 +79,9 @@ struct HopwisePhases : Picking<HopBitmaps<P, N>> {
   }
 
   __device__ void set_row(int64_t row, N v) const {
-    const P begin = args.graph_indptr[v];
-    this->row_begin()[row] = begin;
-    this->row_degree()[row] = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
+    const ListOf<P> list = args.lists.list(v);
+    this->row_begin()[row] = list.begin;
+    this->row_degree()[row] = list.degree();
   }
 
   // Rows of the frontier when `hop` is counted and assigned: the vertices found at it are no rows yet.

@@ -23,76 +23,72 @@ __device__ __forceinline__ unsigned char* launch_memory() {
 }
 #endif
 
-template <int Widest, typename P, typename N>
+template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    cooperative_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+    cooperative_kernel(const __grid_constant__ Args args) {
   cooperative_block<Widest>(args, launch_memory());
 }
 
-template <int Widest, typename P, typename N>
+template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    hashed_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+    hashed_kernel(const __grid_constant__ Args args) {
   hashed_block<Widest>(args, launch_memory());
 }
 
-template <typename Phases, typename P, typename N>
-__global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+template <typename Phases, typename Args>
+__global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ Args args) {
   start_block<Phases>(args);
 }
 
-template <int Widest, typename Phases, typename P, typename N>
+template <int Widest, typename Phases, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    pick_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+    pick_kernel(const __grid_constant__ Args args, int hop) {
   pick_block<Widest, Phases>(args, hop, launch_memory());
 }
 
-template <typename Phases, typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    count_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+template <typename Phases, typename Args>
+__global__ void __launch_bounds__(kBlock) count_kernel(const __grid_constant__ Args args, int hop) {
   count_block<Phases>(args, hop);
 }
 
-template <typename Phases, typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    assign_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+template <typename Phases, typename Args>
+__global__ void __launch_bounds__(kBlock) assign_kernel(const __grid_constant__ Args args, int hop) {
   assign_block<Phases>(args, hop);
 }
 
-template <typename Phases, typename P, typename N>
-__global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+template <typename Phases, typename Args>
+__global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ Args args) {
   finish_block<Phases>(args);
 }
 
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    group_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) group_kernel(const __grid_constant__ Args args, int hop) {
   group_block(args, hop, launch_memory());
 }
 
-template <typename P, typename N>
-__global__ void __launch_bounds__(kBlock)
-    rank_kernel(const __grid_constant__ SampleArgs<P, N> args, int hop) {
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) rank_kernel(const __grid_constant__ Args args, int hop) {
   rank_block(args, hop, launch_memory());
 }
 
-template <int Widest, bool Shared, typename P, typename N>
+template <int Widest, bool Shared, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    queue_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+    queue_kernel(const __grid_constant__ Args args) {
   queue_block<Widest, Shared>(args, launch_memory());
 }
 
-template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock) queue_count_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_count_kernel(const __grid_constant__ Args args) {
   queue_count_block<Widest>(args);
 }
 
-template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock) queue_assign_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_assign_kernel(const __grid_constant__ Args args) {
   queue_assign_block<Widest>(args);
 }
 
-template <int Widest, typename P, typename N>
-__global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_constant__ SampleArgs<P, N> args) {
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_constant__ Args args) {
   queue_write_block<Widest>(args);
 }
 
@@ -184,14 +180,14 @@ struct Launcher {
 
 // Launches `kernel` with blocks that are resident together: once, or where there are fewer such blocks than
 // mini-batches, with so many mini-batches at a time. `known`: of that kernel alone.
-template <typename P, typename N>
-cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, Known (&known)[kMaxDevices],
-                       const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+template <typename Args>
+cudaError_t launch_one(void (*kernel)(Args), size_t shared, Known (&known)[kMaxDevices], const Args& args,
+                       int wanted, int* launches, cudaStream_t stream) {
   int resident = 0;
   cudaError_t error = resident_blocks(kernel, shared, known, resident);
-  const auto launch = [&](const SampleArgs<P, N>& some) {
+  const auto launch = [&](const Args& some) {
     const int blocks = std::max(wanted > 0 ? std::min(resident, wanted) : resident, some.num_batches);
-    void* parameters[] = {const_cast<SampleArgs<P, N>*>(&some)};
+    void* parameters[] = {const_cast<Args*>(&some)};
     error = cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(kBlock), parameters, shared, stream);
     *launches += error == cudaSuccess;
   };
@@ -200,7 +196,7 @@ cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, Known (&
     launch(args);
     return error;
   }
-  SampleArgs<P, N> some = args;
+  Args some = args;
   for (int first = 0; error == cudaSuccess && first < args.num_batches; first += resident) {
     some.num_batches = std::min(resident, args.num_batches - first);
     std::copy_n(args.batches + first, some.num_batches, some.batches);
@@ -209,38 +205,38 @@ cudaError_t launch_one(void (*kernel)(SampleArgs<P, N>), size_t shared, Known (&
   return error;
 }
 
-template <int Widest, typename P, typename N>
-cudaError_t launch_cooperative(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+template <int Widest, typename Args>
+cudaError_t launch_cooperative(const Args& args, int wanted, int* launches, cudaStream_t stream) {
   static Known known[kMaxDevices];
-  return launch_one(cooperative_kernel<Widest, P, N>, stage_bytes<Widest>(args), known, args, wanted,
+  return launch_one(cooperative_kernel<Widest, Args>, stage_bytes<Widest>(args), known, args, wanted,
                     launches, stream);
 }
 
-template <int Widest, typename P, typename N>
-cudaError_t launch_hashed(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+template <int Widest, typename Args>
+cudaError_t launch_hashed(const Args& args, int wanted, int* launches, cudaStream_t stream) {
   static Known known[kMaxDevices];
-  return launch_one(hashed_kernel<Widest, P, N>, hashed_bytes<Widest>(args), known, args, wanted, launches,
+  return launch_one(hashed_kernel<Widest, Args>, hashed_bytes<Widest>(args), known, args, wanted, launches,
                     stream);
 }
 
 // `Phases`: HopwisePhases or HashedPhases, which orders the vertices of a hop in two launches more and knows
 // the last sizes by then.
-template <int Widest, typename Phases, typename P, typename N>
-cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
-  constexpr bool hashed = std::is_same_v<Phases, HashedPhases<P, N>>;
+template <int Widest, typename Phases, typename Args>
+cudaError_t launch_hopwise(const Args& args, int wanted, int* launches, cudaStream_t stream) {
+  constexpr bool hashed = std::is_same_v<Phases, HashedPhases<Args>>;
   static Known known[kMaxDevices];
   static bool alike[kMaxDevices];
-  auto* const start = start_kernel<Phases, P, N>;
-  auto* const pick = pick_kernel<Widest, Phases, P, N>;
-  auto* const count = count_kernel<Phases, P, N>;
-  auto* const assign = assign_kernel<Phases, P, N>;
-  auto* const finish = finish_kernel<Phases, P, N>;
+  auto* const start = start_kernel<Phases, Args>;
+  auto* const pick = pick_kernel<Widest, Phases, Args>;
+  auto* const count = count_kernel<Phases, Args>;
+  auto* const assign = assign_kernel<Phases, Args>;
+  auto* const finish = finish_kernel<Phases, Args>;
   const size_t shared = stage_bytes<Widest>(args);
   int blocks = 0;
   cudaError_t error = choose_blocks(pick, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   if constexpr (hashed)
-    error = share_alike(alike, start, pick, group_kernel<P, N>, rank_kernel<P, N>, count, assign, finish);
+    error = share_alike(alike, start, pick, group_kernel<Args>, rank_kernel<Args>, count, assign, finish);
   else
     error = share_alike(alike, start, pick, count, assign, finish);
   if (error != cudaSuccess) return error;
@@ -250,8 +246,8 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   for (int hop = 1; hop <= args.hops; ++hop) {
     launch(pick, shared, args, hop);
     if constexpr (hashed) {
-      launch(group_kernel<P, N>, kOrderBytes, args, hop);
-      launch(rank_kernel<P, N>, kOrderBytes, args, hop);
+      launch(group_kernel<Args>, kOrderBytes, args, hop);
+      launch(rank_kernel<Args>, kOrderBytes, args, hop);
       if (hop == args.hops) break;
     }
     launch(count, 0, args, hop);
@@ -262,42 +258,41 @@ cudaError_t launch_hopwise(const SampleArgs<P, N>& args, int wanted, int* launch
   return launch.error;
 }
 
-template <int Widest, bool Shared, typename P, typename N>
-cudaError_t launch_queue(const SampleArgs<P, N>& args, int wanted, int* launches, cudaStream_t stream) {
+template <int Widest, bool Shared, typename Args>
+cudaError_t launch_queue(const Args& args, int wanted, int* launches, cudaStream_t stream) {
   static Known known[kMaxDevices];
-  auto* const kernel = queue_kernel<Widest, Shared, P, N>;
+  auto* const kernel = queue_kernel<Widest, Shared, Args>;
   const size_t shared = stage_bytes<Widest>(args);
   int blocks = 0;
   const cudaError_t error = choose_blocks(kernel, shared, wanted, args.num_batches, known, blocks);
   if (error != cudaSuccess) return error;
   Launcher launch{blocks, stream};
   launch(kernel, shared, args);
-  launch(queue_count_kernel<Widest, P, N>, 0, args);
-  launch(queue_assign_kernel<Widest, P, N>, 0, args);
-  launch(queue_write_kernel<Widest, P, N>, 0, args);
+  launch(queue_count_kernel<Widest, Args>, 0, args);
+  launch(queue_assign_kernel<Widest, Args>, 0, args);
+  launch(queue_write_kernel<Widest, Args>, 0, args);
   *launches = launch.launched;
   return launch.error;
 }
 
-template <int Widest, typename P, typename N>
-cudaError_t launch_with_hash(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+template <int Widest, typename Args>
+cudaError_t launch_with_hash(const Args& args, Schedule schedule, int blocks, int* launches,
                              cudaStream_t stream) {
   if (schedule == Schedule::kCooperative) return launch_hashed<Widest>(args, blocks, launches, stream);
   if (schedule == Schedule::kHopwise)
-    return launch_hopwise<Widest, HashedPhases<P, N>>(args, blocks, launches, stream);
+    return launch_hopwise<Widest, HashedPhases<Args>>(args, blocks, launches, stream);
   return cudaErrorNotSupported;
 }
 
-template <int Widest, typename P, typename N>
-cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
-                      cudaStream_t stream) {
+template <int Widest, typename Args>
+cudaError_t launch_as(const Args& args, Schedule schedule, int blocks, int* launches, cudaStream_t stream) {
   if (args.vertex_set == VertexSet::kHash)
     return launch_with_hash<Widest>(args, schedule, blocks, launches, stream);
   switch (schedule) {
     case Schedule::kCooperative:
       return launch_cooperative<Widest>(args, blocks, launches, stream);
     case Schedule::kHopwise:
-      return launch_hopwise<Widest, HopwisePhases<P, N>>(args, blocks, launches, stream);
+      return launch_hopwise<Widest, HopwisePhases<Args>>(args, blocks, launches, stream);
     case Schedule::kStatic:
       return launch_queue<queue_width(Widest), false>(args, blocks, launches, stream);
     case Schedule::kPersistent:
@@ -306,11 +301,11 @@ cudaError_t launch_as(const SampleArgs<P, N>& args, Schedule schedule, int block
   return cudaErrorInvalidValue;
 }
 
-template <typename P, typename N>
-cudaError_t launch_width(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+template <typename Args>
+cudaError_t launch_width(const Args& args, Schedule schedule, int blocks, int* launches,
                          cudaStream_t stream) {
-  const int width = kernel_width<N>(args.fanouts, args.hops, args.shared_bytes);
-  if constexpr (sizeof(N) == 4) {
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
+  if constexpr (sizeof(typename Args::Vertex) == 4) {
     if (width == 10) return launch_as<10>(args, schedule, blocks, launches, stream);
     if (width == 15) return launch_as<15>(args, schedule, blocks, launches, stream);
     if (width == 20) return launch_as<20>(args, schedule, blocks, launches, stream);
@@ -321,8 +316,8 @@ cudaError_t launch_width(const SampleArgs<P, N>& args, Schedule schedule, int bl
 
 }  // namespace
 
-template <typename P, typename N>
-cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+template <typename Args>
+cudaError_t launch_sample(const Args& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream) {
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch) return cudaErrorInvalidValue;
   const bool shared = schedule == Schedule::kCooperative || schedule == Schedule::kHopwise;

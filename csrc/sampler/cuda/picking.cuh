@@ -66,7 +66,7 @@ struct Picking : Sets {
 
       uint32_t t[K];
       const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-      const uint32_t count = pick_registers<K>(draws, degree, fanout, args.replace, t);
+      const uint32_t count = pick_row<K>(args.choice, args.lists, begin, degree, draws, fanout, t);
       if (edge_ids) {
 #pragma unroll
         for (int i = 0; i < K; ++i)
@@ -75,7 +75,7 @@ struct Picking : Sets {
       N u[K];
 #pragma unroll
       for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = __ldg(args.graph_indices + begin + t[i]);
+        if (i < static_cast<int>(count)) u[i] = args.lists.read(begin + static_cast<P>(t[i]));
       this->note(hop, u, count);
       N* const mine = stage + (out - out_begin);
 #pragma unroll
@@ -94,10 +94,12 @@ struct Picking : Sets {
       const uint32_t degree = this->row_degree()[row];
       const uint32_t count = this->count_of(degree, hop);
       const P begin = this->row_begin()[row], out = this->indptr(hop)[row];
-      const bool all = picks_all(degree, args.fanouts[hop - 1], args.replace);
-      if (!all && count > 0)
-        pick_warp({this->batch().key, static_cast<uint64_t>(this->nodes()[row]), static_cast<uint32_t>(hop)},
-                  degree, count, args.replace, stage);
+      const bool all = args.choice.whole(degree, args.fanouts[hop - 1]);
+      if (!all && count > 0) {
+        const Draws draws{this->batch().key, static_cast<uint64_t>(this->nodes()[row]),
+                          static_cast<uint32_t>(hop)};
+        pick_row_by_warp(args.choice, args.lists, begin, degree, draws, count, stage);
+      }
       for (uint32_t i = lane; i - lane < count; i += 32) {
         const bool valid = i < count;
         take(hop, begin + static_cast<P>(all ? i : stage[valid ? i : 0]), out + i, valid);
@@ -136,7 +138,7 @@ struct Picking : Sets {
   // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are
   // `valid`.
   __device__ void take(int hop, P position, P out, bool valid) const {
-    const N place = this->note_one(hop, valid ? args.graph_indices[position] : 0, valid);
+    const N place = this->note_one(hop, valid ? args.lists.read(position) : 0, valid);
     if (!valid) return;
     this->indices(hop)[out] = place;
     if (args.edge_ids) this->edge_ids(hop)[out] = position;

@@ -34,11 +34,13 @@ struct Task {
   static __device__ int hop(uint64_t word) { return word >> 59 & 0xF; }
 };
 
-template <int Widest, bool Shared, typename P, typename N>
-struct Queue : Expansion<P, N> {
-  using Expansion<P, N>::Expansion;
-  using Space<P, N>::args;
-  using Space<P, N>::lane;
+template <int Widest, bool Shared, typename Args>
+struct Queue : Expansion<Args> {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  using Expansion<Args>::Expansion;
+  using Space<Args>::args;
+  using Space<Args>::lane;
   static constexpr int64_t kChunk = 128;  // slots, of which the first is the link
 
   // A warp's own slots (static): where it reads and where it writes, each with its chunk.
@@ -68,8 +70,7 @@ struct Queue : Expansion<P, N> {
       const uint32_t bit = 1u << v % 32;
       if (atomicOr(&this->reached(0)[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
       this->mark_beyond(v, 0);
-      const P begin = __ldg(args.graph_indptr + v);
-      this->row_degree()[i] = static_cast<uint32_t>(__ldg(args.graph_indptr + v + 1) - begin);
+      this->row_degree()[i] = args.lists.list(v).degree();
     }
     return Task::pack(v, hop, 0);
   }
@@ -145,15 +146,10 @@ struct Queue : Expansion<P, N> {
       const uint32_t tasks = __ballot_sync(kFullMask, word != 0);
       const int hop = word ? Task::hop(word) : 1;
       const int64_t v = Task::vertex(word);
-      P begin = 0;
-      uint32_t degree = 0;
-      if (word) {
-        begin = __ldg(args.graph_indptr + v);
-        degree = static_cast<uint32_t>(__ldg(args.graph_indptr + v + 1) - begin);
-      }
+      const ListOf<P> list = word ? args.lists.list(v) : ListOf<P>{0, 0};
       Picked<Widest, N> picked;
       P* const positions = args.edge_ids ? this->positions() + (first + lane) * Widest : nullptr;
-      this->template expand<Widest>(v, begin, degree, hop, hop == args.hops, positions, picked);
+      this->template expand<Widest>(v, list.begin, list.degree(), hop, hop == args.hops, positions, picked);
       push(picked.u, picked.fresh, hop, chain);
       this->store(picked, this->picks() + first * Widest,
                   reinterpret_cast<N*>(stage) + threadIdx.x / 32 * 32 * Widest, tasks);
@@ -164,10 +160,11 @@ struct Queue : Expansion<P, N> {
   __device__ void work_wide(uint64_t word, int64_t ticket, Chain& chain, uint32_t* positions_of) const {
     const int64_t v = Task::vertex(word), part = Task::part(word);
     const int hop = Task::hop(word);
-    const P begin = args.graph_indptr[v];
-    const auto degree = static_cast<uint32_t>(args.graph_indptr[v + 1] - begin);
+    const ListOf<P> list = args.lists.list(v);
+    const P begin = list.begin;
+    const uint32_t degree = list.degree();
     const int fanout = args.fanouts[hop - 1];
-    const bool all = picks_all(degree, fanout, args.replace);
+    const bool all = args.choice.whole(degree, fanout);
     int64_t count = this->count_of(degree, hop), skipped = 0;
     if (fanout == kAllNeighbours && count > kPartEdges) {
       if (part == 0) {
@@ -178,9 +175,11 @@ struct Queue : Expansion<P, N> {
       skipped = part * kPartEdges;
       count = min(count - skipped, kPartEdges);
     }
-    if (!all && count > 0)
-      pick_warp({this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)}, degree,
-                static_cast<uint32_t>(count), args.replace, positions_of);
+    if (!all && count > 0) {
+      const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
+      pick_row_by_warp(args.choice, args.lists, begin, degree, draws, static_cast<uint32_t>(count),
+                       positions_of);
+    }
     unsigned long long into = 0;
     if (lane == 0) into = atomicAdd(&this->state().found.value, static_cast<unsigned long long>(count));
     into = __shfl_sync(kFullMask, into, 0);
@@ -193,7 +192,7 @@ struct Queue : Expansion<P, N> {
       uint32_t fresh = 0;
       if (i < count) {
         const P position = begin + static_cast<P>(all ? skipped + i : positions_of[i]);
-        u[0] = args.graph_indices[position];
+        u[0] = args.lists.read(position);
         const uint32_t bit = 1u << u[0] % 32;
         fresh = !(__ldcg(set + u[0] / 32) & bit) && !(atomicOr(set + u[0] / 32, bit) & bit);
         if (fits) {
@@ -285,7 +284,7 @@ struct Queue : Expansion<P, N> {
 
   // Moves the picks of all tasks to their rows, and empties the slots.
   template <typename Sum>
-  __device__ void write_tasks(const Assembly<P, N, Sum>& assembly) const {
+  __device__ void write_tasks(const Assembly<Args, Sum>& assembly) const {
     const int64_t seeds = seed_tasks(), end = seeds + min(this->header().tasks, args.tasks_capacity);
     for (int64_t first = this->warp() * 32; first < end; first += this->warps() * 32) {
       const int64_t ticket = first + lane;

@@ -12,15 +12,15 @@
 namespace loader {
 
 // Shared memory of a block that picks.
-template <int Widest, typename P, typename N>
-size_t stage_bytes(const SampleArgs<P, N>& args) {
-  if (Widest != kWide) return size_t{kBlock} * Widest * sizeof(N);
+template <int Widest, typename Args>
+size_t stage_bytes(const Args& args) {
+  if (Widest != kWide) return size_t{kBlock} * Widest * sizeof(typename Args::Vertex);
   return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
 }
 
 // The same where the vertices are put in order in the same launch.
-template <int Widest, typename P, typename N>
-size_t hashed_bytes(const SampleArgs<P, N>& args) {
+template <int Widest, typename Args>
+size_t hashed_bytes(const Args& args) {
   return std::max(stage_bytes<Widest>(args), kOrderBytes);
 }
 
@@ -82,8 +82,8 @@ __device__ __forceinline__ void finish_phases(const Phases& phases, bool ok) {
 }
 
 // All hops in one launch, grid barriers between the phases of each. For wide fanouts.
-template <typename P, typename N, typename Sync>
-__device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
+template <typename Args, typename Sync>
+__device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, unsigned char* stage) {
   start_phases(phases);
   sync();
   int64_t rows = phases.num_seeds(), edges = 0;
@@ -101,10 +101,12 @@ __device__ void run_phases(const HopwisePhases<P, N>& phases, const Sync& sync, 
 }
 
 // All hops in one launch, a barrier between hops, the blocks put in order at the end.
-template <int Widest, typename P, typename N, typename Sync>
-__device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& sync, unsigned char* stage) {
-  const SampleArgs<P, N>& args = sampling.args;
-  const Assembly<P, N, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
+template <int Widest, typename Args, typename Sync>
+__device__ void run_cooperative(const Cooperative<Args>& sampling, const Sync& sync, unsigned char* stage) {
+  using P = typename Args::Edge;
+  using N = typename Args::Vertex;
+  const Args& args = sampling.args;
+  const Assembly<Args, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
   int64_t rows_of[kMaxHops], first = 0, known = 0;
   for (int hop = 1; hop <= args.hops; ++hop) {
     const int64_t rows = hop == 1 ? sampling.num_seeds()
@@ -159,15 +161,15 @@ __device__ void run_cooperative(const Cooperative<P, N>& sampling, const Sync& s
 
 // The blocks of a launch are dealt out evenly to its mini-batches. Calls `f` with the sampling of this
 // block's mini-batch, a Space; the blocks that are left over do nothing.
-template <typename Sampling, typename P, typename N, typename F>
-__device__ __forceinline__ void with_own_batch(const SampleArgs<P, N>& args, const F& f) {
+template <typename Sampling, typename Args, typename F>
+__device__ __forceinline__ void with_own_batch(const Args& args, const F& f) {
   const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks;
   if (slot < args.num_batches) f(Sampling(args, slot, blockIdx.x % blocks, blocks));
 }
 
-template <int Widest, typename P, typename N>
-__device__ void cooperative_block(const SampleArgs<P, N>& args, unsigned char* stage) {
-  using Sampling = std::conditional_t<Widest == kWide, HopwisePhases<P, N>, Cooperative<P, N>>;
+template <int Widest, typename Args>
+__device__ void cooperative_block(const Args& args, unsigned char* stage) {
+  using Sampling = std::conditional_t<Widest == kWide, HopwisePhases<Args>, Cooperative<Args>>;
   with_own_batch<Sampling>(args, [&](const Sampling& sampling) {
     const auto sync = [&] {
       group_barrier(&sampling.state().barrier.value, sampling.block, sampling.blocks);
@@ -180,8 +182,8 @@ __device__ void cooperative_block(const SampleArgs<P, N>& args, unsigned char* s
 }
 
 // With a hash set: all hops in one launch, barriers between the phases of each.
-template <int Widest, typename P, typename N, typename Sync>
-__device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, unsigned char* stage) {
+template <int Widest, typename Args, typename Sync>
+__device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, unsigned char* stage) {
   auto* const words = reinterpret_cast<uint32_t*>(stage);
   const int hops = phases.args.hops;
   start_phases(phases);
@@ -207,9 +209,9 @@ __device__ void run_hashed(const HashedPhases<P, N>& phases, const Sync& sync, u
   finish_phases(phases, ok);
 }
 
-template <int Widest, typename P, typename N>
-__device__ void hashed_block(const SampleArgs<P, N>& args, unsigned char* stage) {
-  using Phases = HashedPhases<P, N>;
+template <int Widest, typename Args>
+__device__ void hashed_block(const Args& args, unsigned char* stage) {
+  using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     const auto sync = [&] { group_barrier(&phases.state().barrier.value, phases.block, phases.blocks); };
     run_hashed<Widest>(phases, sync, stage);
@@ -217,13 +219,13 @@ __device__ void hashed_block(const SampleArgs<P, N>& args, unsigned char* stage)
 }
 
 // The phases of each hop, a launch each.
-template <typename Phases, typename P, typename N>
-__device__ void start_block(const SampleArgs<P, N>& args) {
+template <typename Phases, typename Args>
+__device__ void start_block(const Args& args) {
   with_own_batch<Phases>(args, [&](const Phases& phases) { start_phases(phases); });
 }
 
-template <int Widest, typename Phases, typename P, typename N>
-__device__ void pick_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
+template <int Widest, typename Phases, typename Args>
+__device__ void pick_block(const Args& args, int hop, unsigned char* stage) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() != SampleStatus::kOk) return;
     const SampleHeader& header = phases.header();
@@ -231,15 +233,15 @@ __device__ void pick_block(const SampleArgs<P, N>& args, int hop, unsigned char*
   });
 }
 
-template <typename Phases, typename P, typename N>
-__device__ void count_block(const SampleArgs<P, N>& args, int hop) {
+template <typename Phases, typename Args>
+__device__ void count_block(const Args& args, int hop) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() == SampleStatus::kOk) phases.count(hop, phases.known_rows(hop));
   });
 }
 
-template <typename Phases, typename P, typename N>
-__device__ void assign_block(const SampleArgs<P, N>& args, int hop) {
+template <typename Phases, typename Args>
+__device__ void assign_block(const Args& args, int hop) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (!may_assign(phases, hop)) return;
     int64_t rows = phases.known_rows(hop), edges = 0;
@@ -247,16 +249,16 @@ __device__ void assign_block(const SampleArgs<P, N>& args, int hop) {
   });
 }
 
-template <typename Phases, typename P, typename N>
-__device__ void finish_block(const SampleArgs<P, N>& args) {
+template <typename Phases, typename Args>
+__device__ void finish_block(const Args& args) {
   with_own_batch<Phases>(
       args, [&](const Phases& phases) { finish_phases(phases, phases.status() == SampleStatus::kOk); });
 }
 
 // Those that only a hash set has.
-template <typename P, typename N>
-__device__ void group_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  using Phases = HashedPhases<P, N>;
+template <typename Args>
+__device__ void group_block(const Args& args, int hop, unsigned char* stage) {
+  using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() != SampleStatus::kOk) return;
     int64_t rows = phases.header().frontiers[hop - 1];
@@ -264,9 +266,9 @@ __device__ void group_block(const SampleArgs<P, N>& args, int hop, unsigned char
   });
 }
 
-template <typename P, typename N>
-__device__ void rank_block(const SampleArgs<P, N>& args, int hop, unsigned char* stage) {
-  using Phases = HashedPhases<P, N>;
+template <typename Args>
+__device__ void rank_block(const Args& args, int hop, unsigned char* stage) {
+  using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     const SampleHeader& header = phases.header();
     if (phases.status() == SampleStatus::kOk)
@@ -275,30 +277,30 @@ __device__ void rank_block(const SampleArgs<P, N>& args, int hop, unsigned char*
 }
 
 // All hops without a barrier, then the blocks of the mini-batch in three launches.
-template <int Widest, bool Shared, typename P, typename N>
-__device__ void queue_block(const SampleArgs<P, N>& args, unsigned char* stage) {
-  const Queue<Widest, Shared, P, N> queue(args);
+template <int Widest, bool Shared, typename Args>
+__device__ void queue_block(const Args& args, unsigned char* stage) {
+  const Queue<Widest, Shared, Args> queue(args);
   if constexpr (Shared)
     queue.run_shared(stage);
   else
     queue.run_static(stage);
 }
 
-template <int Widest, typename P, typename N>
-using AssemblyOf = Assembly<P, N, std::conditional_t<Widest == kWide, unsigned long long, uint32_t>>;
+template <int Widest, typename Args>
+using AssemblyOf = Assembly<Args, std::conditional_t<Widest == kWide, unsigned long long, uint32_t>>;
 
-template <int Widest, typename P, typename N>
-__device__ void queue_count_block(const SampleArgs<P, N>& args) {
-  const Queue<Widest, true, P, N> queue(args);
+template <int Widest, typename Args>
+__device__ void queue_count_block(const Args& args) {
+  const Queue<Widest, true, Args> queue(args);
   if (blockIdx.x == 0 && threadIdx.x == 0) queue.close();
   const SampleStatus status = queue.status();
   if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
-    AssemblyOf<Widest, P, N>(args).count();
+    AssemblyOf<Widest, Args>(args).count();
 }
 
-template <int Widest, typename P, typename N>
-__device__ void queue_assign_block(const SampleArgs<P, N>& args) {
-  const AssemblyOf<Widest, P, N> assembly(args);
+template <int Widest, typename Args>
+__device__ void queue_assign_block(const Args& args) {
+  const AssemblyOf<Widest, Args> assembly(args);
   const SampleStatus status = assembly.status();
   if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
     assembly.assign();
@@ -306,15 +308,15 @@ __device__ void queue_assign_block(const SampleArgs<P, N>& args) {
     assembly.publish();
 }
 
-template <int Widest, typename P, typename N>
-__device__ void queue_write_block(const SampleArgs<P, N>& args) {
-  const Queue<Widest, true, P, N> queue(args);
+template <int Widest, typename Args>
+__device__ void queue_write_block(const Args& args) {
+  const Queue<Widest, true, Args> queue(args);
   const bool ok = queue.status() == SampleStatus::kOk;
   if (!ok) {
     queue.clean();
     queue.clean_tasks();
   } else {
-    queue.write_tasks(AssemblyOf<Widest, P, N>(args));
+    queue.write_tasks(AssemblyOf<Widest, Args>(args));
   }
   if (args.pad) queue.fill_rest(!ok);
 }

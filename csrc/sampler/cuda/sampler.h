@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "sampler/pick.h"
+#include "sampler/choice.h"
+#include "sampler/lists.h"
 
 namespace loader {
 
@@ -134,15 +135,21 @@ struct BatchArgs {
   uint64_t sequence;
 };
 
-template <typename P, typename N>
+template <typename ListsOf, typename ChoiceOf>
 struct SampleArgs {
-  const P* graph_indptr;   // [num_nodes + 1]
-  const N* graph_indices;  // [num_edges], device or pinned host memory
+  using Lists = ListsOf;
+  using Choice = ChoiceOf;
+  using Edge = typename Lists::Edge;
+  using Vertex = typename Lists::Vertex;
+  using P = Edge;
+  using N = Vertex;
+
+  Lists lists;  // in device memory or pinned host memory
+  Choice choice;
   int64_t num_nodes;
   int hops;
   int fanouts[kMaxHops];  // hop order
   int64_t shared_bytes;   // of shared memory that a block may have
-  bool replace;
   bool edge_ids;
   bool pad;  // fill the outputs to their capacities, or wholly where the seeds are bad
 
@@ -174,7 +181,7 @@ struct SampleArgs {
   int64_t tasks_capacity;
   uint32_t* picks_at;  // [seed tasks + tasks_capacity] where a task's picks begin, if fanouts are wide
   N* picks;            // [picks_capacity] global ids in the order of the tasks
-  P* positions;        // [picks_capacity] their places in graph_indices, where edge ids are wanted
+  P* positions;        // [picks_capacity] their places in the lists, where edge ids are wanted
   int64_t picks_capacity;
 
   int num_batches;
@@ -239,8 +246,12 @@ LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues 
 // Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as
 // are resident at once, which also is the most. `launches` receives the number of kernels launched. More than
 // one mini-batch a launch, and a hash set: kCooperative and kHopwise alone.
-template <typename P, typename N>
-cudaError_t launch_sample(const SampleArgs<P, N>& args, Schedule schedule, int blocks, int* launches,
+template <typename Args>
+cudaError_t launch_sample(const Args& args, Schedule schedule, int blocks, int* launches,
                           cudaStream_t stream);
+
+// What there is code for.
+template <typename P, typename N>
+using UniformArgs = SampleArgs<PlainLists<P, N>, UniformChoice>;
 
 }  // namespace loader

@@ -2,6 +2,6 @@
 
 namespace loader {
 
-template cudaError_t launch_sample(const SampleArgs<int32_t, int32_t>&, Schedule, int, int*, cudaStream_t);
+template cudaError_t launch_sample(const UniformArgs<int32_t, int32_t>&, Schedule, int, int*, cudaStream_t);
 
 }  // namespace loader

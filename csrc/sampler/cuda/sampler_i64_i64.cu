@@ -2,6 +2,6 @@
 
 namespace loader {
 
-template cudaError_t launch_sample(const SampleArgs<int64_t, int64_t>&, Schedule, int, int*, cudaStream_t);
+template cudaError_t launch_sample(const UniformArgs<int64_t, int64_t>&, Schedule, int, int*, cudaStream_t);
 
 }  // namespace loader

@@ -11,21 +11,23 @@ constexpr int kTilesPerLoad = 32 / kTileWords;
 constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
 constexpr int kDealt = 2;  // rows that a lane looks up at once
 
-template <typename P, typename N>
+template <typename Args>
 struct Space {
-  using Edge = P;
-  using Vertex = N;
+  using Edge = typename Args::Edge;
+  using Vertex = typename Args::Vertex;
+  using P = Edge;
+  using N = Vertex;
+  using List = ListOf<P>;
 
-  const SampleArgs<P, N>& args;
+  const Args& args;
   const int slot;   // which mini-batch of the launch
   const int block;  // of the `blocks` that work on it
   const int blocks;
   const uint32_t lane = threadIdx.x % 32;
 
   // All blocks of the grid for one mini-batch.
-  __device__ explicit Space(const SampleArgs<P, N>& a)
-      : args(a), slot(0), block(blockIdx.x), blocks(gridDim.x) {}
-  __device__ Space(const SampleArgs<P, N>& a, int slot, int block, int blocks)
+  __device__ explicit Space(const Args& a) : args(a), slot(0), block(blockIdx.x), blocks(gridDim.x) {}
+  __device__ Space(const Args& a, int slot, int block, int blocks)
       : args(a), slot(slot), block(block), blocks(blocks) {}
 
   // Warps in the order of prefix sums.
@@ -58,7 +60,7 @@ struct Space {
   __device__ SampleHeader& header() const { return state().header; }
 
   __device__ uint32_t count_of(uint32_t degree, int hop) const {
-    return static_cast<uint32_t>(pick_count(degree, args.fanouts[hop - 1], args.replace));
+    return static_cast<uint32_t>(args.choice.count(degree, args.fanouts[hop - 1]));
   }
 
   // The first error of a mini-batch stays.
@@ -158,18 +160,19 @@ struct Space {
     const uint32_t below = warp_exclusive(__popc(word), total);
     for (uint32_t before = 0; before < total; before += 32 * kDealt) {
       Rows rows;
-      P end[kDealt];
+      List list[kDealt];
 #pragma unroll
       for (int j = 0; j < kDealt; ++j) {
         const uint32_t number = before + 32 * j + lane;
         rows.valid[j] = number < total;
         rows.v[j] = first * kTileWords * 32 + marked_at(word, below, min(number, total - 1));
-        const P* const at = args.graph_indptr + rows.v[j];
-        rows.begin[j] = rows.valid[j] ? __ldg(at) : 0;
-        end[j] = rows.valid[j] ? __ldg(at + 1) : 0;
+        list[j] = rows.valid[j] ? args.lists.list(rows.v[j]) : List{0, 0};
       }
 #pragma unroll
-      for (int j = 0; j < kDealt; ++j) rows.degree[j] = static_cast<uint32_t>(end[j] - rows.begin[j]);
+      for (int j = 0; j < kDealt; ++j) {
+        rows.begin[j] = list[j].begin;
+        rows.degree[j] = list[j].degree();
+      }
       f(before, rows);
     }
     return total;

@@ -13,13 +13,16 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from function_stage import FunctionStage
 
 import loader
-from loader.pipeline import Pipeline, PipelineStats, Stage
+from loader.pipeline import Pipeline, Stage
+from loader.timing import PipelineStats
 
 DEPTHS = [0, 1, 3]
 
@@ -49,7 +52,7 @@ def increment(x: int) -> int:
     return x + 1
 
 
-STAGES = [Stage("double", double), Stage("increment", increment)]
+STAGES = [FunctionStage("double", double), FunctionStage("increment", increment)]
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -71,7 +74,7 @@ def test_random_delays_change_nothing(depth: int) -> None:
         time.sleep(delays[x % len(delays)])
         return x
 
-    stages = [Stage("a", late), Stage("b", lambda x: late(x) + 7), Stage("c", late)]
+    stages = [FunctionStage("a", late), FunctionStage("b", lambda x: late(x) + 7), FunctionStage("c", late)]
     seen = []
     for x in Pipeline(stages, depth).run(range(60)):
         time.sleep(delays[-x % len(delays)])
@@ -124,7 +127,7 @@ def fails_at_3(x: int) -> int:
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("place", [0, 1, 2, "source"])
 def test_an_error_surfaces_in_order_with_its_traceback(depth: int, place: int | str) -> None:
-    stages = [Stage(f"stage{i}", fails_at_3 if i == place else lambda x: x) for i in range(3)]
+    stages = [FunctionStage(f"stage{i}", fails_at_3 if i == place else lambda x: x) for i in range(3)]
     source = (fails_at_3(i) for i in range(10)) if place == "source" else iter(range(10))
     items = Pipeline(stages, depth).run(source)
     assert [next(items) for _ in range(3)] == [0, 1, 2]
@@ -137,30 +140,39 @@ def test_an_error_surfaces_in_order_with_its_traceback(depth: int, place: int | 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_stop_iteration_in_a_stage_is_an_error_not_an_end(depth: int) -> None:
-    items = Pipeline([Stage("pull", lambda x: next(iter([])))], depth).run(range(3))
+    items = Pipeline([FunctionStage("pull", lambda x: next(iter([])))], depth).run(range(3))
     with pytest.raises(RuntimeError, match="stage 'pull' raised StopIteration"):
         next(items)
 
 
-def test_an_error_keeps_nothing_alive() -> None:
+@pytest.mark.parametrize("depth", [0, 2])
+@pytest.mark.parametrize("place", ["source", "begin", "finish", "second"])
+def test_an_error_keeps_nothing_alive(place: str, depth: int) -> None:
     class Item:
         pass
 
     def fail(item: Item) -> Item:
         raise LookupError
 
+    def start(group: Sequence[Item]) -> Sequence[Callable[[], Item]]:
+        if place == "begin":
+            raise LookupError
+        return [partial(fail if place == "finish" else lambda item: item, item) for item in group]
+
     alive: list[weakref.ref[Item]] = []
 
     def source() -> Iterator[Item]:
         item = Item()
         alive.append(weakref.ref(item))
+        if place == "source":
+            raise LookupError
         yield item
 
     gc.collect()
     gc.disable()
     try:
         with pytest.raises(LookupError):
-            next(Pipeline([Stage("a", fail), Stage("b", fail)], 2).run(source()))
+            next(Pipeline([FunctionStage("a", fail, start), FunctionStage("b", fail)], depth).run(source()))
         wait_until(lambda: alive[0]() is None)  # by reference counts alone: there is no cycle
     finally:
         gc.enable()
@@ -188,7 +200,7 @@ def test_an_abandoned_iterator_frees_its_threads_and_items() -> None:
         alive.append(weakref.ref(item))
         return item
 
-    items = Pipeline([Stage("make", make), Stage("pass", lambda item: item)], 2).run(itertools.count())
+    items = Pipeline([FunctionStage("make", make), FunctionStage("pass", lambda item: item)], 2).run(itertools.count())
     next(items)
     wait_until(lambda: len(alive) == 5)
     threads = loader_threads()
@@ -234,7 +246,7 @@ def test_interrupt_of_the_waiting_consumer() -> None:
         begun.wait()
         _thread.interrupt_main()
 
-    items = Pipeline([Stage("slow", slow)], 2).run(itertools.count())
+    items = Pipeline([FunctionStage("slow", slow)], 2).run(itertools.count())
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
@@ -262,7 +274,17 @@ def test_the_interpreter_exits_with_an_open_iterator() -> None:
     script = """
 import itertools, time
 from loader.pipeline import Pipeline, Stage
-items = Pipeline([Stage("a", lambda x: time.sleep(0.01) or x), Stage("b", lambda x: x)], 2).run(itertools.count())
+
+class A(Stage):
+    name = "a"
+    def run(self, item):
+        time.sleep(0.01)
+        return item
+
+class B(A):
+    name = "b"
+
+items = Pipeline([A(), B()], 2).run(itertools.count())
 print(next(items))
 """
     assert run_script(script) == (0, "0\n", "")
@@ -290,7 +312,7 @@ def test_stats_tell_stages_and_waiting_apart(depth: int) -> None:
         return x
 
     stats = PipelineStats(["nap", "pass"])
-    pipeline = Pipeline([Stage("nap", nap), Stage("pass", lambda x: x)], depth, stats)
+    pipeline = Pipeline([FunctionStage("nap", nap), FunctionStage("pass", lambda x: x)], depth, stats)
     assert len(list(pipeline.run(range(5)))) == 5
     assert stats.items == 5
     assert stats.busy["nap"] >= 5 * 0.002 > stats.busy["pass"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import random
 import threading
 import time
 import weakref
@@ -13,11 +14,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fake_cuda import FakeBatch, FakeCuda, StageOf
+from function_stage import FunctionStage
 
-from loader.pipeline import Pipeline, Stage, StageStreams
+from loader.pipeline import Pipeline, StageStreams
 from loader.pipeline.streams import TIMED
 
-MODES = ["threads", "consumer", "thread"]
+MODES = ["threads", "consumer"]
 NAMES = ("a", "b", "c")
 DEVICE = torch.device("cuda", 0)
 
@@ -35,9 +37,13 @@ def make(
     cuda: FakeCuda, mode: str, depth: int = 2, fail: dict[str, int] | None = None
 ) -> tuple[Pipeline, list[StageOf]]:
     functions = [StageOf(cuda, (fail or {}).get(name)) for name in NAMES]
-    stages = [Stage(n, f, f.start if n == "a" else None) for n, f in zip(NAMES, functions, strict=True)]
-    streams = StageStreams(DEVICE, NAMES, priorities={"a": -1}, cuda=cuda)
-    return Pipeline(stages, depth, streams=streams, lookahead=None if mode == "threads" else mode), functions
+    stages = [
+        FunctionStage(n, f, f.start if n == "a" else None, asynchronous=mode == "consumer" or n == "a")
+        for n, f in zip(NAMES, functions, strict=True)
+    ]
+    pipeline = Pipeline(stages, depth, streams=StageStreams(DEVICE, NAMES, priorities={"a": -1}, cuda=cuda))
+    assert pipeline.threaded == (mode == "threads" and depth > 0)
+    return pipeline, functions
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -46,7 +52,7 @@ def make(
 def test_nothing_is_read_before_it_is_written(mode: str, depth: int, seed: int) -> None:
     cuda = FakeCuda(seed)
     pipeline, functions = make(cuda, mode, depth)
-    rng = __import__("random").Random(seed)
+    rng = random.Random(seed)
     for _ in range(2):  # two epochs, on the same streams
         seen = []
         for batch in pipeline.run(range(30)):
@@ -71,22 +77,6 @@ def test_events_are_used_again(mode: str) -> None:
     # An event a run says when the consumer began to wait; the rest belongs to the items that can exist at a time.
     alive = pipeline.max_items + pipeline.max_consumed + 3
     assert counts[-1] <= alive * 2 * (len(NAMES) + 1) + 3
-
-
-@pytest.mark.parametrize("depth", [1, 3])
-def test_the_look_ahead_of_a_thread_is_bounded(depth: int) -> None:
-    cuda = FakeCuda()
-    pipeline, functions = make(cuda, "thread", depth)
-    items = pipeline.run(itertools.count())
-    for taken in range(1, 8):
-        next(items)
-        deadline = time.monotonic() + 30
-        while functions[0].calls < taken + 2 * depth:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(0.01)
-        assert functions[0].calls == taken + 2 * depth == taken + depth + functions[2].calls - taken
-    items.close()
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -197,7 +187,7 @@ def test_ended_runs_leave_nothing(mode: str, end: str) -> None:
         alive.append(weakref.ref(batch))
         return batch
 
-    pipeline.stages = (*pipeline.stages[:2], Stage("c", remember))
+    pipeline.stages[2].function = remember
     gc.disable()  # nothing is in a cycle
     try:
         for _ in range(200):
@@ -284,24 +274,24 @@ def test_an_unchanged_stream_is_not_asked_for_again(monkeypatch: pytest.MonkeyPa
     assert asked == [DEVICE.index] * 2
 
 
-@pytest.mark.parametrize("what", ["one stage", "no start", "no streams"])
-def test_a_look_ahead_that_is_not_possible(what: str) -> None:
-    cuda = FakeCuda()
-    stages = [Stage("a", abs, None if what == "no start" else lambda x: lambda: x), Stage("b", abs)]
-    stages = stages[:1] if what == "one stage" else stages
-    streams = None if what == "no streams" else StageStreams(DEVICE, [s.name for s in stages], cuda=cuda)
-    with pytest.raises(ValueError, match="looking ahead needs streams"):
-        Pipeline(stages, 2, streams=streams, lookahead="consumer")
+def test_stages_run_ahead_by_streams_alone_if_all_are_asynchronous() -> None:
+    def threaded(asynchronous: tuple[bool, ...], depth: int = 2, *, streams: bool = True) -> bool:
+        names = NAMES[: len(asynchronous)]
+        stages = [FunctionStage(n, abs, asynchronous=a) for n, a in zip(names, asynchronous, strict=True)]
+        own = StageStreams(DEVICE, names, cuda=FakeCuda()) if streams else None
+        return Pipeline(stages, depth, streams=own).threaded
 
-
-def test_an_unknown_look_ahead() -> None:
-    with pytest.raises(ValueError, match="lookahead is 'gpu'"):
-        Pipeline([Stage("a", abs), Stage("b", abs)], 2, lookahead="gpu")
+    assert not threaded((True, True, True))
+    assert not threaded((True,))
+    assert threaded((True, False, True))
+    assert threaded((False, True, True))
+    assert threaded((True, True, True), streams=False)
+    assert not threaded((False, False), 0)
 
 
 def test_streams_of_other_stages() -> None:
     with pytest.raises(ValueError, match="the streams are for stages"):
-        Pipeline([Stage("a", abs)], 2, streams=StageStreams(DEVICE, ["b"], cuda=FakeCuda()))
+        Pipeline([FunctionStage("a", abs)], 2, streams=StageStreams(DEVICE, ["b"], cuda=FakeCuda()))
 
 
 def test_a_missing_wait_would_be_found() -> None:

@@ -6,26 +6,33 @@ import gc
 import itertools
 import math
 import random
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_cuda import FakeCuda, StageOf, StageOfSeveral
+from fake_cuda import FakeBatch, FakeCuda, StageOf, StageOfSeveral
+from function_stage import FunctionStage
 
-from loader.pipeline import Pipeline, Stage, StageStreams, Timeline
+from loader.pipeline import Pipeline, StageStreams
 from loader.pipeline.streams import TIMED
+from loader.timing import Timeline
 
-MODES = ["threads", "consumer", "thread"]
+MODES = ["threads", "consumer"]
 NAMES = ("a", "b")
 
 
 def make(
     cuda: FakeCuda, mode: str, together: int, depth: int = 2, fail_at: int | None = None
 ) -> tuple[Pipeline, StageOfSeveral]:
-    first = StageOfSeveral(cuda, together, fail_at)
-    stages = [Stage("a", first, first.start, together), Stage("b", StageOf(cuda))]
-    streams = StageStreams(torch.device("cuda", 0), NAMES, cuda=cuda)
-    return Pipeline(stages, depth, streams=streams, lookahead=None if mode == "threads" else mode), first
+    first, asynchronous = StageOfSeveral(cuda, fail_at), mode == "consumer"
+    stages = [
+        FunctionStage("a", first, first.start, together, asynchronous=asynchronous),
+        FunctionStage("b", StageOf(cuda), asynchronous=asynchronous),
+    ]
+    pipeline = Pipeline(stages, depth, streams=StageStreams(torch.device("cuda", 0), NAMES, cuda=cuda))
+    assert pipeline.threaded == (mode == "threads")
+    return pipeline, first
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -139,7 +146,35 @@ def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
         assert max(s.begin for s in group) - min(s.begin for s in group) < 1e-4
 
 
-def test_beginning_together_needs_a_start() -> None:
-    for stages in ([Stage("a", abs, together=4), Stage("b", abs)], [Stage("a", abs, lambda x: lambda: x, 4)]):
-        with pytest.raises(ValueError, match="stage 'a' begins 4 items together; it needs a `start`, and another"):
-            Pipeline(stages, 2)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fail_at", [0, 1, 4, 5, 7])
+def test_a_group_that_cannot_be_begun_fails_as_one_after_those_before_it(mode: str, fail_at: int) -> None:
+    pipeline, first = make(FakeCuda(), mode, 4)
+
+    def start(group: Sequence[int]) -> Sequence[Callable[[], FakeBatch]]:
+        if fail_at in group:
+            raise LookupError(f"item {fail_at}")
+        return first.start(group)
+
+    pipeline.stages[0].start = start
+    items = pipeline.run(range(20))
+    begun = 0 if fail_at == 0 else 1 + (fail_at - 1) // 4 * 4  # the first one is alone
+    assert [next(items).value for _ in range(begun)] == list(range(begun))
+    with pytest.raises(LookupError, match=f"item {fail_at}"):
+        next(items)
+    assert items.closed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stage_has_to_answer_for_each_item_of_a_group(mode: str) -> None:
+    pipeline, first = make(FakeCuda(), mode, 4)
+    pipeline.stages[0].start = lambda group: first.start(group)[: max(1, len(group) - 1)]
+    items = pipeline.run(range(20))
+    assert next(items).value == 0
+    with pytest.raises(ValueError, match="stage 'a' began 4 items and returned 3 functions"):
+        next(items)
+
+
+def test_only_the_first_stage_takes_several_together() -> None:
+    with pytest.raises(ValueError, match="stage 'b' takes 4 items together; only the first one may"):
+        Pipeline([FunctionStage("a", abs), FunctionStage("b", abs, together=4)], 2)

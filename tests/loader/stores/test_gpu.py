@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from marks import HAS_GPU, needs_two_gpus
 from torch import Tensor
 
+from loader.machine.pinning import PinnedTensor, _locked
 from loader.stores import (
     CachedFeatures,
     DeviceFeatures,
@@ -25,7 +26,6 @@ from loader.stores import (
     PinnedFeatures,
     StagedFeatures,
 )
-from loader.stores.pinning import PinnedTensor, _locked
 from loader.stores.rows import CONVERTIBLE
 
 

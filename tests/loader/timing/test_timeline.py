@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from fake_cuda import FakeCuda, StageOf
+from function_stage import FunctionStage
 
-from loader.pipeline import Pipeline, Stage, StageStreams, Timeline
-from loader.pipeline.timeline import Span
+from loader.pipeline import Pipeline, StageStreams
+from loader.timing import Span, Timeline
 
 
 def record(depth: int, count: int = 4) -> Timeline:
@@ -22,7 +23,7 @@ def record(depth: int, count: int = 4) -> Timeline:
         time.sleep(0.003)
         return x
 
-    pipeline = Pipeline([Stage("sample", nap), Stage("gather", nap)], depth)
+    pipeline = Pipeline([FunctionStage("sample", nap), FunctionStage("gather", nap)], depth)
     pipeline.timeline = Timeline(first=3, count=count)
     for _ in range(2):  # items are counted over both runs
         for x in pipeline.run(range(5)):
@@ -37,10 +38,14 @@ def overlaps(a: Span, b: Span) -> bool:
 def test_every_stage_of_the_chosen_items_is_there() -> None:
     spans = record(depth=2).spans()
     assert {s.item for s in spans} == {3, 4, 5, 6}
-    for lane in ("sample", "gather", "train"):
+    for lane in ("gather", "train"):
         assert [s.item for s in spans if s.lane == lane] == [3, 4, 5, 6]
+        assert all(s.end - s.begin >= 0.003 for s in spans if s.lane == lane)
+    halves = [s for s in spans if s.lane == "sample"]  # an item is begun there, and finished
+    assert sorted(s.item for s in halves) == [3, 3, 4, 4, 5, 5, 6, 6]
+    for item in (3, 4, 5, 6):
+        assert sum(s.end - s.begin for s in halves if s.item == item) >= 0.003
     assert min(s.begin for s in spans) == 0
-    assert all(s.end - s.begin >= 0.003 for s in spans)
     assert not any(s.gpu for s in spans)
 
 
@@ -53,14 +58,17 @@ def test_one_sees_whether_stages_overlap() -> None:
     assert not beside(record(depth=0))
 
 
-@pytest.mark.parametrize("lookahead", [None, "consumer", "thread"])
-def test_streams_have_lanes_of_their_own(lookahead: str | None) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_streams_have_lanes_of_their_own(asynchronous: bool) -> None:
     cuda = FakeCuda()
     functions = [StageOf(cuda), StageOf(cuda)]
     names = ("sample", "gather")
-    stages = [Stage(n, f, f.start) for n, f in zip(names, functions, strict=True)]
-    streams = StageStreams(torch.device("cuda", 0), names, cuda=cuda)
-    pipeline = Pipeline(stages, 2, streams=streams, lookahead=lookahead)
+    stages = [
+        FunctionStage(n, f, f.start if n == "sample" else None, asynchronous=asynchronous)
+        for n, f in zip(names, functions, strict=True)
+    ]
+    pipeline = Pipeline(stages, 2, streams=StageStreams(torch.device("cuda", 0), names, cuda=cuda))
+    assert pipeline.threaded != asynchronous
     pipeline.timeline = Timeline(first=2, count=3)
     for batch in pipeline.run(range(12)):
         batch.read(1.5)
@@ -81,7 +89,7 @@ def test_nothing_overlaps_on_the_one_stream_of_depth_0() -> None:
     cuda = FakeCuda()
     functions = [StageOf(cuda), StageOf(cuda)]
     names = ("sample", "gather")
-    stages = [Stage(n, f) for n, f in zip(names, functions, strict=True)]
+    stages = [FunctionStage(n, f) for n, f in zip(names, functions, strict=True)]
     pipeline = Pipeline(stages, 0, streams=StageStreams(torch.device("cuda", 0), names, cuda=cuda))
     pipeline.timeline = Timeline(first=1, count=2)
     for batch in pipeline.run(range(5)):
@@ -98,9 +106,10 @@ def test_the_trace_is_one_that_viewers_read(tmp_path: Path) -> None:
     timeline.write_chrome(path, ("sample", "gather", "train"))
     events = json.loads(path.read_text())["traceEvents"]
     spans = [e for e in events if e["ph"] == "X"]
-    assert len(spans) == len(timeline.spans()) == 12
+    assert len(spans) == len(timeline.spans()) == 16  # two of the first stage, which begins an item and finishes it
     assert {(e["cat"], e["tid"]) for e in spans} == {("sample", 0), ("gather", 1), ("train", 2)}
-    assert all(e["dur"] > 3000 and e["ts"] >= 0 for e in spans)
+    assert all(e["ts"] >= 0 for e in spans)
+    assert all(e["dur"] > 3000 for e in spans if e["cat"] != "sample")
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names == {"sample", "gather", "train"}
 

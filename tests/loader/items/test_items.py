@@ -1,0 +1,59 @@
+"""Lists of items: cut into mini-batches, told apart, put where they are wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from loader.items import NodeItems
+
+IDS = torch.arange(100, 200)
+
+
+def test_items_are_taken_by_position_and_cut() -> None:
+    items = NodeItems(IDS)
+    assert len(items) == 100
+    (alone,) = items.take(torch.tensor([5, 3, 99]), [3])
+    assert alone.ids.tolist() == [105, 103, 199]
+    assert alone.time is None
+    parts = items.take(torch.tensor([5, 3, 99]), [2, 1])
+    assert [part.ids.tolist() for part in parts] == [[105, 103], [199]]
+    parts = items.take(slice(10, 14), [1, 3])
+    assert [part.ids.tolist() for part in parts] == [[110], [111, 112, 113]]
+
+
+def test_a_slice_copies_nothing() -> None:
+    (seeds,) = NodeItems(IDS).take(slice(10, 20), [10])
+    assert seeds.ids.data_ptr() == IDS[10:].data_ptr()
+
+
+def test_items_of_the_type_and_place_that_are_wanted() -> None:
+    moved = NodeItems(IDS).to(torch.device("cpu"), torch.int32)
+    assert moved.ids.dtype == torch.int32
+    assert moved.device == torch.device("cpu")
+    assert moved.take(slice(0, 2), [2])[0].ids.tolist() == [100, 101]
+    assert moved.fingerprint() == NodeItems(IDS).fingerprint()
+
+
+def test_a_fingerprint_tells_lists_and_orders_apart() -> None:
+    prints = {NodeItems(ids).fingerprint() for ids in (IDS, IDS.flip(0), IDS[:-1], IDS + 1)}
+    assert len(prints) == 4
+    assert NodeItems(IDS.repeat_interleave(2)[::2]).fingerprint() in prints
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ([1, 2], TypeError, "seeds is a list"),
+        (torch.ones(3, dtype=torch.bool), TypeError, "mask.nonzero"),
+        (torch.ones(3), TypeError, "integer"),
+        (torch.ones(3, dtype=torch.complex64), TypeError, "integer"),
+        (torch.ones(3, 1, dtype=torch.int64), ValueError, "1 dimension"),
+        (IDS[:0], ValueError, "seeds is empty"),
+    ],
+)
+def test_bad_arguments(ids: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        NodeItems(ids)

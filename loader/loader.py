@@ -249,7 +249,7 @@ class Loader:
         return {
             "batch_size": self._sequence.batch_size,
             "drop_last": self._sequence.drop_last,
-            "items": self.items.fingerprint(),
+            "set of items": self.items.fingerprint(),
             "kind": self.items.kind,
             "num_edges": self.graph.num_edges,
             "num_items": len(self.items),

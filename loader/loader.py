@@ -19,6 +19,7 @@ from loader.stores import FeatureStore
 from loader.timing import PipelineStats, Timeline
 
 _STATE_VERSION = 2
+_TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
 _MAX_PREFETCH = 16  # mini-batches; more of them only take memory
 _MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
 
@@ -53,7 +54,7 @@ class Loader:
         sampler: samples around the items of each mini-batch. It takes items of the kind `sampler.items`.
         batch_size: items of a mini-batch, at least 1.
         stores: where samples get the rows that they want, by kind, see `loader.samples.Sample.wants`.
-        stages: more stages, which come after the rows were gathered; their names are distinct.
+        stages: more stages, which come after the rows were gathered, each with a name of its own.
         shuffle: take the items in a new order each epoch, see `loader.items.Order`.
         drop_last: leave out a last mini-batch smaller than the others.
         seed: of the order of the items; the sampler has a seed of its own.
@@ -98,7 +99,7 @@ class Loader:
     ) -> None:
         self._sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
-        if not isinstance(prefetch, int) or isinstance(prefetch, bool):
+        if not hasattr(prefetch, "__index__") or isinstance(prefetch, bool):
             raise TypeError(f"prefetch is {prefetch!r}; it must be an integer, 0 (nothing ahead) or more")
         if not 0 <= prefetch <= _MAX_PREFETCH:
             raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) to {_MAX_PREFETCH}")
@@ -108,12 +109,16 @@ class Loader:
             raise ValueError(
                 f"{type(sampler).__name__} samples around items of kind '{sampler.items}', these are '{items.kind}'"
             )
+        names = [stage.name for stage in stages]
+        for name in names:
+            if name in _TAKEN or names.count(name) > 1:
+                raise ValueError(f"stage '{name}' needs a name of its own, none of {names} and {sorted(_TAKEN)} again")
         self.stores = dict(stores or {})
         self.device = choose_device(device, sampler, self.stores)
         self.graph = graph
         self.items = items
         self.neighbor_sampler = sampler
-        self.prefetch = prefetch
+        self.prefetch = int(prefetch)
         self.prioritize_loading = bool(prioritize_loading)
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
@@ -277,12 +282,11 @@ class Loader:
             )
             gather = GatherStage(self.stores, self.device, stats)
             places = [store.device for store in self.stores.values()]
-            stages = arrange([first, gather, *self._more_stages], self.device, places, stats)
+            stages = arrange(first, gather, self._more_stages, self.device, places, stats)
             stats.name([stage.name for stage in stages])
             streams = None
             if self.device.type == "cuda":
-                priorities = {stage.name: stage.priority for stage in stages} if self.prioritize_loading else None
-                streams = StageStreams(self.device, [stage.name for stage in stages], priorities=priorities)
+                streams = StageStreams(self.device, stages, prioritize=self.prioritize_loading)
                 # What the stages hold still reads the graph and the stores, which may go with the loader.
                 weakref.finalize(self, streams.synchronize).atexit = False
             self._pipeline = Pipeline(stages, self.prefetch, stats, streams=streams)

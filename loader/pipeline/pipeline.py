@@ -32,12 +32,11 @@ class Pipeline:
 
     With `streams` each stage works under a stream of its own. It waits for the event of the stage before, the
     consumer's current stream for that of the last. Every item is recorded (`item.record_stream`) on each stream that
-    it comes to, so that its memory is not given up before that stream is done. What the consumer's stream holds at the
-    first `next()` is waited for, and when a run ends the consumer's stream waits for the stages'. The consumer may be
-    `depth` items ahead of its stream. One run of such a pipeline is alive at a time.
+    it comes to, so that its memory is not given up before that stream is done. The stages wait for what the consumer's
+    stream holds when a run begins, and it for them when the run ends. The consumer may be `depth` items ahead of its
+    stream. One run of such a pipeline is alive at a time.
 
-    An exception in a stage, or in the source, is raised in the consumer with its own traceback, after the items before
-    it were delivered.
+    An exception in a stage, or in the source, is raised in the consumer after the items before it were delivered.
 
     Args:
         stages: at least one, with distinct names; only the first may take several items together.
@@ -58,7 +57,6 @@ class Pipeline:
         stages: Sequence[Stage],
         depth: int,
         stats: PipelineStats | None = None,
-        *,
         streams: StageStreams | None = None,
     ) -> None:
         names = [stage.name for stage in stages]
@@ -73,10 +71,8 @@ class Pipeline:
         for stage in stages[1:]:
             if stage.together > 1:
                 raise ValueError(f"stage '{stage.name}' takes {stage.together} items together; only the first one may")
-        self.stages = tuple(stages)
-        self.depth = depth
+        self.stages, self.depth, self.streams = tuple(stages), depth, streams
         self.stats = PipelineStats(names) if stats is None else stats
-        self.streams = streams
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
         self.timeline: Timeline | None = None
@@ -98,7 +94,11 @@ class Pipeline:
 
 
 class PipelineRun(Iterator[Any]):
-    """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
+    """One run of a pipeline. `close()` ends it early; so does dropping the last reference.
+
+    Attributes:
+        closed: whether nothing more will come.
+    """
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._stats, self._timeline = pipeline.stats, pipeline.timeline
@@ -106,21 +106,28 @@ class PipelineRun(Iterator[Any]):
         work = Work(pipeline, source)
         self._ahead: Threads | _ByConsumer = Threads(work) if pipeline.threaded else _ByConsumer(work)
         self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
-        self._done = self._begun = False
+        self.closed = self._begun = False
 
     def __next__(self) -> Any:
-        if self._done:
+        if self.closed:
             raise StopIteration
         end, consumer, stream = time.perf_counter(), self._consumer, None
         try:
             if not self._begun:
-                self._begin()
+                self._begun = True
+                if consumer is not None:
+                    consumer.begin()
+                if self._timeline is not None and self._streams is not None:
+                    self._timeline.align(self._streams)
             if consumer is not None:
                 stream = consumer.ask()
             if self._given is not None:
                 self._trace(*self._given, end)
             begin = time.perf_counter()
             flight = self._ahead.take()
+            if flight is None:
+                raise StopIteration
+            flight.raise_error()
             item = flight.hand_over() if consumer is None else consumer.take(flight, stream)
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
@@ -133,24 +140,12 @@ class PipelineRun(Iterator[Any]):
                 flight.arrived.record(self._streams.current())
         return item
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more will come."""
-        return self._done
-
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
         self._ahead.close()
-        if not self._done and self._begun and self._consumer is not None:
+        if not self.closed and self._begun and self._consumer is not None:
             self._consumer.end()
-        self._done = True
-
-    def _begin(self) -> None:
-        self._begun = True
-        if self._consumer is not None:
-            self._consumer.begin()
-        if self._timeline is not None and self._streams is not None:
-            self._timeline.align(self._streams)
+        self.closed = True
 
     def _trace(self, flight: Flight, begin: float, end: float) -> None:
         """The consumer is done with a traced item."""
@@ -174,16 +169,15 @@ class _ByConsumer:
         self._ready: deque[Flight] = deque()
         self._given_out = False
 
-    def take(self) -> Flight:
-        """The next flight; raises StopIteration at the end, or the error in its place."""
+    def take(self) -> Flight | None:
+        """The next flight; None at the end."""
         work, ready = self._work, self._ready
         back = self._streams.here() if self._streams is not None else None
         try:
+            work.begin(1 - len(ready))
+            self._finish(1)
             if not ready:
-                work.begin(1)
-                self._finish(1)
-            if not ready:
-                raise StopIteration
+                return None
             flight = ready.popleft()
             if flight.error is None:
                 # What is finished first does not wait, on the stream of the first stage, for what is begun next. The
@@ -196,7 +190,6 @@ class _ByConsumer:
         finally:
             if self._streams is not None:
                 self._streams.leave(back)
-        flight.raise_error()
         return flight
 
     def close(self) -> None:

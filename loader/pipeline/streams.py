@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from loader.machine.gpu import current_stream
+from loader.pipeline.stage import Stage
 from loader.timing import PipelineStats
 
 TIMED = 4  # the streams' times of one item in this many are taken: each costs the consumer's host thread ten calls
@@ -37,8 +38,7 @@ class Flight:
         self.number, self.together, self.traced, self.timed = 0, 1, False, False
         self.item: Any = None
         self.error: BaseException | None = None
-        self.begun: Sequence[Any] = ()
-        self.done: Sequence[Any] = ()
+        self.begun = self.done = ()  # type: Sequence[Any]
         self.finished = self.ready = self.arrived = self.consumed = self.since = None  # type: Any
         if streams is not None:
             event = streams.cuda.Event
@@ -72,24 +72,17 @@ class StageStreams:
 
     Args:
         device: the GPU, with its index.
-        names: of the stages.
-        priorities: of the stages' kernels, 0 if there is none; negative ones go first.
+        stages: of the pipeline.
+        prioritize: whether kernels of a stage have its priority; else they have none.
         cuda: the module that makes streams and events, `torch.cuda`; tests give another.
     """
 
     def __init__(
-        self,
-        device: torch.device,
-        names: Sequence[str],
-        *,
-        priorities: Mapping[str, int] | None = None,
-        cuda: Any = torch.cuda,
+        self, device: torch.device, stages: Sequence[Stage], *, prioritize: bool = True, cuda: Any = torch.cuda
     ) -> None:
-        self.device = device
-        self.names = tuple(names)
-        self.cuda = cuda
-        given = priorities or {}
-        self.streams = tuple(cuda.Stream(device=device, priority=given.get(name, 0)) for name in names)
+        self.device, self.names, self.cuda = device, tuple(stage.name for stage in stages), cuda
+        priorities = [stage.priority if prioritize else 0 for stage in stages]
+        self.streams = tuple(cuda.Stream(device=device, priority=priority) for priority in priorities)
         self._spare: deque[Flight] = deque()
         self._current = current_stream if cuda is torch.cuda else cuda.current_stream
 
@@ -112,22 +105,6 @@ class StageStreams:
         if device != self.device.index:
             self.cuda.set_device(device)
 
-    def mark(self) -> Any:
-        """A new event with timing, recorded on the caller's stream."""
-        event = self.cuda.Event(enable_timing=True)
-        event.record(self.current())
-        return event
-
-    def follow(self, stream: Any) -> None:
-        """Every stage waits for what `stream` holds now: it may still write what they read."""
-        for own in self.streams:
-            own.wait_stream(stream)
-
-    def lead(self, stream: Any) -> None:
-        """`stream` waits for what the stages hold now: memory they read may be given up on it afterwards."""
-        for own in self.streams:
-            stream.wait_stream(own)
-
     def synchronize(self) -> None:
         """The host waits for all that the stages hold."""
         for own in self.streams:
@@ -135,14 +112,10 @@ class StageStreams:
 
     def flight(self) -> Flight:
         """A flight with events; one that was given back if there is one."""
-        try:
-            return self._spare.popleft()
-        except IndexError:
-            return Flight(self)
+        return self._spare.popleft() if self._spare else Flight(self)
 
     def recycle(self, flight: Flight) -> None:
         """Takes back a flight whose events nobody will ask again."""
-        flight.item = flight.error = None
         if not flight.traced:  # the timeline's own
             self._spare.append(flight)
 
@@ -160,22 +133,25 @@ class Consumer:
     """
 
     def __init__(self, streams: StageStreams, lag: int, stats: PipelineStats) -> None:
-        self.streams = streams
-        self.lag = lag
-        self.stats = stats
+        self.streams, self.lag, self.stats = streams, lag, stats
         self._held: Flight | None = None  # the item that the consumer has
         self._behind: deque[Flight] = deque()  # asked away, perhaps still at work
         self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
         self._since: Any = None  # when the consumer's stream was done with the last item
 
     def begin(self) -> None:
-        """A new run: the time since the last one counts as nobody's waiting. The stages wait for what is written."""
-        self._held = self._since = None
-        self.streams.follow(self.streams.current())
+        """A run begins: the stages wait for what the current stream holds, which may still write what they read."""
+        stream, self._held = self.streams.current(), None
+        for own in self.streams.streams:
+            own.wait_stream(stream)
+        self._since = self.streams.cuda.Event(enable_timing=True)  # what came before is nobody's waiting
+        self._since.record(stream)
 
     def end(self) -> None:
-        """The end of a run: memory that the stages read may be given up on the consumer's stream afterwards."""
-        self.streams.lead(self.streams.current())
+        """A run ends: memory that the stages read may be given up on the current stream from now on."""
+        stream = self.streams.current()
+        for own in self.streams.streams:
+            stream.wait_stream(own)
 
     def ask(self) -> Any:
         """Notes that all work on the last item is on the current stream, which is returned; waits for older items."""
@@ -185,8 +161,6 @@ class Consumer:
             self._since = self._held.consumed
             self._behind.append(self._held)
             self._held = None
-        elif self._since is None:
-            self._since = self.streams.mark()
         if len(self._behind) > self.lag:
             begin = time.perf_counter()
             while len(self._behind) > self.lag:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from loader.pipeline.streams import Flight
 from loader.pipeline.work import Work
@@ -21,58 +19,52 @@ class Threads:
         self._work = work
         self._channels = [Channel(work.depth) for _ in work.stages]
         self._threads: list[threading.Thread] = []
+        self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
         self._stop = weakref.finalize(self, _stop_all, self._channels)
 
-    def take(self) -> Flight:
-        """The next flight; raises StopIteration at the end, or the error in its place."""
+    def take(self) -> Flight | None:
+        """The next flight; None at the end."""
         if not self._threads:
             self._start()
-        flight = self._channels[-1].get()
-        if flight is None:
-            raise StopIteration
-        flight.raise_error()
-        return flight
+        if self._process != os.getpid():
+            raise RuntimeError("a forked process has no threads of this iterator; iterate over the loader anew")
+        return self._channels[-1].get()
 
     def close(self) -> None:
         """Ends the threads, after the calls that they are in, and lets go of the items that nobody will take."""
-        _running.discard(self)
         self._stop()
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join()
-        for channel in self._channels:
-            channel.drain()
+        self._channels.clear()
         self._work.close()
 
     def _start(self) -> None:
-        work, takers = self._work, [self._work.first]
-        for index, channel in enumerate(self._channels[:-1], 1):
-            takers.append(partial(_take_from, channel, work, index))
-        for stage, take, sink in zip(work.stages, takers, self._channels, strict=True):
-            # A daemon: the interpreter waits for others before it runs what ends them, see `_close_all`.
-            thread = threading.Thread(target=_serve, args=(take, sink), name=f"loader-{stage.name}", daemon=True)
+        sources = [None, *self._channels]
+        for index, (stage, sink) in enumerate(zip(self._work.stages, self._channels, strict=True)):
+            # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
+            thread = threading.Thread(
+                target=_serve, args=(self._work, index, sources[index], sink), name=f"loader-{stage.name}", daemon=True
+            )
             self._threads.append(thread)
-            _threads.add(thread)
-        _running.add(self)
+            _threads[thread] = self._channels
         for thread in self._threads:
             thread.start()
 
 
-_running: weakref.WeakSet[Threads] = weakref.WeakSet()
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_threads: weakref.WeakKeyDictionary[threading.Thread, list[Channel]] = weakref.WeakKeyDictionary()
 
 
 @atexit.register
-def _close_all() -> None:
+def _end_all() -> None:
     """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core.
 
     Those of runs that were dropped know already that they have to end, but may still be in a call. A thread that came
     back from C++ to an interpreter that is gone would end the process with an error.
     """
-    for threads in list(_running):
-        threads.close()
-    for thread in list(_threads):
+    for thread, channels in list(_threads.items()):
+        _stop_all(channels)
         if thread.is_alive():
             thread.join()
 
@@ -114,30 +106,18 @@ class Channel:
         self._room.put(None)
         self._items.put(None)
 
-    def drain(self) -> None:
-        """Lets go of the items that nobody will take."""
-        with suppress(Empty):
-            while True:
-                self._items.get_nowait()
-
 
 def _stop_all(channels: list[Channel]) -> None:
     for channel in channels:
         channel.close()
 
 
-def _take_from(channel: Channel, work: Work, index: int) -> Flight | None:
-    """The next flight of the stage before, after this one."""
-    flight = channel.get()
-    if flight is not None:
-        work.through(index, flight)
-    return flight
-
-
-def _serve(take: Callable[[], Flight | None], sink: Channel) -> None:
-    """A stage's thread. `take`: the next item after the stage, or the error in its place; None at the end."""
+def _serve(work: Work, index: int, source: Channel | None, sink: Channel) -> None:
+    """A stage's thread: takes items of the stage before, or of the source, until one is the last or an error."""
     while sink.reserve():
-        flight = take()
+        flight = work.first() if source is None else source.get()
+        if source is not None and flight is not None:
+            work.through(index, flight)
         sink.put(flight)
         last = flight is None or flight.error is not None
         del flight  # it belongs to the next stage now; an error would hold this frame, and the frame the error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loader.pipeline.streams import Flight
@@ -32,8 +33,7 @@ class Work:
         self._own = pipeline.depth > 0 and pipeline.streams is not None  # each stage works under a stream of its own
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
         self._caught = BaseException if pipeline.threaded else Exception
-        self._source: Iterable[Any] = source
-        self._items: Any = None
+        self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
         self._begun: deque[Flight] = deque()  # by the first stage; the item is what finishes them
         self._failure: BaseException | None = None  # in the place of what would follow them
         self._together = 1  # the consumer has nothing to do before the very first item: it comes alone
@@ -109,14 +109,12 @@ class Work:
         """Lets go of everything."""
         self._ended, self._failure = True, None
         self._begun.clear()
-        self._items, self._source = iter(()), ()
+        self._items = chain()
 
     def _draw(self, group: list[Flight]) -> None:
         """Adds to the group what is begun next."""
         pipeline, traced = self._pipeline, False
         try:
-            if self._items is None:
-                self._items, self._source = iter(self._source), ()
             while len(group) < self._together:
                 item = next(self._items)
                 if self._timeline is not None:

@@ -51,7 +51,7 @@ class Sample(ABC):
 
     def with_rows(self, rows: Mapping[str, Rows]) -> Self:
         """A copy that has rows, by kind; row `i` belongs to `ids(kind)[i]`."""
-        raise KeyError(f"{type(self).__name__} takes no rows; it was given {list(rows)}")
+        raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}; it was given {list(rows)}")
 
     def memory(self) -> list[Tensor]:
         """A tensor for each piece of memory of the sample: what several arrays were cut out of counts once."""
@@ -67,9 +67,13 @@ class Sample(ABC):
         """Bytes of memory that the sample keeps: `nbytes`, and what its arrays were cut out of."""
         return sum(t.untyped_storage().nbytes() for t in self.memory())
 
+    def numbers(self) -> tuple[Any, ...]:
+        """What counts in the digest beside the tensors."""
+        return self.epoch, self.index
+
     def digest(self) -> str:
         """SHA-256 of shapes, types and bytes of all tensors: equal for equal samples on any device."""
-        sha = hashlib.sha256(repr((self.epoch, self.index)).encode())
+        sha = hashlib.sha256(repr(self.numbers()).encode())
         for t in self.tensors():
             sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
             sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -77,7 +81,7 @@ class Sample(ABC):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some attributes exchanged; tensors are shared."""
-        if unknown := changes.keys() - self.__dict__.keys():
+        if unknown := changes.keys() - self.__dict__.keys() - Sample.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} has no attribute '{min(unknown)}'")
         copy = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
         copy.__dict__.update(self.__dict__, **changes)

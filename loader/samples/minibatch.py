@@ -121,6 +121,9 @@ class MiniBatch(Sample):
         found += [self.x, self.y]
         return [t for t in found if t is not None]
 
+    def numbers(self) -> tuple[Any, ...]:
+        return self.frontier_sizes, self.epoch, self.index
+
     def digest(self) -> str:
         """See `Sample.digest`; `rows` count as the `x` that they stand for."""
         return super().digest() if self.rows is None else self.gathered().digest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -45,26 +45,38 @@ def choose_device(
 
 
 def arrange(
-    stages: Iterable[Stage], device: torch.device, rows: Sequence[torch.device], stats: PipelineStats
+    first: Stage,
+    gather: Stage,
+    more: Sequence[Stage],
+    device: torch.device,
+    rows: Sequence[torch.device],
+    stats: PipelineStats,
 ) -> list[Stage]:
     """The stages in order, with a move to `device` where it is needed.
 
-    The first stage that works on `device` finds its items there, so a move goes before it if they come from the CPU.
-    A stage on the CPU reads what it wants of an item on a GPU by itself. If anything may still lie elsewhere after the
-    last stage, a move ends the pipeline.
+    A stage that works on `device` finds all of its items there, so a move goes before it if something may lie
+    elsewhere. A stage on the CPU reads what it wants of an item on a GPU by itself; what it adds may lie on the CPU. If
+    anything may lie elsewhere after the last stage, a move ends the pipeline.
 
     Args:
-        stages: in order, without moves; the first one makes the items.
+        first: makes the items.
+        gather: adds rows to them.
+        more: what comes after, in order.
         device: where items have to arrive.
         rows: where the stores return rows.
-        stats: of the move.
+        stats: of the moves.
     """
-    first, *others = stages
-    arranged, here = [first], first.device or device
-    pending = device.type == "cuda" and any(place != device for place in (here, *rows))
-    for stage in others:
-        if pending and stage.device == device and here != device:
-            arranged.append(MoveStage(device, stats))
-            pending, here = any(place != device for place in rows), device
-        arranged.append(stage)
-    return [*arranged, MoveStage(device, stats)] if pending else arranged
+    stages, moves = [first], 0
+    elsewhere = first.device not in (None, device)
+    added = [rows, *([stage.device or device] for stage in more)]
+
+    def move() -> MoveStage:
+        return MoveStage(device, stats, "move" if not moves else f"move {moves + 1}")
+
+    for stage, places in zip((gather, *more), added, strict=True):
+        if elsewhere and stage.device == device:
+            stages.append(move())
+            moves, elsewhere = moves + 1, False
+        stages.append(stage)
+        elsewhere = elsewhere or any(place != device for place in places)
+    return [*stages, move()] if elsewhere else stages

@@ -22,13 +22,14 @@ class MoveStage(Stage):
     Args:
         device: the GPU.
         stats: where bytes are counted.
+        name: of the stage; a second one needs another.
     """
 
-    name = "move"
     priority = -3  # as a gather: a copy that begins late keeps the bus idle
     asynchronous = True
 
-    def __init__(self, device: torch.device, stats: PipelineStats) -> None:
+    def __init__(self, device: torch.device, stats: PipelineStats, name: str = "move") -> None:
+        self.name = name
         self.device = self._device = device
         self._stats = stats
 

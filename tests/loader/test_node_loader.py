@@ -1,12 +1,10 @@
-"""Epochs, order, state and errors of the loader."""
+"""Epochs, order, stages and errors of the loader."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-import json
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -15,17 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from function_stage import FunctionStage
+from small_loader import NUM_NODES, SEEDS, digests, no_threads, small_loader
 from torch import Tensor
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.samplers import FusedSampler, HopwiseSampler, Sampler
+from loader.samplers import HopwiseSampler, Sampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 from loader.timing import Timeline
-
-NUM_NODES = 200
-SEEDS = torch.arange(10, 110)
 
 
 @pytest.fixture
@@ -35,33 +32,7 @@ def graph(random_graph: Callable[..., Graph]) -> Graph:
 
 @pytest.fixture
 def make(graph: Graph) -> Callable[..., NodeLoader]:
-    def make(**changes: Any) -> NodeLoader:
-        arguments: dict[str, Any] = {
-            "graph": graph,
-            "features": torch.randn(NUM_NODES, 6, generator=torch.Generator().manual_seed(1)),
-            "labels": torch.arange(NUM_NODES) % 7,
-            "seeds": SEEDS,
-            "sampler": HopwiseSampler([3, 2], num_threads=1),
-            "batch_size": 16,
-            "shuffle": True,
-            **changes,
-        }
-        return NodeLoader(**arguments)
-
-    return make
-
-
-def digests(batches: Any) -> list[str]:
-    return [batch.digest() for batch in batches]
-
-
-def no_threads() -> bool:
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
+    return lambda **changes: small_loader(**{"graph": graph, **changes})
 
 
 def test_mini_batches_are_complete(make: Callable[..., NodeLoader]) -> None:
@@ -136,175 +107,20 @@ def test_a_new_iterator_closes_the_one_before(make: Callable[..., NodeLoader]) -
     with pytest.raises(RuntimeError, match="newer iterator"):
         next(first)
     assert next(second).index == 1
-    assert loader.state_dict()["batches_yielded"] == 2
+    assert loader.state_dict()["next"] == 2
 
 
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("taken", [0, 1, 6])
-def test_resume_gives_exactly_the_rest(make: Callable[..., NodeLoader], taken: int, prefetch: int) -> None:
-    reference = make()
-    epochs = [digests(reference) for _ in range(3)]
+def test_stages_of_ones_own_come_after_the_gather(make: Callable[..., NodeLoader]) -> None:
+    def double(batch: MiniBatch) -> MiniBatch:
+        return batch.replace(x=2 * batch.x)
 
-    loader = make(prefetch=prefetch)
-    list(loader)
-    iterator = iter(loader)
-    for _ in range(taken):
-        next(iterator)
-    state = json.loads(json.dumps(loader.state_dict()))  # plain values only
-    assert (state["epoch"], state["batches_yielded"]) == (1, taken)
-
-    resumed = make(prefetch=2 - prefetch // 3)
-    resumed.load_state_dict(state)
-    assert resumed.state_dict() == state
-    resumed.set_epoch(1)  # what Lightning says at this point
-    assert len(resumed) == 7
-    assert digests(resumed) == epochs[1][taken:]
-    assert digests(resumed) == epochs[2]
-
-
-def test_state_between_epochs(make: Callable[..., NodeLoader]) -> None:
-    loader = make()
-    iterator = iter(loader)
-    for _ in range(7):
-        next(iterator)
-    state = loader.state_dict()
-    assert (state["epoch"], state["batches_yielded"]) == (0, 7)
-    assert next(iterator, None) is None
-    over = loader.state_dict()
-    assert (over["epoch"], over["batches_yielded"]) == (1, 0)
-
-    loader.load_state_dict(state)
-    assert list(loader) == []  # the rest of epoch 0
-    assert next(iter(loader)).epoch == 1
-    loader.load_state_dict(state)
-    loader.set_epoch(1)
-    assert next(iter(loader)).epoch == 1
-
-
-def test_loading_a_state_closes_the_running_iterator(make: Callable[..., NodeLoader]) -> None:
-    loader = make()
-    iterator = iter(loader)
-    first = next(iterator)
-    state = loader.state_dict()
-    second = next(iterator)
-    loader.load_state_dict(state)
-    assert no_threads()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(iterator)
-    assert loader.state_dict() == state
-    assert next(iter(loader)).digest() == second.digest() != first.digest()
-
-
-@pytest.mark.parametrize(
-    ("key", "change"),
-    [
-        ("batch_size", {"batch_size": 17}),
-        ("seed", {"seed": 1}),
-        ("shuffle", {"shuffle": False}),
-        ("drop_last", {"drop_last": True}),
-        ("num_seeds", {"seeds": SEEDS[1:]}),
-        ("seeds", {"seeds": SEEDS + 1}),
-        ("world_size", {"world_size": 2}),
-        ("sampler.fanouts", {"sampler": HopwiseSampler([3, 3], num_threads=1)}),
-        ("sampler.seed", {"sampler": HopwiseSampler([3, 2], seed=1, num_threads=1)}),
-        ("sampler.replace", {"sampler": HopwiseSampler([3, 2], replace=True, num_threads=1)}),
-        ("sampler.edge_ids", {"sampler": HopwiseSampler([3, 2], edge_ids=True, num_threads=1)}),
-    ],
-)
-def test_a_state_of_another_configuration_is_refused(
-    make: Callable[..., NodeLoader], key: str, change: dict[str, Any]
-) -> None:
-    state = make().state_dict()
-    with pytest.raises(ValueError, match=rf"cannot resume: {key} was .* now; restore it"):
-        make(**change).load_state_dict(state)
-
-
-def test_a_state_goes_on_with_another_sampler_that_picks_alike(make: Callable[..., NodeLoader]) -> None:
-    begun = make()
-    batches = iter(begun)
-    first = digests(next(batches) for _ in range(3))
-    state = json.loads(json.dumps(begun.state_dict()))
-    begun.close()
-    resumed = make(sampler=FusedSampler([3, 2], num_threads=2), prefetch=0)
-    resumed.load_state_dict(state)
-    assert first + digests(resumed) == digests(make())
-
-
-class Together(HopwiseSampler):
-    """Takes three mini-batches at a time; counts how many were begun before one was finished."""
-
-    batches_per_launch = 3
-
-    def __init__(self) -> None:
-        super().__init__([3, 2], num_threads=1)
-        self.begun: list[int] = []
-        self.pending = 0
-
-    def start(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Callable[[], MiniBatch]:
-        self.pending += 1
-
-        def finish() -> MiniBatch:
-            self.begun.append(self.pending)
-            self.pending -= 1
-            return self.sample(graph, seeds, epoch=epoch, batch=batch)
-
-        return finish
-
-
-@pytest.mark.parametrize("prefetch", [1, 2])
-def test_as_many_are_begun_as_the_sampler_takes_at_a_time(make: Callable[..., NodeLoader], prefetch: int) -> None:
-    sampler = Together()
-    loader = make(sampler=sampler, prefetch=prefetch)
-    assert digests(loader) == digests(make())  # 7 mini-batches
-    assert sampler.begun == [1, 3, 2, 1, 3, 2, 1]  # the first alone
-    assert loader.max_items == make(prefetch=prefetch).max_items + 2
-    batches = iter(loader)
-    begun = digests(next(batches) for _ in range(2))  # in the middle of a group
-    state = loader.state_dict()
-    loader.close()
-    loader.load_state_dict(state)
-    assert begun + digests(loader) == digests(e for i, e in enumerate(_epochs(make(), 2)) if i >= 7)
-
-
-def _epochs(loader: NodeLoader, count: int) -> Any:
-    return itertools.chain.from_iterable(loader for _ in range(count))
-
-
-def test_nothing_is_begun_together_where_nothing_runs_ahead(make: Callable[..., NodeLoader]) -> None:
-    sampler = Together()
-    assert digests(make(sampler=sampler, prefetch=0)) == digests(make())
-    assert sampler.begun == []
-
-
-def test_a_state_of_another_graph_is_refused(
-    make: Callable[..., NodeLoader], random_graph: Callable[..., Graph]
-) -> None:
-    state = make().state_dict()
-    with pytest.raises(ValueError, match="num_edges was 1500"):
-        make(graph=random_graph(NUM_NODES, 1501)).load_state_dict(state)
-
-
-def test_what_is_no_state_is_refused(make: Callable[..., NodeLoader]) -> None:
-    loader = make()
-    state = loader.state_dict()
-    for wrong in ({}, {"epoch": 0}, None):
-        with pytest.raises(ValueError, match="not the state of a NodeLoader"):
-            loader.load_state_dict(wrong)
-    with pytest.raises(ValueError, match="version 99"):
-        loader.load_state_dict({**state, "version": 99})
-    for wrong in ({"batches_yielded": 8}, {"batches_yielded": -1}, {"epoch": -1}):
-        with pytest.raises(ValueError, match="the state stands at"):
-            loader.load_state_dict({**state, **wrong})
-
-
-def test_ranks_get_equal_counts_and_draw_independently(make: Callable[..., NodeLoader]) -> None:
-    ranks = [list(make(rank=r, world_size=3)) for r in range(3)]
-    assert [len(rank) for rank in ranks] == [3, 3, 3]
-    assert [[b.batch_size for b in rank] for rank in ranks] == [[16, 16, 2]] * 3
-    assert [[b.index for b in rank] for rank in ranks] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
-    outputs = torch.cat([b.output_nodes for rank in ranks for b in rank])
-    assert set(outputs.tolist()) == set(SEEDS.tolist())
-    assert outputs.numel() == 102
+    for prefetch in (0, 2):
+        loader = make(stages=[FunctionStage("double", double)], prefetch=prefetch)
+        assert [stage.name for stage in loader.stages] == ["sample", "gather", "double"]
+        for batch, plain in zip(loader, make(), strict=True):
+            assert torch.equal(batch.x, 2 * plain.x)
+        assert loader.stats.busy["double"] > 0
+        assert loader.max_items == (3 * prefetch or 1) + 1
 
 
 class Boom(Exception):
@@ -313,6 +129,9 @@ class Boom(Exception):
 
 class FailingSampler(Sampler):
     """Fails at its third mini-batch."""
+
+    def spec(self) -> dict[str, Any]:
+        return {}
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> MiniBatch:
         if batch == 2:
@@ -336,7 +155,7 @@ class FailingStore(HostFeatures):
 @pytest.mark.parametrize("stage", ["sample", "gather"])
 def test_an_error_of_a_stage_surfaces(make: Callable[..., NodeLoader], stage: str, prefetch: int) -> None:
     broken: dict[str, Any] = {
-        "sample": {"sampler": FailingSampler([1])},
+        "sample": {"sampler": FailingSampler()},
         "gather": {"features": FailingStore(torch.randn(NUM_NODES, 6), 1)},
     }[stage]
     loader = make(prefetch=prefetch, **broken)
@@ -346,7 +165,7 @@ def test_an_error_of_a_stage_surfaces(make: Callable[..., NodeLoader], stage: st
     with pytest.raises(Boom, match=stage) as caught:
         next(iterator)
     assert stage in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert loader.state_dict()["batches_yielded"] == 2
+    assert loader.state_dict()["next"] == 2
     assert next(iterator, None) is None
     assert no_threads()
 
@@ -468,17 +287,17 @@ def test_a_timeline_records_the_next_iterator(make: Callable[..., NodeLoader]) -
     }
 
 
-def test_the_next_epochs_order_is_made_ahead_and_is_the_same(make: Callable[..., NodeLoader]) -> None:
-    ahead, jumping = make(), make()
-    list(ahead)
-    second = digests(ahead)
+def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeLoader]) -> None:
+    in_turn, jumping = make(), make()
+    list(in_turn)
+    second = digests(in_turn)
     list(jumping)
-    jumping.set_epoch(5)  # the order made ahead is of no use
+    jumping.set_epoch(5)
     fifth = digests(jumping)
     jumping.set_epoch(1)
     assert digests(jumping) == second
-    ahead.set_epoch(5)
-    assert digests(ahead) == fifth
+    in_turn.set_epoch(5)
+    assert digests(in_turn) == fifth
 
 
 @pytest.mark.parametrize(
@@ -486,6 +305,13 @@ def test_the_next_epochs_order_is_made_ahead_and_is_the_same(make: Callable[...,
     [
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
         ({"prefetch": -1}, ValueError, "prefetch is -1"),
+        ({"prefetch": 17}, ValueError, "prefetch is 17; give 0 .* to 16"),
+        ({"prefetch": 1.5}, TypeError, "prefetch is 1.5; it must be an integer"),
+        ({"prefetch": True}, TypeError, "prefetch is True; it must be an integer"),
+        ({"seed": 2**64}, ValueError, "seed is 18446744073709551616"),
+        ({"stages": [FunctionStage("gather", abs)]}, ValueError, "stage 'gather' needs a name of its own"),
+        ({"stages": [FunctionStage("a", abs)] * 2}, ValueError, "stage 'a' needs a name of its own"),
+        ({"stages": [FunctionStage("", abs)]}, ValueError, "stage '' needs a name of its own"),
         ({"seeds": SEEDS[:0]}, ValueError, "seeds is empty"),
         ({"seeds": torch.tensor([0, NUM_NODES])}, ValueError, "seeds holds vertex 200; valid ids are 0 to 199"),
         ({"seeds": torch.tensor([0, -5])}, ValueError, "seeds holds vertex -5"),

@@ -159,7 +159,7 @@ def test_random_delays_change_nothing(
         copies = []
         for batch in loader:
             train("train")  # the GPU reads the batch late, when the host has long dropped it
-            copies.append(batch._map(torch.clone))
+            copies.append(batch.map(torch.clone))
             del batch
         assert [copy.digest() for copy in copies] == expected[epoch]
 
@@ -177,7 +177,7 @@ def test_a_batch_used_on_another_stream(make: Callable[..., NodeLoader], expecte
         batch.record_stream(other)
         with torch.cuda.stream(other):
             torch.cuda._sleep(500_000)
-            copies.append(batch._map(torch.clone))
+            copies.append(batch.map(torch.clone))
         del batch
     torch.cuda.synchronize()
     assert [copy.digest() for copy in copies] == expected[0]

@@ -19,9 +19,10 @@ class FunctionStage(Stage):
         together: int = 1,
         *,
         asynchronous: bool = False,
+        priority: int = 0,
     ) -> None:
         self.name, self.function, self.start, self.together = name, function, start, together
-        self.asynchronous = asynchronous
+        self.asynchronous, self.priority = asynchronous, priority
 
     def run(self, item: Any) -> Any:
         return self.function(item)

@@ -290,6 +290,34 @@ print(next(items))
     assert run_script(script) == (0, "0\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_says_that_it_has_no_threads_instead_of_waiting_for_them() -> None:
+    script = """
+import itertools, os, warnings
+warnings.simplefilter("ignore")  # that a process with threads is forked
+from loader.pipeline import Pipeline, Stage
+
+class Same(Stage):
+    name = "same"
+    def run(self, item):
+        return item
+
+pipeline = Pipeline([Same()], 2)
+items = pipeline.run(itertools.count())
+print(next(items), flush=True)
+if os.fork() == 0:
+    try:
+        next(items)
+    except RuntimeError as error:
+        print(error, next(pipeline.run([7])), flush=True)
+else:
+    assert os.wait()[1] == 0
+    print(next(items))
+"""
+    expected = "0\na forked process has no threads of this iterator; iterate over the loader anew 7\n1\n"
+    assert run_script(script) == (0, expected, "")
+
+
 def test_the_interpreter_exits_while_a_dropped_iterator_is_in_a_call() -> None:
     script = """
 import torch

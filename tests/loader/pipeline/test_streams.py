@@ -37,11 +37,13 @@ def make(
     cuda: FakeCuda, mode: str, depth: int = 2, fail: dict[str, int] | None = None
 ) -> tuple[Pipeline, list[StageOf]]:
     functions = [StageOf(cuda, (fail or {}).get(name)) for name in NAMES]
+    a, b, c = functions
     stages = [
-        FunctionStage(n, f, f.start if n == "a" else None, asynchronous=mode == "consumer" or n == "a")
-        for n, f in zip(NAMES, functions, strict=True)
+        FunctionStage("a", a, a.start, asynchronous=True, priority=-1),
+        FunctionStage("b", b, asynchronous=mode == "consumer"),
+        FunctionStage("c", c, asynchronous=mode == "consumer"),
     ]
-    pipeline = Pipeline(stages, depth, streams=StageStreams(DEVICE, NAMES, priorities={"a": -1}, cuda=cuda))
+    pipeline = Pipeline(stages, depth, streams=StageStreams(DEVICE, stages, cuda=cuda))
     assert pipeline.threaded == (mode == "threads" and depth > 0)
     return pipeline, functions
 
@@ -240,7 +242,7 @@ def test_a_consumer_may_change_its_stream() -> None:
 
 def test_the_current_stream_is_the_callers_own() -> None:
     cuda = FakeCuda()
-    streams, other = StageStreams(DEVICE, NAMES, cuda=cuda), cuda.Stream()
+    streams, other = StageStreams(DEVICE, [FunctionStage("a", abs)], cuda=cuda), cuda.Stream()
     seen = []
 
     def elsewhere() -> None:
@@ -278,7 +280,7 @@ def test_stages_run_ahead_by_streams_alone_if_all_are_asynchronous() -> None:
     def threaded(asynchronous: tuple[bool, ...], depth: int = 2, *, streams: bool = True) -> bool:
         names = NAMES[: len(asynchronous)]
         stages = [FunctionStage(n, abs, asynchronous=a) for n, a in zip(names, asynchronous, strict=True)]
-        own = StageStreams(DEVICE, names, cuda=FakeCuda()) if streams else None
+        own = StageStreams(DEVICE, stages, cuda=FakeCuda()) if streams else None
         return Pipeline(stages, depth, streams=own).threaded
 
     assert not threaded((True, True, True))
@@ -290,8 +292,16 @@ def test_stages_run_ahead_by_streams_alone_if_all_are_asynchronous() -> None:
 
 
 def test_streams_of_other_stages() -> None:
+    streams = StageStreams(DEVICE, [FunctionStage("b", abs)], cuda=FakeCuda())
     with pytest.raises(ValueError, match="the streams are for stages"):
-        Pipeline([FunctionStage("a", abs)], 2, streams=StageStreams(DEVICE, ["b"], cuda=FakeCuda()))
+        Pipeline([FunctionStage("a", abs)], 2, streams=streams)
+
+
+def test_priorities_may_be_left_out() -> None:
+    stages = [FunctionStage("a", abs, priority=-1), FunctionStage("b", abs, priority=-3)]
+    for prioritize, expected in ((True, [-1, -3]), (False, [0, 0])):
+        streams = StageStreams(DEVICE, stages, prioritize=prioritize, cuda=FakeCuda())
+        assert [s.priority for s in streams.streams] == expected
 
 
 def test_a_missing_wait_would_be_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
+from function_stage import FunctionStage
 from marks import needs_gpu
 
 from loader.pipeline import StageStreams
@@ -13,7 +14,8 @@ pytestmark = needs_gpu
 
 
 def test_the_current_stream_is_the_callers_own() -> None:
-    streams = StageStreams(torch.device("cuda", torch.cuda.current_device()), ("a", "b"))
+    stages = [FunctionStage(name, abs) for name in ("a", "b")]
+    streams = StageStreams(torch.device("cuda", torch.cuda.current_device()), stages)
     default, other = torch.cuda.current_stream(), torch.cuda.Stream()
     foreign = torch.cuda.ExternalStream(torch.cuda.Stream(priority=-1).cuda_stream)
     seen = []

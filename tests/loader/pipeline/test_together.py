@@ -19,7 +19,6 @@ from loader.pipeline.streams import TIMED
 from loader.timing import Timeline
 
 MODES = ["threads", "consumer"]
-NAMES = ("a", "b")
 
 
 def make(
@@ -30,7 +29,7 @@ def make(
         FunctionStage("a", first, first.start, together, asynchronous=asynchronous),
         FunctionStage("b", StageOf(cuda), asynchronous=asynchronous),
     ]
-    pipeline = Pipeline(stages, depth, streams=StageStreams(torch.device("cuda", 0), NAMES, cuda=cuda))
+    pipeline = Pipeline(stages, depth, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda))
     assert pipeline.threaded == (mode == "threads")
     return pipeline, first
 

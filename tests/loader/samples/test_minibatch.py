@@ -145,6 +145,29 @@ def test_edge_features_are_moved_and_counted() -> None:
     assert batch.to("meta").blocks[1].edge_features is None
 
 
+def test_it_wants_rows_of_vertices_seeds_and_edges_and_takes_them() -> None:
+    batch = make()
+    assert batch.wants == ("node", "seed", "edge")
+    assert batch.ids("node") is batch.nodes
+    assert batch.ids("seed").tolist() == [7, 4]
+    assert batch.ids("edge").tolist() == [1, 2, 3, 4, 9, 8, 7]
+    assert not any(batch.has(kind) for kind in batch.wants)
+    x, y, edges = torch.ones(5, 2), torch.tensor([1, 0]), torch.arange(7.0).view(7, 1)
+    full = batch.with_rows({"node": x, "seed": y, "edge": edges})
+    assert all(full.has(kind) for kind in batch.wants)
+    assert full.x is x
+    assert full.y is y
+    assert [block.edge_features.flatten().tolist() for block in full.blocks] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert not any(batch.has(kind) for kind in batch.wants)  # a copy was changed
+
+
+def test_it_has_no_rows_of_other_kinds() -> None:
+    with pytest.raises(KeyError, match=r"MiniBatch wants rows of \['node', 'seed', 'edge'\], not of 'walker'"):
+        make().ids("walker")
+    with pytest.raises(KeyError, match=r"MiniBatch wants rows of .*; it was given \['walker'\]"):
+        make().with_rows({"walker": torch.ones(1)})
+
+
 class OnGpu(torch.Tensor):
     """A tensor that says it lies on a GPU, and notes which memory was recorded."""
 
@@ -164,7 +187,7 @@ def test_each_memory_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnGpu, "recorded", [])
     batch.record_stream("stream")
     assert not OnGpu.recorded  # there is nothing to be told of memory of the host
-    batch._map(lambda t: t.as_subclass(OnGpu)).record_stream("stream")
+    batch.map(lambda t: t.as_subclass(OnGpu)).record_stream("stream")
     parts = (vertices, edges, outer.edge_features, batch.x, batch.y)
     assert sorted(OnGpu.recorded) == sorted(t.data_ptr() for t in parts)
 

@@ -67,7 +67,7 @@ def test_streams_have_lanes_of_their_own(asynchronous: bool) -> None:
         FunctionStage(n, f, f.start if n == "sample" else None, asynchronous=asynchronous)
         for n, f in zip(names, functions, strict=True)
     ]
-    pipeline = Pipeline(stages, 2, streams=StageStreams(torch.device("cuda", 0), names, cuda=cuda))
+    pipeline = Pipeline(stages, 2, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda))
     assert pipeline.threaded != asynchronous
     pipeline.timeline = Timeline(first=2, count=3)
     for batch in pipeline.run(range(12)):
@@ -90,7 +90,7 @@ def test_nothing_overlaps_on_the_one_stream_of_depth_0() -> None:
     functions = [StageOf(cuda), StageOf(cuda)]
     names = ("sample", "gather")
     stages = [FunctionStage(n, f) for n, f in zip(names, functions, strict=True)]
-    pipeline = Pipeline(stages, 0, streams=StageStreams(torch.device("cuda", 0), names, cuda=cuda))
+    pipeline = Pipeline(stages, 0, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda))
     pipeline.timeline = Timeline(first=1, count=2)
     for batch in pipeline.run(range(5)):
         batch.read(1.5)

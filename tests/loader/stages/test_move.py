@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from loader.samples import Block, MiniBatch
-from loader.stages.transfer import to_gpu
+from loader.stages.move import MoveStage, to_gpu
+from loader.timing import PipelineStats
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")]
 
@@ -40,3 +41,11 @@ def test_what_is_there_stays_and_what_is_pinned_is_not_packed() -> None:
     assert nbytes == batch.nbytes - batch.x.nbytes
     assert moved.digest() == batch.digest()
     assert to_gpu(moved, torch.device("cuda", 0)) == (moved, 0)
+
+
+def test_a_stage_counts_what_it_moved() -> None:
+    stats = PipelineStats(["move"])
+    stage = MoveStage(torch.device("cuda", 0), stats)
+    assert stage.asynchronous
+    assert stage.run(make()).digest() == make().digest()
+    assert stats.moved == {"move": make().nbytes}

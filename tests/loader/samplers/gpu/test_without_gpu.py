@@ -14,7 +14,7 @@ from fake_gpu_sampler import FakeGPU, Stream
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samplers import HopwiseSampler, on_device
+from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, CudaSession, PaddedMiniBatch
 from loader.samplers.placement import fused
@@ -265,4 +265,4 @@ def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
     assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
-    assert on_device(sampler := fused(3, 2, device="cuda"), torch.device("cpu")) is sampler
+    assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler

@@ -89,8 +89,8 @@ class Workspace:
         most_edges: of a block; more do not fit the type of `indptr`.
 
     Raises:
-        ValueError: the graph lies elsewhere, is bipartite, or is too large for a queue's tasks; a fanout is too much for
-            the GPU.
+        ValueError: the graph lies elsewhere, is bipartite, or is too large for a queue's tasks; a fanout is too
+            much for the GPU.
     """
 
     def __init__(self, sampler: CudaSampler, graph: Graph) -> None:

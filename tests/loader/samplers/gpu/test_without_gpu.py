@@ -212,6 +212,12 @@ def test_bad_seeds(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -
     expect_the_cpus([begun[1]()], graph, good, HopwiseSampler([4, 3]))
 
 
+def test_a_bipartite_graph_is_refused(gpu: FakeGPU) -> None:
+    graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
+    with pytest.raises(ValueError, match="CudaSampler wants a graph of one set of vertices"):
+        CudaSampler([4, 3]).open(graph)
+
+
 @pytest.mark.parametrize("position", [(-1, 0), (0, -1), (0, 2**64)])
 def test_bad_positions(gpu: FakeGPU, graph: Graph, position: tuple[int, int]) -> None:
     session = CudaSampler([4, 3]).open(graph)

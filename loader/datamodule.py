@@ -16,7 +16,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.items import as_size
 from loader.node_loader import NodeLoader
-from loader.samplers import Sampler, on_device
+from loader.samplers import Sampler
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
 
@@ -159,8 +159,8 @@ class GraphDataModule(LightningDataModule):
             return
         data, device = self._loaded(), self.device
         same = self.eval_sampler is self.sampler
-        self.sampler = on_device(self.sampler, device)
-        self.eval_sampler = self.sampler if same else on_device(self.eval_sampler, device)
+        self.sampler = self.sampler.on(device)
+        self.eval_sampler = self.sampler if same else self.eval_sampler.on(device)
         graph, seeds = self._graph(self.sampler), data.splits["train"]
         options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
 

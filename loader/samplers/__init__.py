@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
-from loader.samplers.placement import fused, on_device
+from loader.samplers.placement import fused
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.sampler import CudaSampler
@@ -22,7 +22,6 @@ __all__ = [
     "Sampler",
     "Session",
     "fused",
-    "on_device",
     "resolve_fanouts",
 ]
 

@@ -139,6 +139,18 @@ class Sampler(ABC):
         """Whether `Session.begin` returns before the samples are there."""
         return False
 
+    def on(self, device: torch.device) -> Sampler:
+        """The sampler for a process that works on `device`: one of another GPU becomes one of this GPU.
+
+        A configuration says "cuda", which each of several processes understands before it knows its own GPU.
+
+        Raises:
+            ValueError: it samples on another GPU, and cannot move.
+        """
+        if "cpu" in (self.device.type, device.type) or self.device == device:
+            return self
+        raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
+
     def open(self, graph: Graph) -> Session:
         """A session for `graph`; the caller closes it.
 

@@ -126,6 +126,7 @@ class NodeClassifier(LightningModule):
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
         self._precision_before: str | None = None
+        self._tested = False  # mini-batches, not the whole graph
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning notes the running hook here, two dozen times a step; torch's way of setting an attribute, which
@@ -160,6 +161,7 @@ class NodeClassifier(LightningModule):
 
     def test_step(self, batch: MiniBatch | WholeGraph, batch_idx: int) -> None:
         if isinstance(batch, MiniBatch):
+            self._tested = True
             self._step(batch, "test")
             return
         bar = self.trainer.progress_bar_callback
@@ -218,9 +220,10 @@ class NodeClassifier(LightningModule):
 
     def on_test_epoch_start(self) -> None:
         self.scores["test"].reset()
+        self._tested = False
 
     def on_test_epoch_end(self) -> None:
-        if self.scores["test"].count:
+        if self._tested:
             self._log("test")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -266,7 +269,8 @@ class NodeClassifier(LightningModule):
         batch = self._in_precision(batch)
         graphed = stage == "train" and self._may_be_graphed(batch)
         loss, found = (self.graphed if graphed else self._loss)(batch)
-        self.scores[stage].add_found(found, y.shape[0], loss)
+        if stage == "train" or not batch.repeats:  # which another process counts
+            self.scores[stage].add_found(found, y.shape[0], loss)
         return loss
 
     def _in_precision(self, batch: MiniBatch) -> MiniBatch:

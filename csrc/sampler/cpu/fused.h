@@ -39,7 +39,8 @@ class FusedSampler {
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
   };
 
-  struct Worker {
+  // Lines of the cache of its own (they come in pairs): its sizes change at every pick.
+  struct alignas(128) Worker {
     PickBatch<P> picks;
     Arena<P> edges;                 // of the picks being fetched
     std::vector<Arena<N>> buckets;  // picks that wait to be marked, by range of pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Sequence
 
@@ -114,6 +115,13 @@ class CudaSampler(NeighborSampler):
     @property
     def asynchronous(self) -> bool:
         return True
+
+    def on(self, device: torch.device) -> CudaSampler:
+        if device.type == "cpu" or self._device == device:
+            return self
+        moved = copy.copy(self)
+        moved._device = cuda_device(device)
+        return moved
 
     def open(self, graph: Graph) -> CudaSession:
         return CudaSession(self, graph)

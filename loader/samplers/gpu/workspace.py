@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 from loader.machine.gpu import current_stream
 from loader.samplers.gpu.layout import Layout
 
@@ -89,10 +89,12 @@ class Workspace:
         most_edges: of a block; more do not fit the type of `indptr`.
 
     Raises:
-        ValueError: the graph lies elsewhere, or is too large for a queue's tasks; a fanout is too much for the GPU.
+        ValueError: the graph lies elsewhere, is bipartite, or is too large for a queue's tasks; a fanout is too
+            much for the GPU.
     """
 
     def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+        require_square(graph, "CudaSampler")
         device, schedule = sampler.device, sampler.schedule
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):

@@ -9,7 +9,7 @@ import torch
 from marks import HAS_GPU
 
 import loader.samplers
-from loader.samplers import FusedSampler, fused, on_device
+from loader.samplers import FusedSampler, fused
 
 
 def test_the_cpu() -> None:
@@ -18,7 +18,7 @@ def test_the_cpu() -> None:
     assert (sampler.fanouts, sampler.num_threads, sampler.seed) == ((3, 2), 1, 7)
     assert sampler.replace
     assert sampler.edge_ids
-    assert on_device(sampler, torch.device("cuda", 1)) is sampler
+    assert sampler.on(torch.device("cuda", 1)) is sampler
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
@@ -39,6 +39,11 @@ def test_auto_without_a_gpu_is_the_cpu() -> None:
 def test_an_option_of_the_other_device_is_an_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fused(3, 2, **options)
+
+
+def test_an_option_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(TypeError, match="shedule"):
+        fused(3, 2, device="cpu", shedule="hopwise")
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
@@ -62,4 +67,4 @@ def test_a_gpu() -> None:
     assert sampler.batches_per_launch == 8
     assert fused(3, 2, batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, schedule="persistent").batches_per_launch == 1
-    assert on_device(sampler, sampler.device) is sampler
+    assert sampler.on(sampler.device) is sampler

@@ -14,7 +14,7 @@ from fake_gpu_sampler import FakeGPU, Stream
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samplers import HopwiseSampler, on_device
+from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, CudaSession, PaddedMiniBatch
 from loader.samplers.placement import fused
@@ -212,6 +212,12 @@ def test_bad_seeds(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -
     expect_the_cpus([begun[1]()], graph, good, HopwiseSampler([4, 3]))
 
 
+def test_a_bipartite_graph_is_refused(gpu: FakeGPU) -> None:
+    graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
+    with pytest.raises(ValueError, match="CudaSampler wants a graph of one set of vertices"):
+        CudaSampler([4, 3]).open(graph)
+
+
 @pytest.mark.parametrize("position", [(-1, 0), (0, -1), (0, 2**64)])
 def test_bad_positions(gpu: FakeGPU, graph: Graph, position: tuple[int, int]) -> None:
     session = CudaSampler([4, 3]).open(graph)
@@ -265,4 +271,4 @@ def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
     assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
-    assert on_device(sampler := fused(3, 2, device="cuda"), torch.device("cpu")) is sampler
+    assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler

@@ -1,0 +1,236 @@
+"""What each shortcut past torch, Lightning or the loader's plain way brings: an epoch with it and one without it.
+
+    python benchmarks/shortcuts_gpu.py [--rounds 7] [--only adam backward]
+
+GraphSAGE on a graph of the size of ogbn-products, sampled on the GPU, steps by CUDA graphs. The two epochs of a row
+take turns, each first in every second round, and differ in the shortcut alone. `brings` is the median, over rounds, of
+the time without it over the time with it, less one; the rounds' own range stands beside it. What brings less than
+2 % is not worth its code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from _common import RESULTS, ints, write_json
+from lightning.pytorch import LightningModule
+from pipeline_gpu import HIDDEN, NUM_CLASSES, Classifier, Training, epochs_of_lightning, products_like
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.node_loader import NodeLoader
+from loader.samplers import fused
+from loader.samplers.gpu import layout
+from loader.samples import MiniBatch
+from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
+
+WARM_UP = 2  # epochs: caches fill, graphs are captured
+Epoch = Callable[[], float]  # seconds of one more epoch
+
+
+class PlainAdam(Training):
+    """Steps of torch's own fused Adam."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
+
+
+class PlainBackward(Training):
+    """Gradients by way of autograd, in this thread."""
+
+    def step(self, batch: MiniBatch) -> None:
+        self.optimizer.zero_grad()
+        with torch.autograd.set_multithreading_enabled(False):
+            self.loss(batch).backward()
+        self.optimizer.step()
+
+
+class PlainNotes(Classifier):
+    """Lightning's notes of the running hook are set as torch sets attributes of modules."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        LightningModule.__setattr__(self, name, value)
+
+
+class PlainSignature(Classifier):
+    """Lightning works out the signature of the step by itself."""
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx)
+
+
+class Setting:
+    """Graph, rows and seeds that all epochs share."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        nodes = arguments.nodes
+        self.fanouts, self.batch_size = arguments.fanouts, arguments.batch_size
+        self.graph: Graph = products_like(nodes, arguments.edges, "cuda")
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(nodes, arguments.features, device="cuda").cpu()
+        self.y = torch.randint(NUM_CLASSES, (nodes,), generator=generator)
+        self.seeds = torch.randperm(nodes, generator=generator)[: arguments.seeds]
+
+    def loader(self, store: FeatureStore, **options: Any) -> NodeLoader:
+        sampler = fused(self.fanouts, device="cuda", batches_per_launch=8)
+        return NodeLoader(
+            self.graph, store, self.y, self.seeds, sampler, self.batch_size, shuffle=True, drop_last=True, prefetch=2,
+            device="cuda", **options,
+        )  # fmt: skip
+
+    def training(self, kind: type[Training] = Training) -> Training:
+        return kind(self.x.shape[1], len(self.fanouts), graphed=True)
+
+    def classifier(self, kind: type[Classifier]) -> Classifier:
+        return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
+
+    def cached(self) -> CachedFeatures:
+        return CachedFeatures(self.x, "cuda", fraction=0.25, context=StoreContext(self.graph))
+
+
+def of_training(setting: Setting, kind: type[Training]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
+    """Epochs that differ in the step."""
+
+    def epochs(store: FeatureStore) -> tuple[Epoch, Epoch]:
+        loader = setting.loader(store)
+        first, second = (partial(setting.training(k).epoch, loader) for k in (Training, kind))
+        return first, second
+
+    return epochs
+
+
+def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
+    """Epochs of Lightning's loop that differ in the module; a fit is warmed up by itself."""
+
+    def epochs(store: FeatureStore) -> tuple[Epoch, Epoch]:
+        loader = setting.loader(store)
+
+        def epoch(module: type[Classifier]) -> float:
+            return statistics.median(epochs_of_lightning(loader, setting.classifier(module), WARM_UP + 3)[WARM_UP:])
+
+        return partial(epoch, Classifier), partial(epoch, kind)
+
+    return epochs
+
+
+def of_lookahead(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A thread that launches the stages, beside the training thread that does."""
+    first, second = (
+        partial(setting.training().epoch, setting.loader(store, lookahead=name)) for name in ("thread", "consumer")
+    )
+    return first, second
+
+
+def of_cutting(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
+    """Arrays that are cut when they are asked for, beside those that are cut as soon as they are sampled."""
+    loader, training, lazily = setting.loader(store), setting.training(), layout.SampledBlock.of
+
+    def at_once(*args: Any) -> layout.SampledBlock:
+        block = lazily(*args)
+        block._cut()
+        return block
+
+    def without() -> float:
+        with mock.patch.object(layout.SampledBlock, "of", at_once):
+            return training.epoch(loader)
+
+    return partial(training.epoch, loader), without
+
+
+def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A cache that asks for the order of one gather's ids in 17, beside one that always does."""
+    seldom, always = setting.cached(), setting.cached()
+    always._open().order_from = 0
+    first, second = (partial(setting.training().epoch, setting.loader(store)) for store in (seldom, always))
+    return first, second
+
+
+def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
+    """name -> what it is, and its two epochs: with and without."""
+    return {
+        "adam": ("GraphedAdam, beside Adam(fused=True)", of_training(setting, PlainAdam)),
+        "backward": ("GraphedLoss.backward past autograd", of_training(setting, PlainBackward)),
+        "lookahead": ("lookahead=thread, beside consumer", partial(of_lookahead, setting)),
+        "asking": ("a cache asks once in 17", partial(of_asking, setting)),
+        "cutting": ("arrays cut lazily", partial(of_cutting, setting)),
+        "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
+        "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
+    }
+
+
+def compare(epochs: tuple[Epoch, Epoch], rounds: int, warm_up: int) -> dict[str, Any]:
+    """Seconds of both, and what the first brings."""
+    for _ in range(warm_up):
+        for epoch in epochs:
+            epoch()
+    seconds: tuple[list[float], list[float]] = [], []
+    for i in range(rounds):
+        for which in (0, 1) if i % 2 == 0 else (1, 0):
+            seconds[which].append(epochs[which]())
+    ratios = [without / with_it - 1 for with_it, without in zip(*seconds, strict=True)]
+    return {
+        "with_s": statistics.median(seconds[0]),
+        "without_s": statistics.median(seconds[1]),
+        "brings": statistics.median(ratios),
+        "from": min(ratios),
+        "to": max(ratios),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fanouts", type=ints, default=(15, 10, 5))
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--nodes", type=int, default=2_449_029)
+    parser.add_argument("--edges", type=int, default=123_718_280)
+    parser.add_argument("--seeds", type=int, default=196_615)
+    parser.add_argument("--features", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="+", default=None, help="rows, by name; default: all")
+    parser.add_argument("--json", type=Path, default=RESULTS / "shortcuts_gpu.json")
+    arguments = parser.parse_args()
+
+    torch.set_float32_matmul_precision("high")
+    setting = Setting(arguments)
+    rows, found = rows_of(setting), []
+    if unknown := set(arguments.only or ()) - rows.keys():
+        parser.error(f"--only {min(unknown)}: there is no such row; the rows are {', '.join(rows)}")
+    table = Table("shortcut", "with, s", "without, s", "brings", "from", "to", "took")
+    store = DeviceFeatures(setting.x, "cuda", lazy=True)
+    for name in arguments.only or rows:
+        words, make = rows[name]
+        begin = time.perf_counter()
+        fits = name in ("notes", "signature")  # each epoch is a fit of several, which warms up by itself
+        row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
+        found.append({"shortcut": name, "what": words, **row})
+        shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))
+        took = f"{time.perf_counter() - begin:.0f} s"
+        table.add_row(words, f"{row['with_s']:.3f}", f"{row['without_s']:.3f}", *shares, took)
+    Console(width=120).print(table)
+    write_json(
+        arguments.json,
+        {
+            "benchmark": "shortcuts_gpu",
+            "gpu": torch.cuda.get_device_name(),
+            "graph": repr(setting.graph),
+            "fanouts": arguments.fanouts,
+            "batch": arguments.batch_size,
+            "rounds": arguments.rounds,
+            "rows": found,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

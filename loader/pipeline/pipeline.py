@@ -10,11 +10,11 @@ from typing import Any
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
 from loader.pipeline.threads import Threads
-from loader.pipeline.work import Work
+from loader.pipeline.work import Setting, Work
 from loader.timing import TRAIN, PipelineStats, Timeline
 
 
-class Pipeline:
+class Pipeline(Setting):
     """Pulls the items of a source through stages that run ahead of the consumer.
 
     Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
-from loader.stages.transfer import to_gpu
+from loader.stages.move import to_gpu
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F

@@ -60,13 +60,9 @@ class MemmapFeatures(StoreOfRows):
         buffer_mib: int = 8,
         **options: Unpack[RowOptions],
     ) -> None:
-        self._made_of = (
-            source,
-            {
-                **{"device": device, "shape": shape, "offset": offset, "num_threads": num_threads},
-                **{"buffer_mib": buffer_mib, **options},
-            },
-        )
+        self._source = source
+        self._options: dict[str, Any] = {"device": device, "shape": shape, "offset": offset, "num_threads": num_threads}
+        self._options |= {"buffer_mib": buffer_mib, **options}
         storage_dtype = options.pop("storage_dtype", None)
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
@@ -113,8 +109,7 @@ class MemmapFeatures(StoreOfRows):
         """A copy maps the file again: what is pickled is its path."""
         if self._store is None:
             raise RuntimeError("this MemmapFeatures was closed; make a new one")
-        source, options = self._made_of
-        return partial(type(self), **options), (source,)
+        return partial(type(self), **self._options), (self._source,)
 
     def _open(self) -> HostFeatures | StagedFeatures:
         if self._store is None:

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
-from loader.stages.transfer import to_gpu
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -39,6 +38,7 @@ from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
+from loader.stages.move import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
 from loader.timing import Timeline
 from models.sage import GraphSAGE
@@ -124,15 +124,12 @@ class Alone:
     """
 
     def __init__(self, node_loader: NodeLoader, training: Training, count: int) -> None:
-        steps = node_loader.steps
-        functions: dict[str, Callable[[Any], Any]] = {"gather": steps.gather, "move": steps.move}
-        items: list[Any] = [task for _, task in zip(range(count), node_loader._tasks(1000, 0), strict=False)]
         self.calls = len(node_loader)
-        self.stages: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {"sample": (steps.sample, items)}
-        items = [steps.sample(task) for task in items]
-        for stage in steps.plan.stages[1:]:
-            self.stages[stage] = functions[stage], items
-            items = [functions[stage](item) for item in items]
+        items: list[Any] = [node_loader._sequence.turn(1000, step) for step in range(min(count, self.calls))]
+        self.stages: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
+        for stage in node_loader.stages:
+            self.stages[stage.name] = stage.run, items
+            items = [stage.run(item) for item in items]
         self.stages["train"] = training.step, [to_gpu(item, node_loader.device)[0] for item in items]
         self.seconds: dict[str, list[float]] = {stage: [] for stage in self.stages}
         self.host: dict[str, list[float]] = {stage: [] for stage in self.stages}  # of those, until all was launched
@@ -221,7 +218,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     ahead, inline = make(arguments.prefetch), make(0)
     for _ in range(2):
         training.epoch(ahead)
-    alone, batches = Alone(ahead, training, arguments.alone), len(ahead)
+    alone, batches = Alone(inline, training, arguments.alone), len(ahead)  # that one's sampler has the GPU to itself
     alone.run()  # to warm up: its times are left out below
     ahead.stats.reset()
     runs: dict[str, list[float]] = {"pipelined": [], "inline": []}
@@ -237,7 +234,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     only_training, stats = batches * stages["train"], ahead.stats
     row = {
         "ahead": ahead.ahead,
-        "stages": list(ahead.steps.plan.stages),
+        "stages": [stage.name for stage in ahead.stages],
         "batches": batches,
         "alone_ms": {name: 1e3 * seconds for name, seconds in stages.items()},
         "alone_host_ms": {name: 1e3 * seconds for name, seconds in hosts.items()},
@@ -330,7 +327,6 @@ def main() -> None:
     parser.add_argument("--schedule", default="auto", help="of the GPU sampler, see CudaSampler")
     parser.add_argument("--blocks-per-sm", type=float, default=None)
     parser.add_argument("--no-priority", action="store_true", help="the stages' streams have no priority")
-    parser.add_argument("--lookahead", default="consumer", choices=("consumer", "thread"), help="see NodeLoader")
     parser.add_argument("--graphed", type=int, nargs="+", default=[0, 1], help="0: plain steps, 1: by CUDA graphs")
     parser.add_argument(
         "--batches-per-launch", type=int, nargs="+", default=[8], help="mini-batches that are sampled together"
@@ -379,7 +375,7 @@ def main() -> None:
         def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
             return NodeLoader(
                 graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, drop_last=True, prefetch=prefetch,
-                device="cuda", prioritize_loading=not arguments.no_priority, lookahead=arguments.lookahead,
+                device="cuda", prioritize_loading=not arguments.no_priority,
             )  # fmt: skip
 
         for graphed in arguments.graphed:

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 from _common import RESULTS, command_and_provenance, ints, resident_bytes, write_json
-from loader.stages.move import to_gpu
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
@@ -39,6 +38,7 @@ from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
+from loader.stages.move import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
 from loader.timing import Timeline
 from models.sage import GraphSAGE
@@ -124,9 +124,8 @@ class Alone:
     """
 
     def __init__(self, node_loader: NodeLoader, training: Training, count: int) -> None:
-        sequence = node_loader.sequence
-        items: list[Any] = [sequence.turn(1000, step) for step in range(min(count, sequence.steps()))]
         self.calls = len(node_loader)
+        items: list[Any] = [node_loader.sequence.turn(1000, step) for step in range(min(count, self.calls))]
         self.stages: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
         for stage in node_loader.stages:
             self.stages[stage.name] = stage.run, items
@@ -219,7 +218,7 @@ def measure(make: Callable[[int], NodeLoader], training: Training, arguments: ar
     ahead, inline = make(arguments.prefetch), make(0)
     for _ in range(2):
         training.epoch(ahead)
-    alone, batches = Alone(ahead, training, arguments.alone), len(ahead)
+    alone, batches = Alone(inline, training, arguments.alone), len(ahead)  # that one's sampler has the GPU to itself
     alone.run()  # to warm up: its times are left out below
     ahead.stats.reset()
     runs: dict[str, list[float]] = {"pipelined": [], "inline": []}

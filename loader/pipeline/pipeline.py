@@ -174,8 +174,9 @@ class _ByConsumer:
         work, ready = self._work, self._ready
         back = self._streams.here() if self._streams is not None else None
         try:
-            work.begin(1 - len(ready))
-            self._finish(1)
+            if not ready:
+                work.begin(1)
+                self._finish(1)
             if not ready:
                 return None
             flight = ready.popleft()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -83,6 +83,16 @@ class HostFeatures(StoreOfRows):
         if nbytes < _POOLED_BYTES:
             return torch.empty(shape, dtype=self.storage_dtype)
         return torch.frombuffer(self._pool.take(nbytes), dtype=self.storage_dtype).view(shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the rows, or those of its own, and threads of its own."""
+        return {**self.__dict__, "_gatherer": None, "_pool": None, "_closed": self._gatherer is None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        closed = state.pop("_closed")
+        self.__dict__.update(state)
+        self._gatherer = None if closed else _core.Gatherer(self.num_threads)
+        self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
     def __repr__(self) -> str:
         return f"HostFeatures({self._format.describe()}, num_threads={self.num_threads})"

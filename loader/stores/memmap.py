@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -59,6 +60,9 @@ class MemmapFeatures(StoreOfRows):
         buffer_mib: int = 8,
         **options: Unpack[RowOptions],
     ) -> None:
+        self._source = source
+        self._options: dict[str, Any] = {"device": device, "shape": shape, "offset": offset, "num_threads": num_threads}
+        self._options |= {"buffer_mib": buffer_mib, **options}
         storage_dtype = options.pop("storage_dtype", None)
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
@@ -100,6 +104,12 @@ class MemmapFeatures(StoreOfRows):
         if self._store is not None:
             self._store.close()
         self._store = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy maps the file again: what is pickled is its path."""
+        if self._store is None:
+            raise RuntimeError("this MemmapFeatures was closed; make a new one")
+        return partial(type(self), **self._options), (self._source,)
 
     def _open(self) -> HostFeatures | StagedFeatures:
         if self._store is None:

@@ -50,7 +50,7 @@ class Picker:
         while product % WORD < WORD % bound:  # 2**32 is not a multiple of bound: the surplus words go
             attempt += 1
             self.redraws += 1
-            product = philox((v % WORD, v >> 32, hop, index + (attempt << 16)), self.key)[0] * bound
+            product = philox((v % WORD, v >> 32, hop + (attempt << 24), index), self.key)[0] * bound
         return product // WORD
 
     def positions(self, v: int, hop: int, degree: int, fanout: int, replace: bool) -> list[int]:

@@ -1,7 +1,7 @@
 """Stages that run ahead of the consumer, in order and within a bound; what a stage computes is not known here."""
 
 from loader.pipeline.pipeline import Pipeline, PipelineRun
-from loader.pipeline.stage import TRAINING_PRIORITY, Stage
+from loader.pipeline.stage import Stage
 from loader.pipeline.streams import StageStreams
 
-__all__ = ["TRAINING_PRIORITY", "Pipeline", "PipelineRun", "Stage", "StageStreams"]
+__all__ = ["Pipeline", "PipelineRun", "Stage", "StageStreams"]

@@ -19,8 +19,7 @@ class Pipeline(Setting):
 
     Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its
     results are under way or waiting to be taken. The first stage begins `Stage.together` of them then, though the very
-    first item of a run alone, which the consumer is waiting for. So at most `max_items` items exist beside those of the
-    consumer: that is the bound on memory.
+    first item of a run alone, which the consumer waits for. So at most `max_items` exist beside those of the consumer.
 
     There are two ways of running ahead, which give the same items:
 
@@ -48,8 +47,7 @@ class Pipeline(Setting):
         timeline: where the next run records what its stages do, or None.
 
     Raises:
-        ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
-            several items together.
+        ValueError: an argument is not as said above.
     """
 
     def __init__(
@@ -94,11 +92,7 @@ class Pipeline(Setting):
 
 
 class PipelineRun(Iterator[Any]):
-    """One run of a pipeline. `close()` ends it early; so does dropping the last reference.
-
-    Attributes:
-        closed: whether nothing more will come.
-    """
+    """One run of a pipeline. `close()` ends it early; so does dropping the last reference. Then it is `closed`."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._stats, self._timeline = pipeline.stats, pipeline.timeline

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-TRAINING_PRIORITY = -2  # of a consumer whose kernels go before those of a stage of -1, and after those of -3
-
 
 class Stage:
     """One step of a pipeline: an item in, an item out. A subclass implements `run`, or `begin` if it has two halves.

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from loader.machine.gpu import current_stream_handle
 from loader.ops.autocast import autocast_dtype
 from loader.ops.live import Kind, LiveBatch, Room
-from loader.pipeline import TRAINING_PRIORITY
 from loader.samples import MiniBatch
 
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
@@ -24,6 +23,9 @@ _SEEN = 16  # so many mini-batches of a kind are run as usual before it is captu
 _HEADROOM = 0.02  # sizes of random mini-batches of as many seeds differ by less
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
+# Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities
+# of the stages in loader/stages/.
+PRIORITY = -2
 _requires_grad = attrgetter("requires_grad")
 
 
@@ -257,7 +259,7 @@ class _Captured:
         live.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
         here = torch.cuda.current_stream(live.kind.device)
-        stream = torch.cuda.Stream(live.kind.device, priority=TRAINING_PRIORITY)
+        stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):

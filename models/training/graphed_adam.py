@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import optimizer
 
-from loader.pipeline import TRAINING_PRIORITY
+from models.training.graphed import PRIORITY
 
 _ALIKE = 16  # steps in a row that found everything in the same place, before one is captured
 _Places = tuple[list[Any], list[int | None]]  # settings; addresses of parameters, gradients and states
@@ -153,7 +153,7 @@ class GraphedAdam(torch.optim.Adam):
             group["capturable"] = True  # a fused step is; torch wants it said, and outside of a capture would warn
         device = next(p.device for group in groups for p in group["params"])
         if self._stream is None or self._stream.device != device:
-            self._stream = torch.cuda.Stream(device, priority=TRAINING_PRIORITY)
+            self._stream = torch.cuda.Stream(device, priority=PRIORITY)
         here, stream = torch.cuda.current_stream(device), self._stream
         stream.wait_stream(here)
         try:

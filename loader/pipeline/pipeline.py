@@ -11,7 +11,7 @@ from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
 from loader.pipeline.threads import Threads
 from loader.pipeline.work import Setting, Work
-from loader.timing import TRAIN, PipelineStats, Timeline
+from loader.timing import TRAIN, PipelineStats
 
 
 class Pipeline(Setting):
@@ -58,10 +58,8 @@ class Pipeline(Setting):
         streams: StageStreams | None = None,
     ) -> None:
         names = [stage.name for stage in stages]
-        if not names:
-            raise ValueError("a pipeline needs at least one stage")
-        if len(set(names)) != len(names):
-            raise ValueError(f"stages {names} must have distinct names")
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"a pipeline needs at least one stage; stages {names} must have distinct names")
         if depth < 0:
             raise ValueError(f"depth is {depth}; give 0 (nothing ahead) or more")
         if streams is not None and streams.names != tuple(names):
@@ -73,8 +71,7 @@ class Pipeline(Setting):
         self.stats = PipelineStats(names) if stats is None else stats
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
-        self.timeline: Timeline | None = None
-        self.count = 0  # items of all runs
+        self.timeline, self.count = None, 0
 
     @property
     def max_items(self) -> int:

@@ -124,14 +124,6 @@ def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureS
     return epochs
 
 
-def of_lookahead(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
-    """A thread that launches the stages, beside the training thread that does."""
-    first, second = (
-        partial(setting.training().epoch, setting.loader(store, lookahead=name)) for name in ("thread", "consumer")
-    )
-    return first, second
-
-
 def of_cutting(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
     """Arrays that are cut when they are asked for, beside those that are cut as soon as they are sampled."""
     loader, training, lazily = setting.loader(store), setting.training(), layout.SampledBlock.of
@@ -161,7 +153,6 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
     return {
         "adam": ("GraphedAdam, beside Adam(fused=True)", of_training(setting, PlainAdam)),
         "backward": ("GraphedLoss.backward past autograd", of_training(setting, PlainBackward)),
-        "lookahead": ("lookahead=thread, beside consumer", partial(of_lookahead, setting)),
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
         "cutting": ("arrays cut lazily", partial(of_cutting, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),

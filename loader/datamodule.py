@@ -82,8 +82,7 @@ class GraphDataModule(LightningDataModule):
         super().__init__()
         batch_size = as_size("batch_size", batch_size)
         eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
-        if prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) or more")
+        prefetch = as_size("prefetch", prefetch, least=0)
         if graph not in GRAPH_MEMORY:
             raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):

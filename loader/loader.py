@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from loader.graph import Graph
-from loader.items import BatchSequence, Items, Order, Turn
+from loader.items import BatchSequence, Items, Order, Turn, as_size
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler
 from loader.samples import Sample
@@ -20,7 +20,6 @@ from loader.timing import PipelineStats, Timeline
 
 _STATE_VERSION = 2
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
-_MAX_PREFETCH = 16  # mini-batches; more of them only take memory
 _MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
 
 
@@ -66,6 +65,7 @@ class Loader:
             multiprocessors, see `Stage.priority`. Training by CUDA graphs goes before sampling, not before gathering.
 
     Attributes:
+        sequence: the global sequence of mini-batches, and this rank's turns in it.
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
         timeline: where the next iterator records what the stages do, or None.
         device: where the mini-batches arrive.
@@ -97,12 +97,8 @@ class Loader:
         device: torch.device | str | None = None,
         prioritize_loading: bool = True,
     ) -> None:
-        self._sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
+        self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
-        if not hasattr(prefetch, "__index__") or isinstance(prefetch, bool):
-            raise TypeError(f"prefetch is {prefetch!r}; it must be an integer, 0 (nothing ahead) or more")
-        if not 0 <= prefetch <= _MAX_PREFETCH:
-            raise ValueError(f"prefetch is {prefetch}; give 0 (nothing ahead) to {_MAX_PREFETCH}")
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         if sampler.items != items.kind:
@@ -118,7 +114,7 @@ class Loader:
         self.graph = graph
         self.items = items
         self.neighbor_sampler = sampler
-        self.prefetch = int(prefetch)
+        self.prefetch = as_size("prefetch", prefetch, least=0)
         self.prioritize_loading = bool(prioritize_loading)
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
@@ -134,7 +130,7 @@ class Loader:
 
     @property
     def batch_size(self) -> int:
-        return self._sequence.batch_size
+        return self.sequence.batch_size
 
     @property
     def epoch(self) -> int:
@@ -168,7 +164,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Mini-batches of an epoch, on each rank."""
-        return self._sequence.steps()
+        return self.sequence.steps()
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
@@ -195,7 +191,7 @@ class Loader:
         epoch, following = self._at or self._next
         if self._at is not None and self.finished is not None:
             begin, before = self._begun_at
-            following = min(following, begin + (self.finished() - before) * self._sequence.world_size)
+            following = min(following, begin + (self.finished() - before) * self.sequence.world_size)
         return {"version": _STATE_VERSION, "epoch": epoch, "next": following, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -223,14 +219,14 @@ class Loader:
                     f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
                     "restore it, or start a new run from the weights alone"
                 )
-        epoch, following, most = int(state["epoch"]), int(state["next"]), self._sequence.num_batches
+        epoch, following, most = int(state["epoch"]), int(state["next"]), self.sequence.num_batches
         if epoch < 0 or following < 0:
             raise ValueError(f"the state stands at mini-batch {following} of epoch {epoch}; both count from 0")
         self.close()
         self._next = (epoch, min(following, most))
         self._at = None
         if self.on_resume is not None:
-            self.on_resume(len(self) - self._sequence.steps(self._next[1]))
+            self.on_resume(len(self) - self.sequence.steps(self._next[1]))
 
     def close(self) -> None:
         """Ends the iterator that runs and its threads; the loader can be iterated over again."""
@@ -252,8 +248,8 @@ class Loader:
     def _config(self) -> dict[str, Any]:
         """All that decides what the mini-batches are."""
         return {
-            "batch_size": self._sequence.batch_size,
-            "drop_last": self._sequence.drop_last,
+            "batch_size": self.sequence.batch_size,
+            "drop_last": self.sequence.drop_last,
             "set of items": self.items.fingerprint(),
             "kind": self.items.kind,
             "num_edges": self.graph.num_edges,
@@ -275,7 +271,7 @@ class Loader:
                 session,
                 items,
                 self._order,
-                self._sequence,
+                self.sequence,
                 labels=labels if labels is not None and labels.device == items.device else None,
                 asynchronous=sampler.asynchronous,
                 ahead=self.prefetch > 0,
@@ -302,7 +298,7 @@ class Loader:
         self._next = (epoch + 1, 0)
         self._at = (epoch, first)
         self._begun_at = (first, 0 if self.finished is None else self.finished())
-        return pipeline.run(_turns(self._sequence, epoch, first))
+        return pipeline.run(_turns(self.sequence, epoch, first))
 
     def _gave(self, iterator: _Epoch, batch: Sample | None) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""
@@ -311,7 +307,7 @@ class Loader:
             if given <= _MEASURED or given % _MEASURED == 0:
                 self.stats.see_item(batch.held_bytes)
         if self._at is not None and self._running is not None and self._running() is iterator:
-            self._at = None if batch is None else (self._at[0], self._at[1] + self._sequence.world_size)
+            self._at = None if batch is None else (self._at[0], self._at[1] + self.sequence.world_size)
 
 
 def _turns(sequence: BatchSequence, epoch: int, first: int) -> Iterator[Turn]:

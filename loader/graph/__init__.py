@@ -1,7 +1,7 @@
 """Graphs: adjacency in compressed sparse columns, and where its arrays lie."""
 
-from loader.graph.checks import MAX_DEGREE, require_square
-from loader.graph.csc import Graph
+from loader.graph.checks import MAX_DEGREE
+from loader.graph.csc import Graph, require_square
 from loader.graph.placement import Placement
 
 __all__ = ["MAX_DEGREE", "Graph", "Placement", "require_square"]

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from loader.graph.csc import Graph
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
-
-
-def require_square(graph: Graph, who: str) -> None:
-    """Raises ValueError unless sources and destinations of the graph are the same vertices.
-
-    Args:
-        who: who asks, as in "FusedSampler".
-    """
-    if graph.num_src != graph.num_dst:
-        raise ValueError(
-            f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
-            f"{graph.num_src} sources: a source has no in-neighbours that could be asked for. Number both sets in one "
-            "range of ids (node_types names the ranges) and make a square graph of that"
-        )
 
 
 def count(name: str, value: int) -> int:

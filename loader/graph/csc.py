@@ -301,3 +301,17 @@ class Graph:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **arrays, _locks=dict(locks))
         return other
+
+
+def require_square(graph: Graph, who: str) -> None:
+    """Raises ValueError unless sources and destinations of the graph are the same vertices.
+
+    Args:
+        who: who asks, as in "FusedSampler".
+    """
+    if graph.num_src != graph.num_dst:
+        raise ValueError(
+            f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
+            f"{graph.num_src} sources: a source has no in-neighbours that could be asked for. Number both sets in one "
+            "range of ids (node_types names the ranges) and make a square graph of that"
+        )

@@ -73,19 +73,19 @@ class BatchSequence:
         return min(self.batch_size, self.num_items - number * self.batch_size)
 
 
-def as_size(name: str, size: int) -> int:
-    """`size` as an int of at least 1; `name` is what the messages call it.
+def as_size(name: str, size: int, least: int = 1) -> int:
+    """`size` as an int of at least `least`; `name` is what the messages call it.
 
     Raises:
         TypeError: it is no integer.
-        ValueError: it is less than 1.
+        ValueError: it is less than that.
     """
     try:
         number = operator.index(size)
     except TypeError:
         number = None
     if number is None or isinstance(size, bool):
-        raise TypeError(f"{name} is {size!r}; it must be an integer of at least 1")
-    if number < 1:
-        raise ValueError(f"{name} is {number}; it must be at least 1")
+        raise TypeError(f"{name} is {size!r}; it must be an integer of at least {least}")
+    if number < least:
+        raise ValueError(f"{name} is {number}; it must be at least {least}")
     return number

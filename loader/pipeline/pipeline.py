@@ -10,11 +10,11 @@ from typing import Any
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
 from loader.pipeline.threads import Threads
-from loader.pipeline.work import Work
-from loader.timing import TRAIN, PipelineStats, Timeline
+from loader.pipeline.work import Setting, Work
+from loader.timing import TRAIN, PipelineStats
 
 
-class Pipeline:
+class Pipeline(Setting):
     """Pulls the items of a source through stages that run ahead of the consumer.
 
     Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its
@@ -75,8 +75,6 @@ class Pipeline:
         self.stats = PipelineStats(names) if stats is None else stats
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
-        self.timeline: Timeline | None = None
-        self.count = 0  # items of all runs
 
     @property
     def max_items(self) -> int:
@@ -94,19 +92,14 @@ class Pipeline:
 
 
 class PipelineRun(Iterator[Any]):
-    """One run of a pipeline. `close()` ends it early; so does dropping the last reference.
-
-    Attributes:
-        closed: whether nothing more will come.
-    """
+    """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._stats, self._timeline = pipeline.stats, pipeline.timeline
         self._streams, self._consumer = pipeline.streams, pipeline.consumer
-        work = Work(pipeline, source)
-        self._ahead: Threads | _ByConsumer = Threads(work) if pipeline.threaded else _ByConsumer(work)
+        self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
         self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
-        self.closed = self._begun = False
+        self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
         if self.closed:
@@ -128,7 +121,9 @@ class PipelineRun(Iterator[Any]):
             if flight is None:
                 raise StopIteration
             flight.raise_error()
-            item = flight.hand_over() if consumer is None else consumer.take(flight, stream)
+            if consumer is not None:
+                consumer.take(flight, stream)
+            item, flight.item = flight.item, None
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
             raise
@@ -199,10 +194,9 @@ class _ByConsumer:
 
     def _finish(self, most: int) -> None:
         """Takes items through all stages until `most` are ready."""
-        work = self._work
-        while len(self._ready) < most and (flight := work.first()) is not None:
-            for index in range(1, len(work.stages)):
-                work.through(index, flight)
+        while len(self._ready) < most and (flight := self._work.first()) is not None:
+            for index in range(1, len(self._work.stages)):
+                self._work.through(index, flight)
             if flight.error is not None:
-                work.close()
+                self._work.close()
             self._ready.append(flight)

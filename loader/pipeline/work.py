@@ -6,12 +6,23 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from loader.pipeline.streams import Flight
+from loader.pipeline.stage import Stage
+from loader.pipeline.streams import Flight, StageStreams
+from loader.timing import PipelineStats, Timeline
 
-if TYPE_CHECKING:
-    from loader.pipeline.pipeline import Pipeline
+
+class Setting:
+    """What all runs of a pipeline have in common, see `Pipeline`."""
+
+    stages: tuple[Stage, ...]
+    depth: int
+    streams: StageStreams | None
+    threaded: bool
+    stats: PipelineStats
+    timeline: Timeline | None = None
+    count: int = 0  # items of all runs
 
 
 class Work:
@@ -27,7 +38,7 @@ class Work:
         source: of the items; it is iterated under the stream of the first stage.
     """
 
-    def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
+    def __init__(self, pipeline: Setting, source: Iterable[Any]) -> None:
         self._pipeline, self._stats, self._timeline = pipeline, pipeline.stats, pipeline.timeline
         self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
         self._own = pipeline.depth > 0 and pipeline.streams is not None  # each stage works under a stream of its own

@@ -11,15 +11,14 @@ import torch
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
+from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS, GpuOptions
 
 __all__ = ["QUEUES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
-class CudaSampler(NeighborSampler):
+class CudaSampler(GpuOptions):
     """Samples on the GPU where the graph lies, on the current stream. Calls from several threads take turns.
 
     The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,11 +16,8 @@ from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.layout import Sampled, SampledBlock
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.workspace import Plan, Workspace
+from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
 from loader.samples import Block, MiniBatch
-
-if TYPE_CHECKING:
-    from loader.samplers.gpu.sampler import CudaSampler
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
 
@@ -40,7 +37,7 @@ class CudaSession(Session):
         ValueError: the graph lies elsewhere; a fanout for which the GPU has too little shared memory.
     """
 
-    def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+    def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
         self.together = sampler.batches_per_launch
         self.launches = 0
         self.launched = self.launched_set = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +12,8 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, require_square
 from loader.machine.gpu import current_stream
+from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
-
-if TYPE_CHECKING:
-    from loader.samplers.gpu.sampler import CudaSampler
 
 _HEADERS = 64  # for mini-batches under way: so many more each time that all are taken
 _WARPS_PER_BLOCK = 16
@@ -59,6 +57,16 @@ def choose_schedule(edges: float, *, ahead: bool) -> str:
     return "hopwise" if ahead or edges > _MANY_EDGES else "cooperative"
 
 
+class GpuOptions(NeighborSampler):
+    """What a session reads of its sampler, see `CudaSampler`."""
+
+    schedule: str
+    vertex_set: str
+    blocks_per_sm: float
+    batches_per_launch: int
+    pad_to_capacity: bool
+
+
 class Plan(NamedTuple):
     """How mini-batches of a number of seeds are sampled: by what, with how much room (`L + 1` and `L` elements), and in
     how many thread blocks (0: all that are resident at once).
@@ -93,7 +101,7 @@ class Workspace:
             much for the GPU.
     """
 
-    def __init__(self, sampler: CudaSampler, graph: Graph) -> None:
+    def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
         require_square(graph, "CudaSampler")
         device, schedule = sampler.device, sampler.schedule
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):

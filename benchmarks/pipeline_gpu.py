@@ -124,9 +124,8 @@ class Alone:
     """
 
     def __init__(self, node_loader: NodeLoader, training: Training, count: int) -> None:
-        sequence = node_loader.sequence
-        items: list[Any] = [sequence.turn(1000, step) for step in range(min(count, sequence.steps()))]
         self.calls = len(node_loader)
+        items: list[Any] = [node_loader.sequence.turn(1000, step) for step in range(min(count, self.calls))]
         self.stages: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
         for stage in node_loader.stages:
             self.stages[stage.name] = stage.run, items

@@ -263,22 +263,7 @@ class Loader:
     def _open(self) -> Pipeline:
         """The pipeline, made when it is first needed."""
         if self._pipeline is None:
-            sampler, stats = self.neighbor_sampler, self.stats
-            session = sampler.open(self.graph)
-            items = self.items.to(sampler.device, self.graph.indices.dtype)
-            labels = self.stores.get("seed")
-            first = SampleStage(
-                session,
-                items,
-                self._order,
-                self.sequence,
-                labels=labels if labels is not None and labels.device == items.device else None,
-                asynchronous=sampler.asynchronous,
-                ahead=self.prefetch > 0,
-            )
-            gather = GatherStage(self.stores, self.device, stats)
-            places = [store.device for store in self.stores.values()]
-            stages = arrange(first, gather, self._more_stages, self.device, places, stats)
+            stages, stats = self._make_stages(), self.stats
             stats.name([stage.name for stage in stages])
             streams = None
             if self.device.type == "cuda":
@@ -287,6 +272,25 @@ class Loader:
                 weakref.finalize(self, streams.synchronize).atexit = False
             self._pipeline = Pipeline(stages, self.prefetch, stats, streams=streams)
         return self._pipeline
+
+    def _make_stages(self) -> list[Stage]:
+        sampler = self.neighbor_sampler
+        session = sampler.open(self.graph)
+        items = self.items.to(sampler.device, self.graph.indices.dtype)
+        stores = dict(self.stores)
+        near = "seed" in stores and stores["seed"].device == items.device
+        first = SampleStage(
+            session,
+            items,
+            self._order,
+            self.sequence,
+            labels=stores.pop("seed") if near else None,
+            asynchronous=sampler.asynchronous,
+            ahead=self.prefetch > 0,
+        )
+        gather = GatherStage(stores, self.device, self.stats)
+        places = [store.device for store in stores.values()]
+        return arrange(first, gather, self._more_stages, self.device, places, self.stats)
 
     def _begin(self, iterator: _Epoch) -> PipelineRun:
         """Called by an iterator at its first `next()`."""

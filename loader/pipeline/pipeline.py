@@ -19,7 +19,8 @@ class Pipeline(Setting):
 
     Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its
     results are under way or waiting to be taken. The first stage begins `Stage.together` of them then, though the very
-    first item of a run alone, which the consumer waits for. So at most `max_items` exist beside those of the consumer.
+    first item of a run alone, which the consumer is waiting for. So at most `max_items` items exist beside those of the
+    consumer: that is the bound on memory.
 
     There are two ways of running ahead, which give the same items:
 
@@ -47,7 +48,8 @@ class Pipeline(Setting):
         timeline: where the next run records what its stages do, or None.
 
     Raises:
-        ValueError: an argument is not as said above.
+        ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
+            several items together.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class Pipeline(Setting):
         streams: StageStreams | None = None,
     ) -> None:
         names = [stage.name for stage in stages]
-        if not names or len(set(names)) != len(names):
-            raise ValueError(f"a pipeline needs at least one stage; stages {names} must have distinct names")
+        if not names:
+            raise ValueError("a pipeline needs at least one stage")
+        if len(set(names)) != len(names):
+            raise ValueError(f"stages {names} must have distinct names")
         if depth < 0:
             raise ValueError(f"depth is {depth}; give 0 (nothing ahead) or more")
         if streams is not None and streams.names != tuple(names):
@@ -71,7 +75,6 @@ class Pipeline(Setting):
         self.stats = PipelineStats(names) if stats is None else stats
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
-        self.timeline, self.count = None, 0
 
     @property
     def max_items(self) -> int:
@@ -89,15 +92,14 @@ class Pipeline(Setting):
 
 
 class PipelineRun(Iterator[Any]):
-    """One run of a pipeline. `close()` ends it early; so does dropping the last reference. Then it is `closed`."""
+    """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
         self._stats, self._timeline = pipeline.stats, pipeline.timeline
         self._streams, self._consumer = pipeline.streams, pipeline.consumer
-        work = Work(pipeline, source)
-        self._ahead: Threads | _ByConsumer = Threads(work) if pipeline.threaded else _ByConsumer(work)
+        self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
         self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
-        self.closed = self._begun = False
+        self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
         if self.closed:
@@ -119,7 +121,9 @@ class PipelineRun(Iterator[Any]):
             if flight is None:
                 raise StopIteration
             flight.raise_error()
-            item = flight.hand_over() if consumer is None else consumer.take(flight, stream)
+            if consumer is not None:
+                consumer.take(flight, stream)
+            item, flight.item = flight.item, None
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
             raise
@@ -190,10 +194,9 @@ class _ByConsumer:
 
     def _finish(self, most: int) -> None:
         """Takes items through all stages until `most` are ready."""
-        work = self._work
-        while len(self._ready) < most and (flight := work.first()) is not None:
-            for index in range(1, len(work.stages)):
-                work.through(index, flight)
+        while len(self._ready) < most and (flight := self._work.first()) is not None:
+            for index in range(1, len(self._work.stages)):
+                self._work.through(index, flight)
             if flight.error is not None:
-                work.close()
+                self._work.close()
             self._ready.append(flight)

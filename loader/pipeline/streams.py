@@ -50,10 +50,6 @@ class Flight:
         self.timed = bool(self.begun) and (traced or number % TIMED == 0)
         return self
 
-    def hand_over(self) -> Any:
-        item, self.item = self.item, None
-        return item
-
     def raise_error(self) -> None:
         """Raises what came in place of the item, if anything; leaves no cycle of error, traceback and frames."""
         error, self.error = self.error, None
@@ -163,21 +159,18 @@ class Consumer:
             self._held = None
         if len(self._behind) > self.lag:
             begin = time.perf_counter()
-            while len(self._behind) > self.lag:
-                self._settle(self._behind.popleft())
+            self._settle(self._behind.popleft())
             self.stats.throttled += time.perf_counter() - begin
         return stream
 
-    def take(self, flight: Flight, stream: Any) -> Any:
-        """The item; work put on `stream` from now on finds it complete."""
+    def take(self, flight: Flight, stream: Any) -> None:
+        """The consumer gets the item; work put on `stream` from now on finds it complete."""
         stream.wait_event(flight.ready)
         if flight.timed:
             flight.arrived.record(stream)
-        item = flight.hand_over()
-        item.record_stream(stream)
+        flight.item.record_stream(stream)
         flight.since = self._since
         self._held = flight
-        return item
 
     def _settle(self, flight: Flight) -> None:
         """The GPU is done with the item: adds up its times."""

@@ -21,8 +21,8 @@ class Setting:
     streams: StageStreams | None
     threaded: bool
     stats: PipelineStats
-    timeline: Timeline | None
-    count: int  # items of all runs
+    timeline: Timeline | None = None
+    count: int = 0  # items of all runs
 
 
 class Work:

@@ -66,6 +66,8 @@ class SampleStage(Stage):
 
     def check(self) -> None:
         self._session.check()
+        if self._labels is not None:
+            self._labels.check()
 
     def close(self) -> None:
         self._session.close()

@@ -15,6 +15,7 @@ from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Session
+from loader.stores import HostFeatures, TensorRows
 
 NUM_NODES = 300
 LABELS = torch.arange(NUM_NODES) * 3 % 17
@@ -120,3 +121,33 @@ def test_a_change_in_place_is_one_of_its_own_mini_batch(graph: Graph) -> None:
 def test_seeds_of_any_integer_type(graph: Graph, dtype: torch.dtype) -> None:
     seeds = torch.arange(20, 120).to(dtype)
     assert check(NodeLoader(graph, None, LABELS, seeds, Together([3]), 16, shuffle=True)) == 7
+
+
+class OnGpu(TensorRows):
+    """Rows that lie on a GPU, so they say."""
+
+    asynchronous = True
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+
+def test_labels_beside_the_sampler_do_not_hold_up_a_gather_on_the_gpu(graph: Graph) -> None:
+    """They are gathered with the seeds; their store on the CPU is no concern of the gather."""
+    loader = NodeLoader(graph, HostFeatures(torch.zeros(NUM_NODES, 2)), LABELS, torch.arange(100), Together([3]), 10)
+    loader.stores["node"], loader.device = OnGpu(torch.zeros(NUM_NODES, 2)), torch.device("cuda", 0)
+    sample, move, gather = loader._make_stages()
+    assert (sample.name, move.name, gather.name) == ("sample", "move", "gather")
+    assert gather.asynchronous
+
+
+def test_a_store_of_labels_is_asked_at_the_end_of_an_epoch(graph: Graph) -> None:
+    class Late(TensorRows):
+        def check(self) -> None:
+            raise ValueError("id 7 is out of range")
+
+    loader = NodeLoader(graph, None, LABELS, torch.arange(10), HopwiseSampler([3]), 10)
+    loader.stores["seed"] = Late(LABELS)
+    with pytest.raises(ValueError, match="id 7 is out of range"):
+        list(loader)

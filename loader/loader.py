@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import torch
 from loader.graph import Graph
 from loader.items import BatchSequence, Items, Order, Turn, as_size
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
-from loader.samplers.base import Sampler
+from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
 from loader.stages import GatherStage, SampleStage, arrange, choose_device
 from loader.stores import FeatureStore
@@ -61,6 +62,7 @@ class Loader:
         rank, world_size: whose turns this process takes in the global sequence of mini-batches, see
             `loader.items.BatchSequence`.
         device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
+        session: samples, if several loaders share one; the loader does not close it. By default it opens its own.
         prioritize_loading: kernels of the stages go before those of an ordinary stream that wait for the GPU's
             multiprocessors, see `Stage.priority`. Training by CUDA graphs goes before sampling, not before gathering.
 
@@ -95,6 +97,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         device: torch.device | str | None = None,
+        session: Session | None = None,
         prioritize_loading: bool = True,
     ) -> None:
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
@@ -122,6 +125,7 @@ class Loader:
         self.on_resume: Callable[[int], None] | None = None
         self.follows_epochs = True
         self._more_stages = tuple(stages)
+        self._session = session
         self._pipeline: Pipeline | None = None
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
@@ -235,9 +239,17 @@ class Loader:
             running.close()
         self._running = None
 
+    def release(self) -> None:
+        """Ends the iterator and closes the stages, the session among them. The next epoch makes them anew."""
+        self.close()
+        pipeline, self._pipeline = self._pipeline, None
+        for stage in pipeline.stages if pipeline is not None else ():
+            stage.close()
+
     def __getstate__(self) -> dict[str, Any]:
-        left = {"_pipeline": None, "_running": None, "_next": self._at or self._next, "_at": None}
-        return self.__dict__ | left | {"timeline": None, "finished": None, "on_resume": None}
+        left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
+        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "on_resume")
+        return self.__dict__ | left | dict.fromkeys(not_copied)
 
     def __repr__(self) -> str:
         return (
@@ -275,7 +287,7 @@ class Loader:
 
     def _make_stages(self) -> list[Stage]:
         sampler = self.neighbor_sampler
-        session = sampler.open(self.graph)
+        session = self._session or sampler.open(self.graph)
         items = self.items.to(sampler.device, self.graph.indices.dtype)
         stores = dict(self.stores)
         near = "seed" in stores and stores["seed"].device == items.device
@@ -287,6 +299,7 @@ class Loader:
             labels=stores.pop("seed") if near else None,
             asynchronous=sampler.asynchronous,
             ahead=self.prefetch > 0,
+            owns_session=self._session is None,
         )
         gather = GatherStage(stores, self.device, self.stats)
         places = [store.device for store in stores.values()]

@@ -17,11 +17,9 @@ class Seeds(NamedTuple):
 
     Attributes:
         ids: `[n]` vertices or, for edges, `[n, 2]`.
-        time: `[n]` int64, from when on a sample may not look, or None.
     """
 
     ids: Tensor
-    time: Tensor | None = None
 
 
 class Items(ABC):
@@ -94,6 +92,16 @@ class NodeItems(Items):
         return [Seeds(part) for part in ids.unsafe_split_with_sizes(list(sizes))]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> NodeItems:
+        """See `Items.to`.
+
+        Raises:
+            ValueError: an id does not fit `dtype`.
+        """
+        low, high = (int(x) for x in torch.aminmax(self.ids))
+        if low < 0 or high > torch.iinfo(dtype).max:
+            raise ValueError(
+                f"seeds holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
+            )
         return NodeItems(self.ids.to(device, dtype))
 
     def fingerprint(self) -> str:

@@ -62,13 +62,14 @@ class Order:
         if not self.shuffle:
             i = torch.arange(count, device=device)
             return first + i // length * stride + i % length
-        if self._key[0] != epoch:
-            self._key = (epoch, _core.order_key(self.seed, epoch))
+        known = self._key  # read once: an iterator that was dropped may still ask for another epoch
+        if known[0] != epoch:
+            known = self._key = (epoch, _core.order_key(self.seed, epoch))
         out = torch.empty(count, dtype=torch.int64, device=device)
         if device.type == "cpu":
-            _core.items_at(self.num_items, self._key[1], first, length, stride, out)
+            _core.items_at(self.num_items, known[1], first, length, stride, out)
         else:
             with made_current(device):
                 stream = current_stream_handle(device.index)
-                _core.cuda_items_at(self.num_items, self._key[1], first, length, stride, out, stream)
+                _core.cuda_items_at(self.num_items, known[1], first, length, stride, out, stream)
         return out

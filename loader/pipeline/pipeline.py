@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
@@ -44,8 +45,7 @@ class Pipeline(Setting):
         stats: counts here instead of in an object of the pipeline's own.
         streams: one per stage.
 
-    Attributes:
-        timeline: where the next run records what its stages do, or None.
+    Attributes: `timeline`, where the next run records what its stages do, or None.
 
     Raises:
         ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
@@ -73,6 +73,7 @@ class Pipeline(Setting):
                 raise ValueError(f"stage '{stage.name}' takes {stage.together} items together; only the first one may")
         self.stages, self.depth, self.streams = tuple(stages), depth, streams
         self.stats = PipelineStats(names) if stats is None else stats
+        self.threads = WeakSet()
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
         self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
 
@@ -119,7 +120,7 @@ class PipelineRun(Iterator[Any]):
             begin = time.perf_counter()
             flight = self._ahead.take()
             if flight is None:
-                raise StopIteration
+                raise RuntimeError("this iterator was closed amid a next()") if self.closed else StopIteration
             flight.raise_error()
             if consumer is not None:
                 consumer.take(flight, stream)
@@ -137,10 +138,14 @@ class PipelineRun(Iterator[Any]):
 
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
+        closed, self.closed = self.closed, True
         self._ahead.close()
-        if not self.closed and self._begun and self._consumer is not None:
+        if not closed and self._begun and self._consumer is not None:
             self._consumer.end()
-        self.closed = True
+
+    def __del__(self) -> None:
+        if self._begun and not self.closed and self._consumer is not None:
+            self._consumer.end()
 
     def _trace(self, flight: Flight, begin: float, end: float) -> None:
         """The consumer is done with a traced item."""

@@ -62,9 +62,7 @@ class Flight:
 
 
 class StageStreams:
-    """One stream per stage, made once and used for all epochs; and the flights, which are used again, too.
-
-    A stream made per epoch would keep an own share of the allocator's memory each time.
+    """One stream per stage, made once: one per epoch would keep memory of its own. Flights are used again, too.
 
     Args:
         device: the GPU, with its index.

@@ -41,6 +41,10 @@ class Threads:
         self._work.close()
 
     def _start(self) -> None:
+        pipeline = self._work.pipeline
+        for thread in list(pipeline.threads):  # of a run that was dropped: it may be amid its last call of a stage
+            if all(channel.closed for channel in _threads.get(thread, ())):
+                thread.join()
         sources = [None, *self._channels]
         for index, (stage, sink) in enumerate(zip(self._work.stages, self._channels, strict=True)):
             # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
@@ -49,6 +53,7 @@ class Threads:
             )
             self._threads.append(thread)
             _threads[thread] = self._channels
+            pipeline.threads.add(thread)
         for thread in self._threads:
             thread.start()
 
@@ -58,11 +63,7 @@ _threads: weakref.WeakKeyDictionary[threading.Thread, list[Channel]] = weakref.W
 
 @atexit.register
 def _end_all() -> None:
-    """Ends the threads while the interpreter still stands: a stage may be deep in the C++ core.
-
-    Those of runs that were dropped know already that they have to end, but may still be in a call. A thread that came
-    back from C++ to an interpreter that is gone would end the process with an error.
-    """
+    """Ends all threads while the interpreter stands: one that came back from C++ to none would end the process."""
     for thread, channels in list(_threads.items()):
         _stop_all(channels)
         if thread.is_alive():
@@ -70,11 +71,9 @@ def _end_all() -> None:
 
 
 class Channel:
-    """A bounded queue between two threads, with room reserved before the work.
+    """A bounded queue between two threads, with room reserved before the work; a finalizer may close it."""
 
-    Built on `SimpleQueue`, whose `put` is reentrant: a finalizer may close a channel at any point of any thread,
-    even amid a call on the same channel, and takes no lock that could be held.
-    """
+    # `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
 
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()

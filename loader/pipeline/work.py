@@ -6,7 +6,9 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from threading import Thread
 from typing import Any
+from weakref import WeakSet
 
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Flight, StageStreams
@@ -23,15 +25,15 @@ class Setting:
     stats: PipelineStats
     timeline: Timeline | None = None
     count: int = 0  # items of all runs
+    threads: WeakSet[Thread]  # of all runs
 
 
 class Work:
     """Takes items of the source through the stages. Each stage is used by one thread at a time.
 
-    What a stage or the source raises takes the place of the item; nothing is drawn after it. A group that could not be
-    begun is one item in this. In the consumer's own thread an interrupt does not wait for its turn.
-
-    The times of a flight are noted on the streams of the stages; with a depth of 0, on that of the consumer.
+    What a stage or the source raises takes the place of the item, or of the group that could not be begun; nothing is
+    drawn after it. In the consumer's own thread an interrupt does not wait for its turn. Times are noted on the
+    streams of the stages; with a depth of 0, on that of the consumer.
 
     Args:
         pipeline: its stages, streams and statistics.
@@ -39,7 +41,7 @@ class Work:
     """
 
     def __init__(self, pipeline: Setting, source: Iterable[Any]) -> None:
-        self._pipeline, self._stats, self._timeline = pipeline, pipeline.stats, pipeline.timeline
+        self.pipeline, self._stats, self._timeline = pipeline, pipeline.stats, pipeline.timeline
         self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
         self._own = pipeline.depth > 0 and pipeline.streams is not None  # each stage works under a stream of its own
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
@@ -124,7 +126,7 @@ class Work:
 
     def _draw(self, group: list[Flight]) -> None:
         """Adds to the group what is begun next."""
-        pipeline, traced = self._pipeline, False
+        pipeline, traced = self.pipeline, False
         try:
             while len(group) < self._together:
                 item = next(self._items)

@@ -29,6 +29,7 @@ class SampleStage(Stage):
         labels: rows of the seeds, if they lie on the items' device.
         asynchronous: whether the session only puts work on the current stream.
         ahead: whether samples are made beside other work.
+        owns_session: whether to close it with the stage.
     """
 
     name = "sample"
@@ -46,12 +47,13 @@ class SampleStage(Stage):
         labels: FeatureStore | None = None,
         asynchronous: bool = False,
         ahead: bool = False,
+        owns_session: bool = True,
     ) -> None:
         self.device = items.device
         self.asynchronous = asynchronous
         self.together = session.together
         self._session, self._items, self._order, self._sequence = session, items, order, sequence
-        self._labels, self._ahead = labels, ahead
+        self._labels, self._ahead, self._owns_session = labels, ahead, owns_session
 
     def begin(self, group: Sequence[Turn]) -> Sequence[Callable[[], Any]]:
         seeds = self._seeds(group)
@@ -70,7 +72,8 @@ class SampleStage(Stage):
             self._labels.check()
 
     def close(self) -> None:
-        self._session.close()
+        if self._owns_session:
+            self._session.close()
 
     def _seeds(self, group: Sequence[Turn]) -> list[Seeds]:
         sequence = self._sequence

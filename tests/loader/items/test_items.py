@@ -17,7 +17,6 @@ def test_items_are_taken_by_position_and_cut() -> None:
     assert len(items) == 100
     (alone,) = items.take(torch.tensor([5, 3, 99]), [3])
     assert alone.ids.tolist() == [105, 103, 199]
-    assert alone.time is None
     parts = items.take(torch.tensor([5, 3, 99]), [2, 1])
     assert [part.ids.tolist() for part in parts] == [[105, 103], [199]]
     parts = items.take(slice(10, 14), [1, 3])

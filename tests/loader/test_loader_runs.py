@@ -1,0 +1,142 @@
+"""An iterator that was dropped or closed does not disturb the next one."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from graphs import messy_graph
+
+from loader import FusedSampler, HopwiseSampler, NodeLoader, _core
+from loader.items import NodeItems, Order
+from loader.loader import Loader
+from loader.pipeline import Stage
+from loader.samples import MiniBatch
+
+GRAPH = messy_graph(200, 1500, seed=1)
+WAIT = 60  # seconds; a test that needs them has failed
+
+
+class Held(Stage):
+    """Passes mini-batches on; from the `stop`-th on it waits until it is let go of. Counts the threads within."""
+
+    name = "held"
+
+    def __init__(self, stop: int) -> None:
+        self.stop, self.seen = stop, 0
+        self.within = self.most = 0
+        self.waits, self.go = threading.Event(), threading.Event()
+        self.closed = False
+
+    def run(self, batch: MiniBatch) -> MiniBatch:
+        self.within += 1
+        self.most = max(self.most, self.within)
+        self.seen += 1
+        if self.seen >= self.stop:
+            self.waits.set()
+            assert self.go.wait(WAIT)
+        self.within -= 1
+        return batch
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def loader_with(stage: Stage, **options: Any) -> NodeLoader:
+    sampler = HopwiseSampler([2], num_threads=1)
+    seeds = torch.arange(100)
+    return NodeLoader(GRAPH, None, None, seeds, sampler, 10, shuffle=True, prefetch=2, stages=(stage,), **options)
+
+
+def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+
+    def call() -> None:
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread, found
+
+
+def test_a_new_iterator_waits_for_the_threads_of_a_dropped_one() -> None:
+    stage = Held(stop=2)
+    loader = loader_with(stage)
+    next(iter(loader))  # dropped at once
+    assert stage.waits.wait(WAIT)
+    thread, found = in_thread(lambda: next(iter(loader)))
+    stage.go.set()
+    thread.join(WAIT)
+    assert (found[0].epoch, found[0].index) == (1, 0)
+    assert stage.most == 1
+    loader.close()
+
+
+def test_closing_amid_a_next_is_not_the_end_of_the_epoch() -> None:
+    stage = Held(stop=1)
+    loader = loader_with(stage)
+    batches = iter(loader)
+    thread, found = in_thread(lambda: next(batches))
+    assert stage.waits.wait(WAIT)
+    closing, _ = in_thread(loader.close)
+    while not batches._run.closed:  # type: ignore[attr-defined]
+        pass
+    stage.go.set()
+    thread.join(WAIT)
+    closing.join(WAIT)
+    assert isinstance(found[0], RuntimeError)
+    assert "was closed" in str(found[0])
+    assert (loader.state_dict()["epoch"], loader.state_dict()["next"]) == (0, 0)
+
+
+def test_two_epochs_asked_for_at_once_keep_their_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, cpu = Order(100, shuffle=True, seed=3), torch.device("cpu")
+    expected = Order(100, shuffle=True, seed=3).at(1, 0, 100, cpu, length=100)
+    key_of = _core.order_key
+
+    def disturbed(seed: int, epoch: int) -> int:
+        key = key_of(seed, epoch)
+        if epoch == 1:
+            order._key = (0, key_of(seed, 0))  # as another thread may, at any moment
+        return key
+
+    monkeypatch.setattr(_core, "order_key", disturbed)
+    assert torch.equal(order.at(1, 0, 100, cpu, length=100), expected)
+
+
+def test_release_closes_the_stages_and_the_next_epoch_makes_them_anew() -> None:
+    stage = Held(stop=10**9)
+    loader = loader_with(stage)
+    expected = [batch.digest() for batch in loader]
+    session = loader.stages[0]._session  # type: ignore[attr-defined]
+    loader.release()
+    assert stage.closed
+    with pytest.raises(RuntimeError, match="closed"):
+        session.begin([])
+    loader.set_epoch(0)
+    assert [batch.digest() for batch in loader] == expected
+
+
+def test_a_shared_session_outlives_its_loaders() -> None:
+    sampler = FusedSampler([3, 2], num_threads=1)
+    session = sampler.open(GRAPH)
+    own = NodeLoader(GRAPH, None, None, torch.arange(50), sampler, 10)
+    shared = [NodeLoader(GRAPH, None, None, torch.arange(50), sampler, 10, session=session) for _ in range(2)]
+    expected = [batch.digest() for batch in own]
+    for loader in (*shared, copy.deepcopy(shared[0])):
+        assert [batch.digest() for batch in loader] == expected
+        loader.release()
+    session.close()
+
+
+def test_an_id_that_the_graphs_type_does_not_hold_is_refused() -> None:
+    loader = Loader(GRAPH, NodeItems(torch.tensor([2**32 + 5])), FusedSampler([2], num_threads=1), 1, prefetch=0)
+    with pytest.raises(ValueError, match="seeds holds vertex 4294967301"):
+        next(iter(loader))

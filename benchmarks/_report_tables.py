@@ -395,6 +395,39 @@ def convergence(result: Result) -> list[str]:
     return lines
 
 
+def sampler_cpu_threads(result: Result) -> list[str]:
+    rows = []
+    for at, (fanouts, batch_size) in enumerate(result["settings"]):
+        alone = result["by_threads"]["1"][at]["one"]
+        for threads, settings in result["by_threads"].items():
+            found = settings[at]
+            one, group, dgl = found["one"], found["group"], found["dgl"]
+            times = f"{one:.2f}", f"{alone / one:.1f}x", f"{group:.2f}", f"{alone / group:.1f}x", f"{dgl:.2f}"
+            rows.append((cell(fanouts), cell(batch_size), threads, *times, f"{dgl / one:.1f}x", f"{dgl / group:.1f}x"))
+    heads = ("fanouts", "batch", "threads", "one, ms", "over 1 thread", "of 16, ms", "over 1 thread", "DGL, ms")
+    return [
+        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Milliseconds per mini-batch, "
+        "medians: one by itself, one of a group of 16 that is passed as a group, and DGL's NeighborSampler with as "
+        "many threads.",
+        "",
+        *markdown((*heads, "one over DGL", "of 16 over DGL"), rows),
+    ]
+
+
+def shortcuts_gpu(result: Result) -> list[str]:
+    rows = [
+        (row["what"], f"{row['with_s']:.3f}", f"{row['without_s']:.3f}")
+        + tuple(f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))
+        for row in result["rows"]
+    ]
+    return [
+        f"Epochs with and without each shortcut, in turns, fanouts {cell(result['fanouts'])}, batch {result['batch']:,}. "
+        "What it brings is the median over rounds of the time without it over the time with it, less one.",
+        "",
+        *markdown(("shortcut", "with, s", "without, s", "brings", "from", "to"), rows),
+    ]
+
+
 def shchur(result: Result) -> list[str]:
     rows = [
         (
@@ -423,6 +456,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "convergence_gpu": ("Training with mini-batches sampled on the GPU and on the CPU", convergence),
     "shchur": ("Published accuracies", shchur),
     "sampler_cpu": ("Sampling on the CPU", sampler_cpu),
+    "sampler_cpu_threads": ("Sampling on the CPU by number of threads", sampler_cpu_threads),
     "sampler_cpu_scaling": ("Sampling on the CPU as the graph grows", generic),
     "sampler_gpu": ("Sampling on a GPU", sampler_gpu),
     "sampler_gpu_paper": (
@@ -434,6 +468,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "aggregate": ("Aggregation on the CPU", contenders),
     "aggregate_gpu": ("Aggregation on a GPU", contenders),
     "train_step_gpu": ("A training step on a GPU", train_step),
+    "shortcuts_gpu": ("What each shortcut on a GPU brings", shortcuts_gpu),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
 }

@@ -55,6 +55,16 @@ def _sampler_cpu(result: Result) -> tuple[str, bool]:
     return _at_least([row["dgl"]["fused_is_faster_by"] for row in result["comparison"] if "dgl" in row], 2.0)
 
 
+def _threads(result: Result) -> tuple[str, bool]:
+    return _at_least([found["dgl"] / found["one"] for rows in result["by_threads"].values() for found in rows], 2.0)
+
+
+def _groups(result: Result) -> tuple[str, bool]:
+    alone, most = result["by_threads"]["1"], result["by_threads"]["16"]
+    gains = [one["one"] / many["group"] for one, many in zip(alone, most, strict=True)]
+    return ", ".join(f"{gain:.1f}x" for gain in gains), min(gains) >= 10
+
+
 def _memory_cpu(result: Result) -> tuple[str, bool]:
     shares = [row["fused"]["peak_mib"] / row["dgl"]["peak_mib"] for row in result["comparison"] if "dgl" in row]
     return f"{min(shares):.2f} to {max(shares):.2f} of DGL's", max(shares) <= 1
@@ -237,6 +247,14 @@ TARGETS = (
     ),
     Target("Shchur's protocol: the mean is within one published standard deviation", "shchur", _shchur),
     Target("Sampling on the CPU is at least 2x as fast as DGL's in every setting", "sampler_cpu", _sampler_cpu),
+    Target(
+        "One mini-batch is at least 2x as fast as DGL's with 1, 2, 4, 8 and 16 threads", "sampler_cpu_threads", _threads
+    ),
+    Target(
+        "A group of 16 mini-batches on 16 threads has 10x the throughput of one thread",
+        "sampler_cpu_threads",
+        _groups,
+    ),
     Target("It takes no more memory than DGL's", "sampler_cpu", _memory_cpu),
     Target("Sampling on a GPU is at least 6x as fast as the best peer in every shape", "sampler_gpu", _sampler_gpu),
     Target("Whole sampling on a GPU (cooperative) keeps within its limits", "sampler_gpu", _sampler_limits),

@@ -415,14 +415,13 @@ def sampler_cpu_threads(result: Result) -> list[str]:
 
 
 def shortcuts_gpu(result: Result) -> list[str]:
-    rows = [
-        (row["what"], f"{row['with_s']:.3f}", f"{row['without_s']:.3f}")
-        + tuple(f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))
-        for row in result["rows"]
-    ]
+    rows = []
+    for row in result["rows"]:
+        shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))
+        rows.append((row["what"], f"{row['with_s']:.3f}", f"{row['without_s']:.3f}", *shares))
     return [
-        f"Epochs with and without each shortcut, in turns, fanouts {cell(result['fanouts'])}, batch {result['batch']:,}. "
-        "What it brings is the median over rounds of the time without it over the time with it, less one.",
+        f"Epochs with and without each shortcut, in turns, fanouts {cell(result['fanouts'])}, batch "
+        f"{result['batch']:,}. What it brings is the median over rounds of the time without it over the time with it, less one.",
         "",
         *markdown(("shortcut", "with, s", "without, s", "brings", "from", "to"), rows),
     ]

@@ -421,7 +421,8 @@ def shortcuts_gpu(result: Result) -> list[str]:
         rows.append((row["what"], f"{row['with_s']:.3f}", f"{row['without_s']:.3f}", *shares))
     return [
         f"Epochs with and without each shortcut, in turns, fanouts {cell(result['fanouts'])}, batch "
-        f"{result['batch']:,}. What it brings is the median over rounds of the time without it over the time with it, less one.",
+        f"{result['batch']:,}. What it brings is the median over rounds of the "
+        "time without it over the time with it, less one.",
         "",
         *markdown(("shortcut", "with, s", "without, s", "brings", "from", "to"), rows),
     ]

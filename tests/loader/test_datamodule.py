@@ -19,7 +19,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loops.progress import _ProcessedTracker
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 import loader
@@ -109,6 +109,18 @@ def make_trainer(root: Path, every: int | None = None, **changes: Any) -> Traine
         **changes,
     }
     return Trainer(**arguments)
+
+
+def make_trainer_of(rank: int, world_size: int, fn: TrainerFn) -> Any:
+    """What the data module sees of a trainer that runs `fn` in one of several processes."""
+    progress = SimpleNamespace(current=_ProcessedTracker())
+    return SimpleNamespace(
+        world_size=world_size,
+        global_rank=rank,
+        overfit_batches=0,
+        state=SimpleNamespace(fn=fn, status=TrainerStatus.RUNNING),
+        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
+    )
 
 
 def lines(log: Path, kind: str = "train") -> list[str]:
@@ -212,6 +224,25 @@ def test_resuming_gives_exactly_the_rest(
     assert trainer.global_step == len(expected)
 
 
+@resumes
+def test_an_epoch_that_max_steps_cut_short_does_not_shorten_the_next(tmp_path: Path) -> None:
+    """To Lightning the epoch is over; the loader stands in the middle of it."""
+    alone, cut, resumed = (tmp_path / name for name in ("alone.log", "cut.log", "resumed.log"))
+    options: dict[str, Any] = {"max_epochs": -1, "limit_val_batches": 0}
+    make_trainer(tmp_path, max_epochs=3).fit(Recorder(alone), datamodule=make_datamodule())
+
+    def at_epoch_ends() -> dict[str, Any]:
+        saving = ModelCheckpoint(tmp_path, "{step}", every_n_epochs=1, save_on_train_epoch_end=True, save_top_k=-1)
+        return {**options, "callbacks": [saving], "enable_checkpointing": True}
+
+    make_trainer(tmp_path, max_steps=3, **at_epoch_ends()).fit(Recorder(cut), datamodule=make_datamodule())
+    assert lines(cut) == lines(alone)[:3]
+    make_trainer(tmp_path, max_steps=3 + NUM_BATCHES + 2, **at_epoch_ends()).fit(
+        Recorder(resumed), datamodule=make_datamodule(), ckpt_path=tmp_path / "step=3.ckpt"
+    )
+    assert lines(resumed) == lines(alone)[NUM_BATCHES:][: NUM_BATCHES + 2]
+
+
 def test_the_checkpoint_counts_what_was_trained_on(tmp_path: Path) -> None:
     make_trainer(tmp_path, every=3, max_epochs=2).fit(
         Recorder(tmp_path / "log"), datamodule=make_datamodule(prefetch=4)
@@ -285,6 +316,86 @@ def test_evaluation_outside_of_fit_is_that_of_epoch_0_whatever_was_trained(tmp_p
     assert evaluated() == before
 
 
+def test_a_trainer_of_other_processes_has_loaders_of_its_own(tmp_path: Path) -> None:
+    datamodule = make_datamodule(eval_batch_size=16)
+    made = {}
+    for rank, world_size in ((0, 2), (1, 2), (0, 1)):
+        datamodule.trainer = make_trainer_of(rank, world_size, fn=TrainerFn.TESTING)
+        datamodule.setup()
+        made[rank, world_size] = loader = datamodule.test_dataloader()
+        assert datamodule.test_dataloader() is loader
+        begun = next(iter(loader))  # a loader that is replaced amid an epoch leaves no threads
+        assert begun.index == rank
+    assert [len(loader) for loader in made.values()] == [2, 2, 4]
+    assert [batch.index for batch in datamodule.test_dataloader()] == [0, 1, 2, 3]
+    assert datamodule.loaders == {"test": made[0, 1]}
+    datamodule.close()
+    assert no_threads()
+
+
+def test_a_trainer_on_another_device_has_loaders_of_its_own() -> None:
+    datamodule = make_datamodule()
+    datamodule.setup()
+    first = datamodule.test_dataloader()
+    assert first.device == datamodule.device == torch.device("cpu")
+    trainer = make_trainer_of(0, 1, TrainerFn.TESTING)
+    trainer.strategy = SimpleNamespace(root_device=torch.device("meta"))
+    datamodule.trainer = trainer
+    with pytest.raises(ValueError, match="device is 'meta'; mini-batches arrive on cpu or cuda"):
+        datamodule.test_dataloader()  # it was asked for there
+    assert datamodule.loaders == {}
+    trainer.strategy.root_device = torch.device("cpu")
+    assert datamodule.test_dataloader() is not first
+
+
+def test_the_order_is_that_of_the_trainer(tmp_path: Path) -> None:
+    log, datamodule = tmp_path / "log", make_datamodule(sampler=FullSampler(1, num_threads=1))
+    for overfit in (2, 0):
+        trainer = make_trainer(tmp_path, overfit_batches=overfit, max_epochs=1, limit_val_batches=0)
+        trainer.fit(Recorder(log), datamodule=datamodule)
+    again = tmp_path / "again"
+    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(
+        Recorder(again), datamodule=make_datamodule(sampler=FullSampler(1, num_threads=1))
+    )
+    assert lines(log)[2:] == lines(again)
+
+
+def test_after_a_fit_a_state_says_what_was_taken_by_hand(tmp_path: Path) -> None:
+    datamodule = make_datamodule()
+    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
+    for loader in (datamodule.loaders["train"], datamodule.train_dataloader()):
+        loader.set_epoch(1)
+        batches = iter(loader)
+        for _ in range(4):
+            next(batches)
+        state = loader.state_dict()
+        assert (state["epoch"], state["next"]) == (1, 4)
+
+
+def test_after_a_run_that_failed_too(tmp_path: Path) -> None:
+    datamodule = make_datamodule()
+    with pytest.raises(Crash):
+        make_trainer(tmp_path).fit(Recorder(tmp_path / "log", crash_at(9)), datamodule=datamodule)
+    loader = datamodule.train_dataloader()
+    batches = iter(loader)
+    next(batches), next(batches)
+    assert loader.state_dict()["next"] == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_checkpoint_saved_after_a_run_is_where_it_ended(tmp_path: Path, fails: bool) -> None:
+    trainer = make_trainer(tmp_path, max_epochs=-1, max_steps=20 if fails else 10, limit_val_batches=0)
+    try:
+        on_step = crash_at(10 if fails else -1)
+        trainer.fit(Recorder(tmp_path / "log", on_step), datamodule=make_datamodule())
+    except Crash:
+        assert fails
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)
+    (state,) = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    assert (state["epoch"], state["next"]) == (1, 3)
+
+
 def test_overfitting_takes_the_same_mini_batches_each_epoch(tmp_path: Path) -> None:
     log = tmp_path / "log"
     make_trainer(tmp_path, overfit_batches=2, max_epochs=2, limit_val_batches=0).fit(
@@ -345,16 +456,8 @@ def test_moving_to_a_device_moves_nothing_twice() -> None:
 
 
 def test_ranks_take_turns_in_the_splits() -> None:
-    progress = SimpleNamespace(current=_ProcessedTracker())
-    trainer = SimpleNamespace(
-        world_size=2,
-        global_rank=1,
-        overfit_batches=0,
-        state=SimpleNamespace(fn=TrainerFn.FITTING),
-        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
-    )
     datamodule = make_datamodule()
-    datamodule.trainer = trainer
+    datamodule.trainer = make_trainer_of(1, 2, TrainerFn.FITTING)
     datamodule.setup()
     train = datamodule.train_dataloader()
     assert len(train) == 4

@@ -29,12 +29,13 @@ GRAPH_MEMORY = ("device", "pinned")
 class GraphDataModule(LightningDataModule):
     """Train, validation, test and predict loaders of one dataset.
 
-    Each split has one `NodeLoader`, kept until a trainer of another rank, number of processes or device asks for it, so
-    that Lightning's fit loop finds the loader whose state it saves in checkpoints: a run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly the
-    mini-batches that were left, the one in hand among them, also with another number of processes. Only the train
-    loader shuffles. Lightning announces the epoch to the train and validation loaders, and what they give follows from
-    it; validating, testing and predicting outside of `fit` always is epoch 0, so equal weights give equal numbers.
-    Several processes take turns in every split's sequence of mini-batches, see `loader.items.BatchSequence`.
+    Each split has one `NodeLoader`, kept until a trainer of another rank, number of processes or device asks for it,
+    so that Lightning's fit loop finds the loader whose state it saves in checkpoints: a run resumed with
+    `trainer.fit(..., ckpt_path=...)` sees exactly the mini-batches that were left, the one in hand among them, also
+    with another number of processes. Only the train loader shuffles. Lightning announces the epoch to the train and
+    validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit` always
+    is epoch 0, so equal weights give equal numbers. Several processes take turns in every split's sequence of mini-
+    batches, see `loader.items.BatchSequence`.
 
     Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
     GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers

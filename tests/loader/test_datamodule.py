@@ -6,146 +6,36 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loops.progress import _ProcessedTracker
-from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from small_datamodule import (
+    BATCH_SIZE,
+    NUM_BATCHES,
+    Crash,
+    Recorder,
+    crash_at,
+    lines,
+    make_datamodule,
+    make_dataset,
+    make_trainer,
+)
+from small_loader import no_threads
 from torch import Tensor
 
 import loader
 from loader import _core
-from loader.datamodule import GraphDataModule
 from loader.datasets import NodeDataset
-from loader.graph import Graph
 from loader.samplers import FullSampler, FusedSampler, fused
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 
-NUM_TRAIN, BATCH_SIZE = 100, 15
-NUM_BATCHES = 7  # the last one is smaller
-
-
-def make_dataset(num_val: int = 40, num_test: int = 60) -> NodeDataset:
-    g = torch.Generator().manual_seed(0)
-    n = 200
-    graph = Graph.from_edges(torch.randint(n, (1500,), generator=g), torch.randint(n, (1500,), generator=g), n)
-    splits = {
-        "train": torch.arange(NUM_TRAIN),
-        "val": torch.arange(100, 100 + num_val),
-        "test": torch.arange(140, 140 + num_test),
-    }
-    return NodeDataset("toy", graph, torch.randn(n, 8, generator=g), torch.arange(n) % 4, splits, num_classes=4)
-
-
-def make_datamodule(**changes: Any) -> GraphDataModule:
-    arguments: dict[str, Any] = {
-        "dataset": make_dataset(),
-        "sampler": FusedSampler([4, 3], num_threads=2),
-        "features": partial(HostFeatures, num_threads=1),
-        "batch_size": BATCH_SIZE,
-        **changes,
-    }
-    return GraphDataModule(**arguments)
-
-
-class Recorder(LightningModule):
-    """Trains a little, and writes down what it is given; a line is on the disk before the step goes on."""
-
-    def __init__(self, log: Path, on_step: Callable[[int], None] = lambda step: None) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 4)
-        self.log_path, self.on_step = log, on_step
-
-    def note(self, kind: str, batch: MiniBatch) -> None:
-        with self.log_path.open("a") as file:
-            file.write(f"{kind} {batch.epoch} {batch.index} {batch.digest()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def loss(self, batch: MiniBatch) -> Tensor:
-        return torch.nn.functional.cross_entropy(self.layer(batch.x[: batch.batch_size]), batch.y)
-
-    def training_step(self, batch: MiniBatch) -> Tensor:
-        self.note("train", batch)
-        self.on_step(self.global_step)
-        return self.loss(batch)
-
-    def validation_step(self, batch: MiniBatch) -> None:
-        self.note("val", batch)
-
-    def test_step(self, batch: MiniBatch) -> None:
-        self.note("test", batch)
-
-    def predict_step(self, batch: MiniBatch) -> Tensor:
-        return batch.output_nodes
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def make_trainer(root: Path, every: int | None = None, **changes: Any) -> Trainer:
-    callbacks = []
-    if every is not None:
-        callbacks.append(ModelCheckpoint(root, "{step}", every_n_train_steps=every, save_top_k=-1))
-    arguments: dict[str, Any] = {
-        "accelerator": "cpu",
-        "max_epochs": 4,
-        "logger": False,
-        "callbacks": callbacks,
-        "enable_checkpointing": every is not None,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": root,
-        **changes,
-    }
-    return Trainer(**arguments)
-
-
-def make_trainer_of(rank: int, world_size: int, fn: TrainerFn) -> Any:
-    """What the data module sees of a trainer that runs `fn` in one of several processes."""
-    progress = SimpleNamespace(current=_ProcessedTracker())
-    return SimpleNamespace(
-        world_size=world_size,
-        global_rank=rank,
-        overfit_batches=0,
-        state=SimpleNamespace(fn=fn, status=TrainerStatus.RUNNING),
-        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
-    )
-
-
-def lines(log: Path, kind: str = "train") -> list[str]:
-    return [line for line in log.read_text().splitlines() if line.startswith(kind)]
-
-
-class Crash(Exception):
-    pass
-
-
-def crash_at(step: int) -> Callable[[int], None]:
-    def on_step(now: int) -> None:
-        if now == step:
-            raise Crash
-
-    return on_step
-
-
-def no_threads() -> bool:
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
+SUPPORT = Path(__file__).parent.parent / "support"
 
 
 # Called by the subprocesses of the test below: {root} {log} {step to die at, or -1} {checkpoint or ""}.
@@ -160,7 +50,12 @@ def main(root: str, log: str, die_at: str, checkpoint: str) -> None:
 
 
 def run_main(*arguments: object) -> int:
-    paths = [Path(loader.__file__).parent.parent, Path(__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        Path(loader.__file__).parent.parent,
+        Path(__file__).parent,
+        SUPPORT,
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     return subprocess.run(
         [sys.executable, "-c", "import sys, test_datamodule as t; t.main(*sys.argv[1:])", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
@@ -264,15 +159,6 @@ def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_second_fit_repeats_the_first(tmp_path: Path) -> None:
-    datamodule = make_datamodule()
-    logs = [tmp_path / "first", tmp_path / "second"]
-    for log in logs:
-        make_trainer(tmp_path, max_epochs=2).fit(Recorder(log), datamodule=datamodule)
-    assert lines(logs[0]) == lines(logs[1])
-    assert lines(logs[0], "val") == lines(logs[1], "val")
-
-
 def test_all_stages(tmp_path: Path) -> None:
     datamodule = make_datamodule(eval_sampler=FullSampler(2, num_threads=1), eval_batch_size=32, drop_last=True)
     trainer, model, log = make_trainer(tmp_path, max_epochs=1), Recorder(tmp_path / "log"), tmp_path / "log"
@@ -314,86 +200,6 @@ def test_evaluation_outside_of_fit_is_that_of_epoch_0_whatever_was_trained(tmp_p
     trainer.fit(model, datamodule=datamodule)
     assert [line.split()[1] for line in lines(log, "val")] == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
     assert evaluated() == before
-
-
-def test_a_trainer_of_other_processes_has_loaders_of_its_own(tmp_path: Path) -> None:
-    datamodule = make_datamodule(eval_batch_size=16)
-    made = {}
-    for rank, world_size in ((0, 2), (1, 2), (0, 1)):
-        datamodule.trainer = make_trainer_of(rank, world_size, fn=TrainerFn.TESTING)
-        datamodule.setup()
-        made[rank, world_size] = loader = datamodule.test_dataloader()
-        assert datamodule.test_dataloader() is loader
-        begun = next(iter(loader))  # a loader that is replaced amid an epoch leaves no threads
-        assert begun.index == rank
-    assert [len(loader) for loader in made.values()] == [2, 2, 4]
-    assert [batch.index for batch in datamodule.test_dataloader()] == [0, 1, 2, 3]
-    assert datamodule.loaders == {"test": made[0, 1]}
-    datamodule.close()
-    assert no_threads()
-
-
-def test_a_trainer_on_another_device_has_loaders_of_its_own() -> None:
-    datamodule = make_datamodule()
-    datamodule.setup()
-    first = datamodule.test_dataloader()
-    assert first.device == datamodule.device == torch.device("cpu")
-    trainer = make_trainer_of(0, 1, TrainerFn.TESTING)
-    trainer.strategy = SimpleNamespace(root_device=torch.device("meta"))
-    datamodule.trainer = trainer
-    with pytest.raises(ValueError, match="device is 'meta'; mini-batches arrive on cpu or cuda"):
-        datamodule.test_dataloader()  # it was asked for there
-    assert datamodule.loaders == {}
-    trainer.strategy.root_device = torch.device("cpu")
-    assert datamodule.test_dataloader() is not first
-
-
-def test_the_order_is_that_of_the_trainer(tmp_path: Path) -> None:
-    log, datamodule = tmp_path / "log", make_datamodule(sampler=FullSampler(1, num_threads=1))
-    for overfit in (2, 0):
-        trainer = make_trainer(tmp_path, overfit_batches=overfit, max_epochs=1, limit_val_batches=0)
-        trainer.fit(Recorder(log), datamodule=datamodule)
-    again = tmp_path / "again"
-    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(
-        Recorder(again), datamodule=make_datamodule(sampler=FullSampler(1, num_threads=1))
-    )
-    assert lines(log)[2:] == lines(again)
-
-
-def test_after_a_fit_a_state_says_what_was_taken_by_hand(tmp_path: Path) -> None:
-    datamodule = make_datamodule()
-    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
-    for loader in (datamodule.loaders["train"], datamodule.train_dataloader()):
-        loader.set_epoch(1)
-        batches = iter(loader)
-        for _ in range(4):
-            next(batches)
-        state = loader.state_dict()
-        assert (state["epoch"], state["next"]) == (1, 4)
-
-
-def test_after_a_run_that_failed_too(tmp_path: Path) -> None:
-    datamodule = make_datamodule()
-    with pytest.raises(Crash):
-        make_trainer(tmp_path).fit(Recorder(tmp_path / "log", crash_at(9)), datamodule=datamodule)
-    loader = datamodule.train_dataloader()
-    batches = iter(loader)
-    next(batches), next(batches)
-    assert loader.state_dict()["next"] == 2
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_checkpoint_saved_after_a_run_is_where_it_ended(tmp_path: Path, fails: bool) -> None:
-    trainer = make_trainer(tmp_path, max_epochs=-1, max_steps=20 if fails else 10, limit_val_batches=0)
-    try:
-        on_step = crash_at(10 if fails else -1)
-        trainer.fit(Recorder(tmp_path / "log", on_step), datamodule=make_datamodule())
-    except Crash:
-        assert fails
-    trainer.save_checkpoint(tmp_path / "after.ckpt")
-    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)
-    (state,) = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"]
-    assert (state["epoch"], state["next"]) == (1, 3)
 
 
 def test_overfitting_takes_the_same_mini_batches_each_epoch(tmp_path: Path) -> None:
@@ -453,16 +259,6 @@ def test_moving_to_a_device_moves_nothing_twice() -> None:
     partly = batch.replace(x=batch.x.to("meta"))
     assert datamodule.transfer_batch_to_device(partly, torch.device("meta"), 0).x is partly.x
     assert datamodule.transfer_batch_to_device([torch.zeros(1)], torch.device("meta"), 0)[0].is_meta
-
-
-def test_ranks_take_turns_in_the_splits() -> None:
-    datamodule = make_datamodule()
-    datamodule.trainer = make_trainer_of(1, 2, TrainerFn.FITTING)
-    datamodule.setup()
-    train = datamodule.train_dataloader()
-    assert len(train) == 4
-    assert [(b.index, b.repeats) for b in train] == [(1, False), (3, False), (5, False), (0, True)]
-    assert len(datamodule.test_dataloader()) == 2
 
 
 class FailingAtStart(Recorder):

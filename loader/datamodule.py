@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.loops.progress import _ProcessedTracker
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader.graph import Graph
@@ -29,12 +29,13 @@ GRAPH_MEMORY = ("device", "pinned")
 class GraphDataModule(LightningDataModule):
     """Train, validation, test and predict loaders of one dataset.
 
-    Each split has one `NodeLoader`, kept for the life of the module, so that Lightning's fit loop finds the
-    loader whose state it saves in checkpoints: a run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly the
-    mini-batches that were left, the one in hand among them, also with another number of processes. Only the train
-    loader shuffles. Lightning announces the epoch to the train and validation loaders, and what they give follows from
-    it; validating, testing and predicting outside of `fit` always is epoch 0, so equal weights give equal numbers.
-    Several processes take turns in every split's sequence of mini-batches, see `loader.items.BatchSequence`.
+    Each split has one `NodeLoader`, kept until a trainer of another rank, number of processes or device asks for it,
+    so that Lightning's fit loop finds the loader whose state it saves in checkpoints: a run resumed with
+    `trainer.fit(..., ckpt_path=...)` sees exactly the mini-batches that were left, the one in hand among them, also
+    with another number of processes. Only the train loader shuffles. Lightning announces the epoch to the train and
+    validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit` always
+    is epoch 0, so equal weights give equal numbers. Several processes take turns in every split's sequence of mini-
+    batches, see `loader.items.BatchSequence`.
 
     Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
     GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
@@ -113,6 +114,7 @@ class GraphDataModule(LightningDataModule):
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, Tensor] = {}  # likewise
         self._loaders: dict[str, NodeLoader] = {}
+        self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
 
     @property
     def num_features(self) -> int:
@@ -187,8 +189,11 @@ class GraphDataModule(LightningDataModule):
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
         loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
-        if self.trainer is not None:
+        state = None if self.trainer is None else self.trainer.state
+        if state is not None and state.fn == TrainerFn.FITTING and state.status == TrainerStatus.RUNNING:
             loader.finished, loader.on_resume = self._finished_steps, self._set_steps
+        else:  # no fit loop counts what is taken now
+            loader.finished = loader.on_resume = None
         return loader
 
     def val_dataloader(self) -> NodeLoader | list[NodeLoader]:
@@ -202,7 +207,8 @@ class GraphDataModule(LightningDataModule):
         return self._eval_loader("test")
 
     def predict_dataloader(self) -> NodeLoader:
-        """Every vertex of the graph, in order."""
+        """Every vertex of the graph, in order. Of several processes the last step may hold mini-batches that another
+        process has, too; their `repeats` is true."""
         return self._eval_loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
@@ -219,23 +225,33 @@ class GraphDataModule(LightningDataModule):
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loaders' threads. Data, samplers and statistics stay: Lightning calls this after `fit`, too, and
         `test` may follow. `close()` frees the rest."""
-        for loader in self._loaders.values():
-            loader.close()
+        self._end_threads()
+        if "train" in self._loaders:
+            # The fit loop is done with all that it was given, and counts no more.
+            self._loaders["train"].finished = self._loaders["train"].on_resume = None
 
     def on_exception(self, exception: BaseException) -> None:
-        """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`."""
-        self.teardown()
+        """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`.
+
+        The fit loop still says with how many mini-batches it is done: a checkpoint may be saved afterwards.
+        """
+        self._end_threads()
 
     def close(self) -> None:
         """Frees loaders, feature store, samplers and copies of the graph. The module cannot be used afterwards."""
         self.teardown()
         self._loaders.clear()
+        self._made_for.clear()
         self._graphs.clear()
         self._labels.clear()
         if self._features is not None:
             self._features.close()
         self.sampler.close()
         self.eval_sampler.close()
+
+    def _end_threads(self) -> None:
+        for loader in self._loaders.values():
+            loader.close()
 
     def _load(self) -> None:
         if self.data is None:
@@ -273,6 +289,8 @@ class GraphDataModule(LightningDataModule):
         assert self.trainer is not None
         progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
         assert isinstance(progress, _ProcessedTracker)
+        if done == 0 and progress.processed >= self.trainer.num_training_batches:
+            return  # the epoch was cut short where all are, so Lightning itself begins the next one from 0
         # Of a checkpoint written in `on_train_batch_end` Lightning completes that step by itself.
         in_hand = progress.processed - progress.completed
         progress.ready = progress.started = progress.processed = done
@@ -289,11 +307,15 @@ class GraphDataModule(LightningDataModule):
         drop_last: bool = False,
     ) -> NodeLoader:
         data, name = self._loaded(), name or split
+        rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+        device = self.device
+        made_for = (rank, world_size, device, shuffle)
+        if name in self._loaders and self._made_for[name] != made_for:
+            self._loaders.pop(name).close()
         if name not in self._loaders:
             seeds = self._split(split)
             if seeds.numel() == 0:
                 raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
-            device = self.device
             if sampler.device not in self._labels:
                 self._labels[sampler.device] = data.labels.to(sampler.device)
             self._loaders[name] = NodeLoader(
@@ -307,12 +329,13 @@ class GraphDataModule(LightningDataModule):
                 drop_last=drop_last,
                 seed=self.seed,
                 prefetch=self.prefetch,
-                rank=self.trainer.global_rank if self.trainer is not None else 0,
-                world_size=self.trainer.world_size if self.trainer is not None else 1,
+                rank=rank,
+                world_size=world_size,
                 device=device,
                 edge_features=self.edge_features,
                 prioritize_loading=self.prioritize_loading,
             )
+            self._made_for[name] = made_for
         return self._loaders[name]
 
     def _graph(self, sampler: Sampler) -> Graph:

@@ -181,8 +181,11 @@ class Loader:
         """
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}; it must be at least 0")
+        amid = 0 < self._next[1] < self.sequence.num_batches
         if self._next[0] != epoch:
             self._next = (int(epoch), 0)
+            if amid and self.on_resume is not None:
+                self.on_resume(0)  # what is done of the loaded epoch is not done of this one
         self._at = None
 
     def state_dict(self) -> dict[str, Any]:

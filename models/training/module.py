@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -194,7 +195,9 @@ class NodeClassifier(LightningModule):
     def on_train_start(self) -> None:
         resumed, self._resumed = self._resumed, None
         if resumed is not None and resumed["epoch"] == self.current_epoch:
-            self.scores["train"].load_state_dict(resumed["scores"], self.device)
+            self.scores["train"].reset()
+            if self.trainer.is_global_zero:  # they are those of all processes together
+                self.scores["train"].load_state_dict(resumed["scores"], self.device)
             self._resumed_epoch = self.current_epoch
 
     def on_train_epoch_start(self) -> None:
@@ -209,8 +212,10 @@ class NodeClassifier(LightningModule):
             self._log("train")
 
     def on_train_epoch_end(self) -> None:
-        if self._logged_epoch != self.current_epoch and self.scores["train"].count:  # the epoch was cut short
-            self._log("train")
+        if self._logged_epoch != self.current_epoch:  # the epoch was cut short
+            sums = self._sums("train")  # whatever this process counted: all have to take part
+            if sums[3] > 0:
+                self._log("train", sums)
 
     def on_validation_epoch_start(self) -> None:
         self.scores["val"].reset()
@@ -227,18 +232,37 @@ class NodeClassifier(LightningModule):
             self._log("test")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict()}
+        """Adds the scores of the epoch so far, over all processes, which Lightning has all call this.
+
+        Not where several were interrupted: those that go on, or are gone, would not take part.
+        """
+        trainer = self._trainer
+        if trainer is not None and trainer.world_size > 1 and trainer.interrupted:
+            warnings.warn(
+                f"the checkpoint of an interrupted run of {trainer.world_size} processes has no scores: train/loss and "
+                "train/acc of the epoch that it resumes are of its rest; an earlier checkpoint has them all",
+                stacklevel=2,
+            )
+            return
+        scores = self.scores["train"].state_dict(self._sums("train"))
+        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": scores}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._resumed = checkpoint.get("train_scores")
 
-    def _log(self, stage: str) -> None:
-        """Logs the mean over the epoch so far, over all processes."""
+    def _sums(self, stage: str) -> Tensor:
+        """`RunningScores.sums` over all processes, each of which has to call this."""
+        sums, trainer = self.scores[stage].sums(), self._trainer
+        if trainer is None or trainer.world_size == 1:
+            return sums
+        reduced = trainer.strategy.reduce(sums.to(self.device, copy=True), reduce_op="sum")
+        assert isinstance(reduced, Tensor)
+        return reduced
+
+    def _log(self, stage: str, sums: Tensor | None = None) -> None:
+        """Logs the mean over the epoch so far, over all processes; `sums` are theirs, if they are known."""
         scores = self.scores[stage]
-        sums = scores.sums()
-        if self.trainer.world_size > 1:
-            sums = self.trainer.strategy.reduce(sums.to(self.device, copy=True), reduce_op="sum")
-        loss, accuracy = scores.result(sums)
+        loss, accuracy = scores.result(self._sums(stage) if sums is None else sums)
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
@@ -248,7 +272,11 @@ class NodeClassifier(LightningModule):
         self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=weight, sync_dist=True)
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """Logits of the seeds, `[batch_size, num_classes]`."""
+        """Logits of the seeds, `[batch_size, num_classes]`.
+
+        Of several processes the last step may hold mini-batches that another process has, too: `batch.repeats` says so.
+        Their logits come twice; who puts the predictions together leaves these out.
+        """
         return self(batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -269,7 +297,7 @@ class NodeClassifier(LightningModule):
         batch = self._in_precision(batch)
         graphed = stage == "train" and self._may_be_graphed(batch)
         loss, found = (self.graphed if graphed else self._loss)(batch)
-        if stage == "train" or not batch.repeats:  # which another process counts
+        if not batch.repeats:  # which another process counts
             self.scores[stage].add_found(found, y.shape[0], loss)
         return loss
 

@@ -69,9 +69,10 @@ class RunningScores:
         accuracy = 2 * hits / positives.clamp(min=1) if self.multilabel else hits / count
         return (loss / count).float(), accuracy.float()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` takes, on the CPU."""
-        return {"count": self.count, "sums": self.sums().tolist()}
+    def state_dict(self, sums: Tensor | None = None) -> dict[str, Any]:
+        """What `load_state_dict` takes, on the CPU: of `sums`, those over all processes say, or of its own."""
+        sums = self.sums() if sums is None else sums
+        return {"count": int(sums[3]), "sums": sums.tolist()}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Goes on from a state, on `device`."""

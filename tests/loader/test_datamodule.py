@@ -6,134 +6,36 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loops.progress import _ProcessedTracker
-from lightning.pytorch.trainer.states import TrainerFn
+from small_datamodule import (
+    BATCH_SIZE,
+    NUM_BATCHES,
+    Crash,
+    Recorder,
+    crash_at,
+    lines,
+    make_datamodule,
+    make_dataset,
+    make_trainer,
+)
+from small_loader import no_threads
 from torch import Tensor
 
 import loader
 from loader import _core
-from loader.datamodule import GraphDataModule
 from loader.datasets import NodeDataset
-from loader.graph import Graph
 from loader.samplers import FullSampler, FusedSampler, fused
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 
-NUM_TRAIN, BATCH_SIZE = 100, 15
-NUM_BATCHES = 7  # the last one is smaller
-
-
-def make_dataset(num_val: int = 40, num_test: int = 60) -> NodeDataset:
-    g = torch.Generator().manual_seed(0)
-    n = 200
-    graph = Graph.from_edges(torch.randint(n, (1500,), generator=g), torch.randint(n, (1500,), generator=g), n)
-    splits = {
-        "train": torch.arange(NUM_TRAIN),
-        "val": torch.arange(100, 100 + num_val),
-        "test": torch.arange(140, 140 + num_test),
-    }
-    return NodeDataset("toy", graph, torch.randn(n, 8, generator=g), torch.arange(n) % 4, splits, num_classes=4)
-
-
-def make_datamodule(**changes: Any) -> GraphDataModule:
-    arguments: dict[str, Any] = {
-        "dataset": make_dataset(),
-        "sampler": FusedSampler([4, 3], num_threads=2),
-        "features": partial(HostFeatures, num_threads=1),
-        "batch_size": BATCH_SIZE,
-        **changes,
-    }
-    return GraphDataModule(**arguments)
-
-
-class Recorder(LightningModule):
-    """Trains a little, and writes down what it is given; a line is on the disk before the step goes on."""
-
-    def __init__(self, log: Path, on_step: Callable[[int], None] = lambda step: None) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 4)
-        self.log_path, self.on_step = log, on_step
-
-    def note(self, kind: str, batch: MiniBatch) -> None:
-        with self.log_path.open("a") as file:
-            file.write(f"{kind} {batch.epoch} {batch.index} {batch.digest()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def loss(self, batch: MiniBatch) -> Tensor:
-        return torch.nn.functional.cross_entropy(self.layer(batch.x[: batch.batch_size]), batch.y)
-
-    def training_step(self, batch: MiniBatch) -> Tensor:
-        self.note("train", batch)
-        self.on_step(self.global_step)
-        return self.loss(batch)
-
-    def validation_step(self, batch: MiniBatch) -> None:
-        self.note("val", batch)
-
-    def test_step(self, batch: MiniBatch) -> None:
-        self.note("test", batch)
-
-    def predict_step(self, batch: MiniBatch) -> Tensor:
-        return batch.output_nodes
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def make_trainer(root: Path, every: int | None = None, **changes: Any) -> Trainer:
-    callbacks = []
-    if every is not None:
-        callbacks.append(ModelCheckpoint(root, "{step}", every_n_train_steps=every, save_top_k=-1))
-    arguments: dict[str, Any] = {
-        "accelerator": "cpu",
-        "max_epochs": 4,
-        "logger": False,
-        "callbacks": callbacks,
-        "enable_checkpointing": every is not None,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": root,
-        **changes,
-    }
-    return Trainer(**arguments)
-
-
-def lines(log: Path, kind: str = "train") -> list[str]:
-    return [line for line in log.read_text().splitlines() if line.startswith(kind)]
-
-
-class Crash(Exception):
-    pass
-
-
-def crash_at(step: int) -> Callable[[int], None]:
-    def on_step(now: int) -> None:
-        if now == step:
-            raise Crash
-
-    return on_step
-
-
-def no_threads() -> bool:
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
+SUPPORT = Path(__file__).parent.parent / "support"
 
 
 # Called by the subprocesses of the test below: {root} {log} {step to die at, or -1} {checkpoint or ""}.
@@ -148,7 +50,12 @@ def main(root: str, log: str, die_at: str, checkpoint: str) -> None:
 
 
 def run_main(*arguments: object) -> int:
-    paths = [Path(loader.__file__).parent.parent, Path(__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        Path(loader.__file__).parent.parent,
+        Path(__file__).parent,
+        SUPPORT,
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     return subprocess.run(
         [sys.executable, "-c", "import sys, test_datamodule as t; t.main(*sys.argv[1:])", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
@@ -212,6 +119,25 @@ def test_resuming_gives_exactly_the_rest(
     assert trainer.global_step == len(expected)
 
 
+@resumes
+def test_an_epoch_that_max_steps_cut_short_does_not_shorten_the_next(tmp_path: Path) -> None:
+    """To Lightning the epoch is over; the loader stands in the middle of it."""
+    alone, cut, resumed = (tmp_path / name for name in ("alone.log", "cut.log", "resumed.log"))
+    options: dict[str, Any] = {"max_epochs": -1, "limit_val_batches": 0}
+    make_trainer(tmp_path, max_epochs=3).fit(Recorder(alone), datamodule=make_datamodule())
+
+    def at_epoch_ends() -> dict[str, Any]:
+        saving = ModelCheckpoint(tmp_path, "{step}", every_n_epochs=1, save_on_train_epoch_end=True, save_top_k=-1)
+        return {**options, "callbacks": [saving], "enable_checkpointing": True}
+
+    make_trainer(tmp_path, max_steps=3, **at_epoch_ends()).fit(Recorder(cut), datamodule=make_datamodule())
+    assert lines(cut) == lines(alone)[:3]
+    make_trainer(tmp_path, max_steps=3 + NUM_BATCHES + 2, **at_epoch_ends()).fit(
+        Recorder(resumed), datamodule=make_datamodule(), ckpt_path=tmp_path / "step=3.ckpt"
+    )
+    assert lines(resumed) == lines(alone)[NUM_BATCHES:][: NUM_BATCHES + 2]
+
+
 def test_the_checkpoint_counts_what_was_trained_on(tmp_path: Path) -> None:
     make_trainer(tmp_path, every=3, max_epochs=2).fit(
         Recorder(tmp_path / "log"), datamodule=make_datamodule(prefetch=4)
@@ -231,15 +157,6 @@ def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:
             datamodule=make_datamodule(batch_size=16),
             ckpt_path=tmp_path / "step=3.ckpt",
         )
-
-
-def test_a_second_fit_repeats_the_first(tmp_path: Path) -> None:
-    datamodule = make_datamodule()
-    logs = [tmp_path / "first", tmp_path / "second"]
-    for log in logs:
-        make_trainer(tmp_path, max_epochs=2).fit(Recorder(log), datamodule=datamodule)
-    assert lines(logs[0]) == lines(logs[1])
-    assert lines(logs[0], "val") == lines(logs[1], "val")
 
 
 def test_all_stages(tmp_path: Path) -> None:
@@ -342,24 +259,6 @@ def test_moving_to_a_device_moves_nothing_twice() -> None:
     partly = batch.replace(x=batch.x.to("meta"))
     assert datamodule.transfer_batch_to_device(partly, torch.device("meta"), 0).x is partly.x
     assert datamodule.transfer_batch_to_device([torch.zeros(1)], torch.device("meta"), 0)[0].is_meta
-
-
-def test_ranks_take_turns_in_the_splits() -> None:
-    progress = SimpleNamespace(current=_ProcessedTracker())
-    trainer = SimpleNamespace(
-        world_size=2,
-        global_rank=1,
-        overfit_batches=0,
-        state=SimpleNamespace(fn=TrainerFn.FITTING),
-        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
-    )
-    datamodule = make_datamodule()
-    datamodule.trainer = trainer
-    datamodule.setup()
-    train = datamodule.train_dataloader()
-    assert len(train) == 4
-    assert [(b.index, b.repeats) for b in train] == [(1, False), (3, False), (5, False), (0, True)]
-    assert len(datamodule.test_dataloader()) == 2
 
 
 class FailingAtStart(Recorder):

@@ -288,3 +288,21 @@ def test_mini_batches_that_the_consumer_is_not_done_with_are_left(
     assert loader.state_dict()["next"] == 3 * world_size
     loader.load_state_dict(state)
     assert next(iter(loader)).digest() == given[2]
+
+
+@pytest.mark.parametrize(("taken", "told"), [(0, []), (2, [2, 0]), (7, [7])])
+def test_a_loaded_position_that_another_epoch_replaces_is_taken_back(
+    make: Callable[..., NodeLoader], taken: int, told: list[int]
+) -> None:
+    loader = make()
+    batches = iter(loader)
+    for _ in range(taken):
+        next(batches)
+    state = loader.state_dict()
+    resumed, steps_done = make(), []
+    resumed.on_resume = steps_done.append
+    resumed.load_state_dict(state)
+    for epoch in (0, 1, 1):
+        resumed.set_epoch(epoch)
+    assert steps_done == (told or [0])  # the end of an epoch is none that another one replaces
+    assert digests(resumed) == digests(e for i, e in enumerate(_epochs(make(), 2)) if i >= 7)

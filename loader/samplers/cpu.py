@@ -66,7 +66,9 @@ class CoreSampler(NeighborSampler):
         Raises:
             ValueError: the graph does not lie on the CPU, or its arrays contradict each other.
             TypeError: the types of its arrays do.
+            RuntimeError: the sampler was closed.
         """
+        self.require_open()
         if graph.device.type != "cpu":
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"

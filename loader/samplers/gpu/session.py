@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.layout import Sampled, SampledBlock
@@ -43,7 +43,7 @@ class CudaSession(Session):
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
             self._space: Workspace | None = Workspace(sampler, graph)
         self._unchecked: deque[_Begun] = deque()  # padded, not known to have had good seeds

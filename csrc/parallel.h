@@ -49,7 +49,15 @@ class ThreadPool {
   void each(int64_t parts, const Function& f) {
     if (parts > kMaxParts) throw std::invalid_argument("work in " + std::to_string(parts) + " parts");
     if (num_threads_ == 1 || parts < 2) {
-      for (int part = 0; part < parts; ++part) f(part, 0);
+      std::exception_ptr error;
+      for (int part = 0; part < parts; ++part) {
+        try {
+          f(part, 0);
+        } catch (...) {
+          if (!error) error = std::current_exception();
+        }
+      }
+      if (error) std::rethrow_exception(error);
       return;
     }
     if (!team_) team_ = std::make_unique<Team>(num_threads_);

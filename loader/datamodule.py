@@ -16,7 +16,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.items import as_size
 from loader.node_loader import NodeLoader
-from loader.samplers import Sampler
+from loader.samplers import Sampler, Session
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
 
@@ -114,6 +114,7 @@ class GraphDataModule(LightningDataModule):
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, Tensor] = {}  # likewise
         self._loaders: dict[str, NodeLoader] = {}
+        self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
 
     @property
@@ -240,7 +241,12 @@ class GraphDataModule(LightningDataModule):
     def close(self) -> None:
         """Frees loaders, feature store, samplers and copies of the graph. The module cannot be used afterwards."""
         self.teardown()
+        for loader in self._loaders.values():
+            loader.release()
+        for session in self._sessions.values():
+            session.close()
         self._loaders.clear()
+        self._sessions.clear()
         self._made_for.clear()
         self._graphs.clear()
         self._labels.clear()
@@ -311,7 +317,7 @@ class GraphDataModule(LightningDataModule):
         device = self.device
         made_for = (rank, world_size, device, shuffle)
         if name in self._loaders and self._made_for[name] != made_for:
-            self._loaders.pop(name).close()
+            self._loaders.pop(name).release()
         if name not in self._loaders:
             seeds = self._split(split)
             if seeds.numel() == 0:
@@ -333,10 +339,17 @@ class GraphDataModule(LightningDataModule):
                 world_size=world_size,
                 device=device,
                 edge_features=self.edge_features,
+                session=self._session(sampler),
                 prioritize_loading=self.prioritize_loading,
             )
             self._made_for[name] = made_for
         return self._loaders[name]
+
+    def _session(self, sampler: Sampler) -> Session:
+        """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""
+        if id(sampler) not in self._sessions:
+            self._sessions[id(sampler)] = sampler.open(self._graph(sampler))
+        return self._sessions[id(sampler)]
 
     def _graph(self, sampler: Sampler) -> Graph:
         """The graph where `sampler` reads it; samplers of one device share it."""

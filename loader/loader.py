@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from loader.timing import PipelineStats, Timeline
 
 _STATE_VERSION = 2
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
+_MOVE = re.compile("move [0-9]+")  # a second move and those after it, see `arrange`
 _MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
 
 
@@ -110,8 +112,11 @@ class Loader:
             )
         names = [stage.name for stage in stages]
         for name in names:
-            if name in _TAKEN or names.count(name) > 1:
-                raise ValueError(f"stage '{name}' needs a name of its own, none of {names} and {sorted(_TAKEN)} again")
+            if name in _TAKEN or _MOVE.fullmatch(name) or names.count(name) > 1:
+                raise ValueError(
+                    f"stage '{name}' needs a name of its own, none of {names}, {sorted(_TAKEN)} and 'move 2' and so on "
+                    "again"
+                )
         self.stores = dict(stores or {})
         self.device = choose_device(device, sampler, self.stores)
         self.graph = graph
@@ -265,11 +270,11 @@ class Loader:
         return {
             "batch_size": self.sequence.batch_size,
             "drop_last": self.sequence.drop_last,
-            "set of items": self.items.fingerprint(),
             "kind": self.items.kind,
             "num_edges": self.graph.num_edges,
             "num_items": len(self.items),
             "num_nodes": self.graph.num_nodes,
+            "ordered items": self.items.fingerprint(),  # after num_items: the first difference is the one that is told
             **{f"sampler.{name}": value for name, value in self.neighbor_sampler.spec().items()},
             "seed": self._order.seed,
             "shuffle": self._order.shuffle,

@@ -43,14 +43,14 @@ class BatchSequence:
         self, num_items: int, batch_size: int, *, drop_last: bool = False, rank: int = 0, world_size: int = 1
     ) -> None:
         self.batch_size = as_size("batch_size", batch_size)
-        if world_size < 1:
-            raise ValueError(f"world_size is {world_size}; it must be at least 1")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank is {rank}; with world_size {world_size} it must be 0 to {world_size - 1}")
+        self.world_size = as_size("world_size", world_size)
+        self.rank = as_size("rank", rank, least=0)
+        if self.rank >= self.world_size:
+            raise ValueError(
+                f"rank is {self.rank}; with world_size {self.world_size} it must be 0 to {self.world_size - 1}"
+            )
         self.num_items = num_items
         self.drop_last = bool(drop_last)
-        self.rank = int(rank)
-        self.world_size = int(world_size)
         full, rest = divmod(num_items, self.batch_size)
         self.num_batches = full + (rest > 0 and not self.drop_last)
         if self.num_batches == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_square
+from loader.machine.forks import ForkSafeLock
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -117,10 +117,11 @@ class Sampler(ABC):
     num_hops: int = 0
     edge_ids: bool = False
 
+    _closed = False
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._closed = False
-        self._opened: tuple[Graph, Session] | None = None  # of `sample`: the session of the last graph
+        self._lock = ForkSafeLock()
+        self._kept: _Kept | None = None  # of the last graph
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
@@ -152,15 +153,17 @@ class Sampler(ABC):
         raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
 
     def open(self, graph: Graph) -> Session:
-        """A session for `graph`; the caller closes it.
+        """A session for `graph`; the caller closes it. What implements it calls `require_open` first.
 
         Raises:
             ValueError: the graph lies where the sampler cannot read it.
+            RuntimeError: the sampler was closed.
         """
+        self.require_open()
         return _EagerSession(self, graph)
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:
-        """Samples one mini-batch. The session of the last graph is kept.
+        """Samples one mini-batch. Any number of threads may call; the session of the last graph is kept for the next.
 
         Args:
             graph: where to sample.
@@ -171,37 +174,71 @@ class Sampler(ABC):
             ValueError: seeds out of range or duplicated.
             RuntimeError: the sampler was closed.
         """
-        with self._lock:
-            self._check_open()
-            if self._opened is None or self._opened[0] is not graph:
-                self._let_go()
-                self._opened = graph, self.open(graph)
-            session = self._opened[1]
-        (finish,) = session.begin([Request(seeds, epoch, batch)])
-        return finish()
+        kept = self._use(graph)
+        try:
+            (finish,) = kept.session.begin([Request(seeds, epoch, batch)])
+            return finish()
+        finally:
+            self._leave(kept)
 
     def close(self) -> None:
-        """Closes the session of `sample`; the sampler cannot be used afterwards."""
+        """Closes the session of `sample`, once no thread uses it; the sampler opens no other afterwards."""
         with self._lock:
             self._closed = True
-            self._let_go()
+            kept, self._kept = self._kept, None
+        self._leave(kept)
 
-    def _check_open(self) -> None:
+    def require_open(self) -> None:
+        """Raises RuntimeError if the sampler was closed."""
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
 
-    def _let_go(self) -> None:
-        if self._opened is not None:
-            self._opened[1].close()
-            self._opened = None
+    def _use(self, graph: Graph) -> _Kept:
+        """The session for `graph`, which the caller leaves."""
+        with self._lock:
+            self.require_open()
+            kept = self._kept
+            if kept is not None and kept.graph is graph:
+                kept.users += 1
+                return kept
+            self._kept = None
+        self._leave(kept)
+        made = _Kept(graph, self.open(graph))  # not under the lock: it may take long
+        with self._lock:
+            kept = made
+            if not self._closed:
+                kept, self._kept = self._kept, made  # what another thread opened meanwhile is no longer kept
+                made.users += 1
+        self._leave(kept)
+        if kept is made:
+            self.require_open()
+        return made
+
+    def _leave(self, kept: _Kept | None) -> None:
+        """One user less."""
+        if kept is not None:
+            with self._lock:
+                kept.users -= 1
+                last = kept.users == 0
+            if last:
+                kept.session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins without a session."""
-        return {name: held for name, held in self.__dict__.items() if name not in ("_lock", "_opened", "_closed")}
+        return {name: held for name, held in self.__dict__.items() if name not in ("_lock", "_kept", "_closed")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Sampler.__init__(self)
         self.__dict__.update(state)
+
+
+class _Kept:
+    """A session of `Sampler.sample`. The last of its users closes it: the sampler that keeps it, calls under way."""
+
+    __slots__ = ("graph", "session", "users")
+
+    def __init__(self, graph: Graph, session: Session) -> None:
+        self.graph, self.session, self.users = graph, session, 1
 
 
 class _EagerSession(Session):

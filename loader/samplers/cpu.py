@@ -66,7 +66,9 @@ class CoreSampler(NeighborSampler):
         Raises:
             ValueError: the graph does not lie on the CPU, or its arrays contradict each other.
             TypeError: the types of its arrays do.
+            RuntimeError: the sampler was closed.
         """
+        self.require_open()
         if graph.device.type != "cpu":
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
@@ -83,7 +85,7 @@ class CoreSampler(NeighborSampler):
 class CoreSession(Session):
     """Samples a graph in the CPU's memory.
 
-    A group is one call of the core: if it has as many mini-batches as half the threads or more, each thread takes whole
+    A group is one call of the core: if it has more mini-batches than half the threads, each thread takes whole
     mini-batches, with a workspace of its own; the mini-batches of a smaller one are sampled one after the other by all
     threads. Any number of Python threads may call at a time. The first has the session's threads; another samples a
     single mini-batch by itself meanwhile, and waits for its turn with a group.
@@ -97,7 +99,9 @@ class CoreSession(Session):
         self._graph = graph
         self._engine: _core.FusedSampler | _core.HopwiseSampler | None = engine
         self._seed = seed
-        self.together = min(num_threads, _MOST_TOGETHER)
+        most = min(num_threads, _MOST_TOGETHER)
+        # A group that is not spread over the threads gains nothing, and takes memory.
+        self.together = most if 2 * most > num_threads else 1
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
         engine = self._engine

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 import torch
 
 from loader.graph import Graph
+from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
 from loader.samples import Block, MiniBatch
@@ -43,6 +43,7 @@ class DGLSampler(NeighborSampler):
         import_dgl("sampler=dgl")  # says at once what to install
 
     def open(self, graph: Graph) -> Session:
+        self.require_open()
         return _DGLSession(self, graph)
 
     def __repr__(self) -> str:
@@ -59,7 +60,7 @@ class _DGLSession(Session):
         self._config, self._graph = sampler, graph
         # DGL counts layers from the input, we count hops from the seeds.
         self._sampler = self._dgl.dataloading.NeighborSampler(list(sampler.fanouts[::-1]), replace=sampler.replace)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each vertex
         # keeps the same few neighbours.
         csc = (graph.indptr.long(), graph.indices.long(), torch.empty(0, dtype=torch.int64))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
@@ -85,7 +85,7 @@ class CachedFeatures(KernelStore):
                 release=table.release,
             )
         self._gathered = 0
-        self._count_lock = threading.Lock()
+        self._count_lock = ForkSafeLock()
 
     @property
     def cached_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.cpus import available_cpus
+from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pages import use_huge_pages
 from loader.machine.pinning import PinnedTensor, host_memory
@@ -73,7 +73,7 @@ class StagedFeatures(StoreOfRows):
         with torch.cuda.device(self._device):
             self._ring = [_Buffer(self._part * self._format.nbytes) for _ in range(_BUFFERS)]
         self._next = 0
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def asynchronous(self) -> bool:

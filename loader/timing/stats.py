@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Any
 
+from loader.machine.forks import ForkSafeLock
 from loader.timing.timeline import TRAIN
 
 
@@ -27,7 +27,7 @@ class PipelineStats:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self.largest_item = 0
         self.reset()
 
@@ -83,4 +83,4 @@ class PipelineStats:
         return {name: held for name, held in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=ForkSafeLock())

@@ -1,4 +1,5 @@
 // Gathers and the buffer pool from several threads at a time, without Python: made to run under a sanitizer.
+#include <atomic>
 #include <stdexcept>
 #include <thread>
 
@@ -66,6 +67,23 @@ void share_a_pool(int rounds) {
   for (auto& thread : threads) thread.join();
 }
 
+// Whatever some parts throw, each part is called once, and the caller hears of it.
+void throw_from_parts(int threads) {
+  loader::ThreadPool pool(threads);
+  std::vector<std::atomic<int>> calls(50);
+  try {
+    pool.each(50, [&](int part, int) {
+      ++calls[part];
+      if (part % 7 == 3) throw std::out_of_range("a part");
+    });
+  } catch (const std::out_of_range&) {
+    for (const auto& count : calls)
+      if (count != 1) stress::fail("a part was not called once beside others that threw");
+    return;
+  }
+  stress::fail("what a part threw was lost");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -73,5 +91,6 @@ int main(int argc, char** argv) {
   const int64_t rows = gathers<int32_t>(1, rounds) + gathers<int64_t>(2, rounds);
   if (rows == 0) stress::fail("nothing was compared");
   share_a_pool(rounds);
+  for (const int threads : {1, 4}) throw_from_parts(threads);
   std::printf("equal: %lld gathered rows\n", static_cast<long long>(rows));
 }

@@ -310,6 +310,7 @@ def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeL
         ({"seed": 2**64}, ValueError, "seed is 18446744073709551616"),
         ({"stages": [FunctionStage("gather", abs)]}, ValueError, "stage 'gather' needs a name of its own"),
         ({"stages": [FunctionStage("a", abs)] * 2}, ValueError, "stage 'a' needs a name of its own"),
+        ({"stages": [FunctionStage("move 2", abs)]}, ValueError, "stage 'move 2' needs a name of its own"),
         ({"stages": [FunctionStage("", abs)]}, ValueError, "stage '' needs a name of its own"),
         ({"seeds": SEEDS[:0]}, ValueError, "seeds is empty"),
         ({"seeds": torch.tensor([0, NUM_NODES])}, ValueError, "seeds holds vertex 200; valid ids are 0 to 199"),

@@ -42,7 +42,6 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
   options_ = options;
   sizes_ = {{num_seeds}, {}};
   prepare(seeds, num_seeds);
-  clean_ = false;  // an exception leaves marks: the next call removes them
   for (int hop = 1; hop <= options.hops(); ++hop) {
     const int64_t edges = count_edges(hop);
     check_edge_count<P>(edges);
@@ -66,6 +65,7 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   pool_->wake(static_cast<int>(parts(expected, part_edges_)) - 1);  // they come while the seeds are looked at
 
   if (!clean_) set_.clear();
+  clean_ = false;  // an exception leaves marks: the next call removes them
   set_.reset(graph_.num_nodes, options_.hops());
   const int64_t wanted = pool_->size() == 1 ? 1 : kPartsPerThread * pool_->size();
   for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
@@ -81,10 +81,7 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   begins_.clear();
   degrees_.clear();
   const int64_t twice = set_.add_seeds(seeds, num_seeds);
-  if (twice >= 0) {
-    set_.clear();
-    throw_duplicate_seed(seeds[twice]);
-  }
+  if (twice >= 0) throw_duplicate_seed(seeds[twice]);
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 

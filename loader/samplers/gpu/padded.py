@@ -47,5 +47,10 @@ class PaddedMiniBatch(MiniBatch):
                 )
             )
         return MiniBatch(
-            self.nodes[: frontiers[-1]], tuple(frontiers), tuple(blocks), epoch=self.epoch, index=self.index
+            self.nodes[: frontiers[-1]],
+            tuple(frontiers),
+            tuple(blocks),
+            epoch=self.epoch,
+            index=self.index,
+            repeats=self.repeats,
         )

@@ -123,6 +123,7 @@ class CudaSampler(GpuOptions):
         return moved
 
     def open(self, graph: Graph) -> CudaSession:
+        self.require_open()
         return CudaSession(self, graph)
 
     def __repr__(self) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.layout import Sampled, SampledBlock
@@ -43,10 +43,10 @@ class CudaSession(Session):
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
             self._space: Workspace | None = Workspace(sampler, graph)
-        self._unchecked: deque[_Begun] = deque()  # padded, not known to have had good seeds
+        self._unchecked: deque[_Unchecked] = deque()
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> list[Callable[[], MiniBatch]]:
         """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
@@ -127,7 +127,7 @@ class CudaSession(Session):
         for b, result in zip(together, results, strict=True):
             b.result = result
         if self._pad:
-            self._unchecked += together
+            self._unchecked += [_Unchecked(b.result, b.seeds, b.epoch, b.index) for b in together]
 
     def _check_padded(self) -> None:
         while self._unchecked:
@@ -136,7 +136,7 @@ class CudaSession(Session):
             if state is None:
                 return
             self._unchecked.popleft()
-            self._raise_for_seeds(state[0], state[1], f" (epoch {first.epoch}, mini-batch {first.index})")
+            self._raise_for_seeds(state[0], state[1], f" (epoch {first.epoch}, mini-batch {first.batch})")
 
     def _raise_for_seeds(self, status: int, detail: int, where: str = "") -> None:
         if status == _SEED_RANGE:
@@ -146,6 +146,18 @@ class CudaSession(Session):
             raise ValueError(
                 f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique){where}"
             )
+
+
+class _Unchecked(NamedTuple):
+    """A padded mini-batch that is not known to have had good seeds; its memory is the consumer's alone.
+
+    Keeps the seeds while the kernel may read them.
+    """
+
+    result: Any
+    seeds: Tensor
+    epoch: int
+    batch: int
 
 
 class _Begun:

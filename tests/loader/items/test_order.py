@@ -148,6 +148,28 @@ class TestPositions:
         with pytest.raises(ValueError, match="position 10 of an order of 10 items"):
             Order(10, shuffle=True).at(0, first, count, CPU, length=count, stride=count)
 
+    @pytest.mark.parametrize("length", [10, 2**62, 2**63 - 1])
+    def test_one_run_may_be_longer_than_the_order(self, length: int) -> None:
+        order = Order(10, shuffle=True, seed=3)
+        found = order.at(1, 2, 8, CPU, length=length, stride=length)
+        assert torch.equal(found, order.at(1, 2, 8, CPU))
+
+    @pytest.mark.parametrize(
+        ("first", "count", "length", "stride", "position"),
+        [
+            (6, 6, 5, 0, "10"),  # not the last one of them
+            (9, 2, 2, 1, "10"),
+            (0, 5, 1, 2**62, r"2\*\*63 or beyond"),
+            (2**63 - 1, 2, 2, 1, r"2\*\*63 or beyond"),
+            (2**63 - 1, 1, 2**63 - 1, 2**63 - 1, str(2**63 - 1)),
+        ],
+    )
+    def test_any_position_beyond_the_end_is_refused(
+        self, first: int, count: int, length: int, stride: int, position: str
+    ) -> None:
+        with pytest.raises(ValueError, match=f"position {position} of an order of 10 items"):
+            Order(10, shuffle=True).at(0, first, count, CPU, length=length, stride=stride)
+
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not (_core.with_cuda and torch.cuda.is_available()), reason="no NVIDIA GPU, or a build without")

@@ -71,9 +71,10 @@ def test_every_rank_has_a_mini_batch_where_there_are_fewer_than_ranks() -> None:
 
 
 def test_sizes_may_be_integers_of_numpy() -> None:
-    sequence = BatchSequence(100, np.int64(7))
-    assert sequence.batch_size == 7
-    assert type(sequence.batch_size) is int
+    sequence = BatchSequence(100, np.int64(7), rank=np.int32(1), world_size=np.uint8(3))
+    numbers = (sequence.batch_size, sequence.rank, sequence.world_size)
+    assert numbers == (7, 1, 3)
+    assert all(type(number) is int for number in numbers)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,9 @@ def test_sizes_may_be_integers_of_numpy() -> None:
         ({"batch_size": 2.5}, TypeError, "batch_size is 2.5"),
         ({"batch_size": True}, TypeError, "batch_size is True"),
         ({"world_size": 0}, ValueError, "world_size is 0"),
+        ({"world_size": 2.5}, TypeError, "world_size is 2.5; it must be an integer"),
+        ({"rank": 0.5, "world_size": 2}, TypeError, "rank is 0.5; it must be an integer"),
+        ({"rank": True, "world_size": 2}, TypeError, "rank is True; it must be an integer"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank is 2"),
         ({"rank": -1}, ValueError, "rank is -1"),
         ({"batch_size": 101, "drop_last": True}, ValueError, "drop_last leaves no mini-batch: 100 .* 101; lower"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 import torch
 from marks import needs_dgl
 
 from loader.graph import Graph
-from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler, resolve_fanouts
+from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Request, Sampler, resolve_fanouts
+from loader.samplers.base import Session
 
 CORE = [HopwiseSampler, FusedSampler]
 ALL = [*CORE, FullSampler, pytest.param(DGLSampler, marks=needs_dgl)]
@@ -138,3 +144,106 @@ def test_positions_count_from_zero(position: dict[str, int]) -> None:
     graph = Graph(torch.tensor([0, 1]), torch.tensor([0]))
     with pytest.raises(ValueError, match=r"is -\d; it must be in"):
         FusedSampler(1, 1).sample(graph, torch.tensor([0]), **position)
+
+
+@pytest.mark.parametrize("make", [*CORE, pytest.param(DGLSampler, marks=needs_dgl)])
+def test_closed_sampler_opens_no_session(make, graph) -> None:
+    sampler = make([2])
+    sampler.close()
+    with pytest.raises(RuntimeError, match=rf"{make.__name__} was closed"):
+        sampler.open(graph)
+    copy.copy(sampler).open(graph).close()
+
+
+class Counting(Sampler):
+    """Its sessions finish a sample when they are told, and note when they were closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[CountingSession] = []
+        self.before_open = lambda: None
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, graph: Graph) -> Session:
+        self.require_open()
+        self.before_open()
+        self.opened.append(CountingSession(graph))
+        return self.opened[-1]
+
+
+class CountingSession(Session):
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.closed = graph, 0
+        self.inside, self.leave = threading.Event(), threading.Event()
+        self.leave.set()
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
+        return [self.finish for _ in group]
+
+    def finish(self) -> Graph:
+        self.inside.set()
+        assert self.leave.wait(20)
+        assert not self.closed
+        return self.graph
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+SEEDS = torch.tensor([0])
+
+
+@pytest.mark.parametrize("by", ["another graph", "close"])
+def test_a_session_in_use_is_closed_by_its_last_user(by, graph) -> None:
+    other, sampler, found = Graph(graph.indptr, graph.indices), Counting(), []
+    sampler.sample(graph, SEEDS)
+    (session,) = sampler.opened
+    session.inside.clear()
+    session.leave.clear()
+    thread = threading.Thread(target=lambda: found.append(sampler.sample(graph, SEEDS)))
+    thread.start()
+    try:
+        assert session.inside.wait(20)
+        if by == "close":
+            sampler.close()
+        else:
+            assert sampler.sample(other, SEEDS) is other
+        assert not session.closed
+    finally:
+        session.leave.set()
+        thread.join()
+    assert found == [graph]
+    assert session.closed == 1
+
+
+def test_a_session_is_closed_once_another_graph_is_sampled(graph) -> None:
+    other, sampler = Graph(graph.indptr, graph.indices), Counting()
+    for of in (graph, graph, other, other, graph):
+        assert sampler.sample(of, SEEDS) is of
+    assert [(session.graph, session.closed) for session in sampler.opened] == [(graph, 1), (other, 1), (graph, 0)]
+    sampler.close()
+    assert sampler.opened[-1].closed == 1
+
+
+def test_a_sampler_that_is_closed_while_it_opens_a_session_closes_it(graph) -> None:
+    sampler = Counting()
+    sampler.before_open = sampler.close
+    with pytest.raises(RuntimeError, match="Counting was closed"):
+        sampler.sample(graph, SEEDS)
+    assert [session.closed for session in sampler.opened] == [1]
+
+
+def test_of_two_threads_that_open_a_session_at_a_time_one_is_kept(graph) -> None:
+    sampler, both, found = Counting(), threading.Barrier(2, timeout=20), []
+    sampler.before_open = both.wait
+    threads = [threading.Thread(target=lambda: found.append(sampler.sample(graph, SEEDS))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [graph, graph]
+    assert sorted(session.closed for session in sampler.opened) == [0, 1]
+    sampler.close()
+    assert [session.closed for session in sampler.opened] == [1, 1]

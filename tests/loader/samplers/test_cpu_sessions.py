@@ -221,6 +221,6 @@ def test_threads_are_an_integer(threads) -> None:
         FusedSampler([5], num_threads=threads)
 
 
-@pytest.mark.parametrize(("threads", "together"), [(1, 1), (2, 2), (16, 16), (64, 16)])
-def test_a_session_wants_a_mini_batch_per_thread(threads, together) -> None:
+@pytest.mark.parametrize(("threads", "together"), [(1, 1), (2, 2), (16, 16), (31, 16), (32, 1), (64, 1)])
+def test_a_session_wants_a_mini_batch_per_thread_where_that_spreads_them(threads, together) -> None:
     assert FusedSampler([5], num_threads=threads).open(messy_graph(50, 300, 0)).together == together

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -272,3 +273,22 @@ def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
     assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
     assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler
+
+
+def test_a_padded_mini_batch_that_was_let_go_of_holds_no_memory(gpu: FakeGPU, graph: Graph) -> None:
+    session = CudaSampler([4, 3], pad_to_capacity=True, batches_per_launch=4).open(graph)
+    gpu.busy = True  # nobody knows yet whether the seeds were good
+    batches = finished(session, requests(graph, (5, 5, 5, 5)))
+    held = [weakref.ref(t) for batch in batches for t in batch.memory()]
+    assert held
+    del batches
+    gc.collect()
+    assert not any(t() is not None for t in held)
+    gpu.busy = False
+    session.check()
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_trimmed_mini_batch_still_repeats(gpu: FakeGPU, graph: Graph, repeats: bool) -> None:
+    padded = CudaSampler([4, 3], pad_to_capacity=True).sample(graph, seeds_of(graph)).replace(repeats=repeats)
+    assert padded.trim().repeats is repeats

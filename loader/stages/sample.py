@@ -77,7 +77,8 @@ class SampleStage(Stage):
 
     def _seeds(self, group: Sequence[Turn]) -> list[Seeds]:
         sequence = self._sequence
-        first, length, stride = group[0], sequence.batch_size, sequence.world_size
+        first, stride = group[0], sequence.world_size
+        length = min(sequence.batch_size, sequence.num_items)
         sizes = [sequence.size(turn.number) for turn in group]
         if any((t.epoch, t.number) != (first.epoch, first.number + i * stride) for i, t in enumerate(group)):
             return [seeds for turn in group for seeds in self._seeds([turn])]  # the last ones repeat the first

@@ -69,8 +69,10 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 def test_a_new_iterator_waits_for_the_threads_of_a_dropped_one() -> None:
     stage = Held(stop=2)
     loader = loader_with(stage)
-    next(iter(loader))  # dropped at once
+    batches = iter(loader)
+    next(batches)
     assert stage.waits.wait(WAIT)
+    del batches  # while a thread of its is in the stage
     thread, found = in_thread(lambda: next(iter(loader)))
     stage.go.set()
     thread.join(WAIT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,13 +64,24 @@ class DisturbedSampler(Sampler):
         return DisturbedSession(self.inner.open(graph), self.disturb)
 
 
+def _raise(error: Boom) -> MiniBatch:
+    raise error
+
+
 class DisturbedSession(Session):
     def __init__(self, inner: Session, disturb: Disturbed) -> None:
         self.inner, self.disturb, self.together = inner, disturb, inner.together
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
-        for _ in group:
-            self.disturb("sample")
+        """An error takes the place of its mini-batch, as a bad seed's does; those before it are sampled."""
+        sound = 0
+        try:
+            while sound < len(group):
+                self.disturb("sample")
+                sound += 1
+        except Boom as error:
+            begun = self.inner.begin(group[:sound], ahead=ahead) if sound else []
+            return [*begun, *[partial(_raise, error)] * (len(group) - sound)]
         return self.inner.begin(group, ahead=ahead)
 
     def check(self) -> None:

@@ -3,6 +3,9 @@
 //   Edge, Vertex     types of places in the lists (and edge ids), and of vertices
 //   list(v)          the list of vertex v, a ListOf<Edge>
 //   read(at)         the neighbour at a place of a list
+//   read(begin, i)   the neighbour `i` places behind `begin`: where several of one list are read, its address
+//   is
+//                    worked out once
 //
 // `list` and `read` only load: a caller asks for several before it looks at the first.
 #pragma once
@@ -41,6 +44,7 @@ struct PlainLists {
 
   LOADER_HD ListOf<P> list(int64_t v) const { return {load(indptr + v), load(indptr + v + 1)}; }
   LOADER_HD N read(P at) const { return load(indices + at); }
+  LOADER_HD N read(P begin, uint32_t i) const { return load(indices + begin + i); }
 };
 
 }  // namespace loader

@@ -153,6 +153,7 @@ void expect_refused_launches(Random& random) {
 struct Masked : PlainLists<int64_t, int32_t> {
   static constexpr int32_t kMask = 0x5555;
   int32_t read(int64_t at) const { return indices[at] ^ kMask; }
+  int32_t read(int64_t begin, uint32_t i) const { return read(begin + i); }
 };
 
 struct First {

@@ -45,7 +45,7 @@ struct Expansion : Space<Args> {
     N(&u)[K] = picked.u;
 #pragma unroll
     for (int i = 0; i < K; ++i)
-      if (i < static_cast<int>(count)) u[i] = args.lists.read(begin + static_cast<P>(t[i]));
+      if (i < static_cast<int>(count)) u[i] = args.lists.read(begin, t[i]);
     uint32_t* const set = this->reached(hop);
     uint32_t known[K];
 #pragma unroll

@@ -75,7 +75,7 @@ struct Picking : Sets {
       N u[K];
 #pragma unroll
       for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = args.lists.read(begin + static_cast<P>(t[i]));
+        if (i < static_cast<int>(count)) u[i] = args.lists.read(begin, t[i]);
       this->note(hop, u, count);
       N* const mine = stage + (out - out_begin);
 #pragma unroll

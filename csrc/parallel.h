@@ -119,7 +119,7 @@ class ThreadPool {
       if (error) std::rethrow_exception(error);
     }
 
-    // Makes that many threads look for work, if there are so many; wakes no more than that takes.
+    // Makes this many threads look for work, or all if there are fewer; wakes no more than that takes.
     void call_helpers(int wanted) {
       const int awake = static_cast<int>(threads.size()) - news.sleepers();
       news.ring(wanted - awake);

@@ -181,8 +181,8 @@ class _ByConsumer:
                 return None
             flight = ready.popleft()
             if flight.error is None:
-                # What is finished first does not wait, on the stream of the first stage, for what is begun next. The
-                # very first item waits for no other to be finished: the consumer has nothing to do before it.
+                # Items are finished before the next ones are begun, else they would wait for these on the first
+                # stage's stream. The very first item waits for no other: the consumer has nothing to do before it.
                 if self._given_out:
                     work.begin(self._depth - len(ready))
                     self._finish(self._depth)

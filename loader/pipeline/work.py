@@ -48,7 +48,7 @@ class Work:
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
         self._begun: deque[Flight] = deque()  # by the first stage; the item is what finishes them
-        self._failure: BaseException | None = None  # in the place of what would follow them
+        self._failure: BaseException | None = None  # comes after them
         self._together = 1  # the consumer has nothing to do before the very first item: it comes alone
         self._ended = False  # nothing more is begun
 

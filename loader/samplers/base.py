@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -257,15 +257,27 @@ class _EagerSession(Session):
         return [sampled(request) for request in group]
 
 
+class PickOptions(TypedDict, total=False):
+    """What every sampler of neighbourhoods takes by keyword.
+
+    Attributes:
+        replace: pick with replacement: always `fanout` independent picks of a vertex that has neighbours.
+        edge_ids: return the ids of the sampled edges.
+        seed: of all random choices, `0 <= seed < 2**64`.
+    """
+
+    replace: bool
+    edge_ids: bool
+    seed: int
+
+
 class NeighborSampler(Sampler):
     """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch`es.
 
     Args:
         fanouts: see `resolve_fanouts`.
         num_hops: see `resolve_fanouts`.
-        replace: pick with replacement: always `fanout` independent picks of a vertex that has neighbours.
-        edge_ids: return the ids of the sampled edges.
-        seed: of all random choices, `0 <= seed < 2**64`.
+        replace, edge_ids, seed: see `PickOptions`.
 
     Attributes:
         picks: names how it picks. It is a part of the spec.

@@ -7,6 +7,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,8 +16,11 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.cpus import available_cpus
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
+from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samples import Block, MiniBatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # A thread is given this many edges at a time, at least: below that, to share the work takes longer than to do it.
 PART_EDGES = 2048
@@ -34,7 +38,7 @@ class CoreSampler(NeighborSampler):
     Args:
         num_threads: threads of a session, 1 to 1024; by default as many as there are processors. They decide how fast
             a mini-batch is sampled, never what is sampled.
-        fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`.
+        fanouts, num_hops, options: see `NeighborSampler`.
 
     Raises:
         TypeError: `num_threads` is no integer.
@@ -48,12 +52,10 @@ class CoreSampler(NeighborSampler):
         fanouts: int | Sequence[int],
         num_hops: int | None = None,
         *,
-        replace: bool = False,
-        edge_ids: bool = False,
-        seed: int = 0,
         num_threads: int | None = None,
+        **options: Unpack[PickOptions],
     ) -> None:
-        super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
+        super().__init__(fanouts, num_hops, **options)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
 
     @abstractmethod

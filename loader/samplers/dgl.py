@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
-from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
+from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samples import Block, MiniBatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DGLSampler(NeighborSampler):
@@ -24,22 +28,16 @@ class DGLSampler(NeighborSampler):
     so that runs repeat as long as the number of threads stays the same.
 
     Args:
-        fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`; fanouts are in hop order here, too.
+        fanouts, num_hops, options: see `NeighborSampler`; fanouts are in hop order here, too.
 
     Raises:
         ImportError: DGL is not installed.
     """
 
     def __init__(
-        self,
-        fanouts: int | Sequence[int],
-        num_hops: int | None = None,
-        *,
-        replace: bool = False,
-        edge_ids: bool = False,
-        seed: int = 0,
+        self, fanouts: int | Sequence[int], num_hops: int | None = None, **options: Unpack[PickOptions]
     ) -> None:
-        super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
+        super().__init__(fanouts, num_hops, **options)
         import_dgl("sampler=dgl")  # says at once what to install
 
     def open(self, graph: Graph) -> Session:

@@ -179,7 +179,7 @@ struct Launcher {
 };
 
 // Launches `kernel` with blocks that are resident together: once, or where there are fewer such blocks than
-// mini-batches, with so many mini-batches at a time. `known`: of that kernel alone.
+// mini-batches, with this many mini-batches at a time. `known`: of that kernel alone.
 template <typename Args>
 cudaError_t launch_one(void (*kernel)(Args), size_t shared, Known (&known)[kMaxDevices], const Args& args,
                        int wanted, int* launches, cudaStream_t stream) {

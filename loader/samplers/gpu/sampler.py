@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import cuda_device, require_cuda
+from loader.samplers.base import PickOptions
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS, GpuOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["QUEUES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
@@ -51,7 +56,7 @@ class CudaSampler(GpuOptions):
             seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
             different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
-        fanouts, num_hops, replace, edge_ids, seed: see `NeighborSampler`.
+        fanouts, num_hops, options: see `NeighborSampler`.
 
     Raises:
         RuntimeError: the build or the machine has no CUDA.
@@ -66,17 +71,15 @@ class CudaSampler(GpuOptions):
         fanouts: int | Sequence[int],
         num_hops: int | None = None,
         *,
-        replace: bool = False,
-        edge_ids: bool = False,
-        seed: int = 0,
         schedule: str = "auto",
         vertex_set: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         pad_to_capacity: bool = False,
         device: str | torch.device | None = None,
+        **options: Unpack[PickOptions],
     ) -> None:
-        super().__init__(fanouts, num_hops, replace=replace, edge_ids=edge_ids, seed=seed)
+        super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")

@@ -276,7 +276,7 @@ class Engine {
 template <typename P, typename N>
 void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
-  py::class_<Class>(m, name)
+  py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
            py::arg("edge_ids"), py::arg("pad"))
@@ -293,7 +293,10 @@ void bind_engine(py::module_& m, const char* name) {
 }  // namespace
 
 void bind_sampler_cuda(py::module_& m) {
-  py::class_<Result>(m, "CudaResult").def("wait", &Result::wait).def("peek", &Result::peek);
+  // Local to the module: tests load the same classes once more, for the host.
+  py::class_<Result>(m, "CudaResult", py::module_local())
+      .def("wait", &Result::wait)
+      .def("peek", &Result::peek);
   bind_engine<int32_t, int32_t>(m, "CudaSampler_i32_i32");
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");

@@ -79,6 +79,7 @@ def main(root: str) -> None:
     found["one mini-batch"] = both(path / "small", num_train=15)
     rank = os.environ["LOCAL_RANK"]
     (path / f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.destroy_process_group()  # Lightning leaves gloo's threads to the end of the interpreter
 
 
 @pytest.fixture(scope="module")

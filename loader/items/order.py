@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-
 import torch
 from torch import Tensor
 
 from loader import _core
+from loader.items.sequence import as_seed
 from loader.machine.gpu import current_stream_handle, made_current
 
 _MAX_ITEMS = 2**62  # beyond it the squares in csrc/items/permutation.h would overflow
@@ -33,15 +32,9 @@ class Order:
         if not 1 <= num_items <= _MAX_ITEMS:
             limit = "it must be at least 1" if num_items < 1 else "at most 2**62 can be put in order"
             raise ValueError(f"num_items is {num_items}; {limit}")
-        try:
-            seed = operator.index(seed)
-        except TypeError:
-            raise TypeError(f"seed is {seed!r}; it must be an integer") from None
-        if not 0 <= seed < 2**64:
-            raise ValueError(f"seed is {seed}; it must be in [0, 2**64)")
         self.num_items = num_items
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = as_seed(seed)
         self._key = (-1, 0)  # epoch, and its key
 
     def at(

@@ -89,3 +89,19 @@ def as_size(name: str, size: int, least: int = 1) -> int:
     if number < least:
         raise ValueError(f"{name} is {number}; it must be at least {least}")
     return number
+
+
+def as_seed(seed: int) -> int:
+    """`seed` as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is not in `[0, 2**64)`.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed is {seed!r}; it must be an integer") from None
+    if not 0 <= number < 2**64:
+        raise ValueError(f"seed is {number}; it must be in [0, 2**64)")
+    return number

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_square
+from loader.items import as_seed
 from loader.machine.forks import ForkSafeLock
 
 MAX_FANOUT = 1024
@@ -299,7 +300,7 @@ class NeighborSampler(Sampler):
         self.num_hops = len(self.fanouts)
         self.replace = bool(replace)
         self.edge_ids = bool(edge_ids)
-        self.seed = check_seed(seed)
+        self.seed = as_seed(seed)
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -309,22 +310,6 @@ class NeighborSampler(Sampler):
             "edge_ids": self.edge_ids,
             "seed": self.seed,
         }
-
-
-def check_seed(seed: int) -> int:
-    """`seed` as an int.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is not in `[0, 2**64)`.
-    """
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"seed is {seed!r}; it must be an integer") from None
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed is {number}; it must be in [0, 2**64)")
-    return number
 
 
 def check_position(epoch: int, batch: int) -> None:

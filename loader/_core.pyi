@@ -101,6 +101,12 @@ class WalkEngine:
         """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
         wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
 
+    def sift_by(self, words: Tensor) -> None:
+        """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
+
+def filter_words(num_edges: int) -> int:
+    """Length of the filter of that many edges."""
+
 class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/views.h"
+#include "walks/cpu/edge_filter.h"
 #include "walks/cpu/walk.h"
 
 namespace loader {
@@ -58,7 +59,29 @@ class WalkEngine {
                                 places);
   }
 
+  // Takes memory for the filter of all edges, int64 zeros, and fills it; the caller keeps it.
+  void sift_by(py::object words) {
+    const auto memory = view<int64_t>(words, "words", static_cast<int64_t>(filter_words(num_edges_)));
+    if (groups_) throw py::value_error("a metapath has no second order");
+    const EdgeFilter filter{reinterpret_cast<uint64_t*>(memory.data), filter_words(num_edges_)};
+    py::gil_scoped_release release;
+    std::lock_guard<LongMutex> lock(mutex_);
+    if (wide_nodes_)
+      fill<int64_t, int64_t>(filter);
+    else if (wide_edges_)
+      fill<int64_t, int32_t>(filter);
+    else
+      fill<int32_t, int32_t>(filter);
+    filter_ = filter;
+  }
+
  private:
+  template <typename P, typename N>
+  void fill(const EdgeFilter& filter) {
+    fill_filter(PlainLists<P, N>{static_cast<const P*>(indptr_at_), static_cast<const N*>(indices_at_)},
+                num_nodes_, filter, *pool_);
+  }
+
   template <typename P, typename N>
   void look() {
     const auto offsets = view<const P>(indptr_, "indptr");
@@ -70,6 +93,7 @@ class WalkEngine {
       throw py::value_error("indptr has " + std::to_string(offsets.size) + " entries; they must be " +
                             std::to_string(of_each) + " of each vertex, and one");
     num_nodes_ = (offsets.size - 1) / of_each;
+    num_edges_ = sources.size;
     indptr_at_ = offsets.data;
     indices_at_ = sources.data;
     if (!sorted_.is_none()) sorted_at_ = view<const N>(sorted_, "sorted", sources.size).data;
@@ -93,11 +117,11 @@ class WalkEngine {
                                     "; valid ids are 0 to " + std::to_string(num_nodes_ - 1));
     std::lock_guard<LongMutex> lock(mutex_);
     if (groups_) {
-      MetapathLists<P, N> lists{plain, nullptr, groups_, static_cast<uint32_t>(path.size()), {}};
+      MetapathLists<P, N> lists{plain, groups_, static_cast<uint32_t>(path.size()), {}};
       std::copy(path.begin(), path.end(), lists.path);
       return coin ? go<true, false>(rules, lists, out) : go<false, false>(rules, lists, out);
     }
-    const WalkLists<P, N> lists{plain, sorted};
+    const WalkLists<P, N> lists{plain, sorted, filter_};
     if (second) return coin ? go<true, true>(rules, lists, out) : go<false, true>(rules, lists, out);
     coin ? go<true, false>(rules, lists, out) : go<false, false>(rules, lists, out);
   }
@@ -110,7 +134,8 @@ class WalkEngine {
   const py::object indptr_, indices_, sorted_;  // the core holds their addresses
   const int64_t groups_;
   bool wide_edges_ = false, wide_nodes_ = false;
-  int64_t num_nodes_ = 0;
+  int64_t num_nodes_ = 0, num_edges_ = 0;
+  EdgeFilter filter_{nullptr, 0};
   const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   LongMutex mutex_;
@@ -132,7 +157,10 @@ void bind_walks(py::module_& m) {
            py::arg("indices"), py::arg("sorted"), py::arg("groups"), py::arg("num_threads"))
       .def("walk", &WalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
-           py::arg("path"), py::arg("vertices"), py::arg("places"));
+           py::arg("path"), py::arg("vertices"), py::arg("places"))
+      .def("sift_by", &WalkEngine::sift_by, py::arg("words"));
+  m.def(
+      "filter_words", [](int64_t num_edges) { return filter_words(num_edges); }, py::arg("num_edges"));
 }
 
 }  // namespace loader

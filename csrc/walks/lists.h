@@ -2,16 +2,17 @@
 //
 //   list(v, step)   the list that a walker on vertex v follows at this step, a ListOf<Edge>
 //   read(at)        the neighbour at a place of a list
-//   holds(list, v)  whether v is in the list: a search, of lists in which `search_in` says where to look
+//   holds(list, t, v)  whether v is in `list`, which is that of vertex t
 #pragma once
 
 #include "sampler/lists.h"
+#include "walks/edge_filter.h"
 
 namespace loader {
 
 constexpr int kMaxMetapath = 64;
 
-// The place where v is, or would be, in the ascending entries [begin, end).
+// Whether v is among the ascending entries of the list.
 template <typename P, typename N>
 LOADER_HD bool is_among(const N* sorted, ListOf<P> list, N v) {
   P begin = list.begin, end = list.end;
@@ -30,21 +31,25 @@ LOADER_HD bool is_among(const N* sorted, ListOf<P> list, N v) {
 // A vertex' whole list at every step.
 template <typename P, typename N>
 struct WalkLists : PlainLists<P, N> {
-  const N* sorted;  // [num_edges]: `indices` with each list in ascending order; nullptr if nobody searches
+  const N* sorted;    // [num_edges]: `indices` with each list in ascending order; nullptr if nobody searches
+  EdgeFilter filter;  // of all edges, or none
 
   LOADER_HD const P* bounds(int64_t v, uint32_t) const { return this->indptr + v; }
   LOADER_HD ListOf<P> list(int64_t v, uint32_t step) const {
     const P* const at = bounds(v, step);
     return {load(at), load(at + 1)};
   }
-  LOADER_HD bool holds(ListOf<P> list, N v) const { return is_among(sorted, list, v); }
+  LOADER_HD bool holds(ListOf<P> list, N t, N v) const {
+    if (filter.words && !filter.passes(filter.mark(static_cast<uint64_t>(t), static_cast<uint64_t>(v))))
+      return false;
+    return is_among(sorted, list, v);
+  }
 };
 
 // Only the edges of the type whose turn it is. The edges of a vertex lie in groups, one for each type that is
 // in the path.
 template <typename P, typename N>
 struct MetapathLists : PlainLists<P, N> {  // indptr [num_nodes * groups + 1]
-  const N* sorted;                         // nobody searches
   int64_t groups;
   uint32_t turns;              // the path's length; after its end it begins again
   uint8_t path[kMaxMetapath];  // the group whose turn it is
@@ -56,7 +61,6 @@ struct MetapathLists : PlainLists<P, N> {  // indptr [num_nodes * groups + 1]
     const P* const at = bounds(v, step);
     return {load(at), load(at + 1)};
   }
-  LOADER_HD bool holds(ListOf<P>, N) const { return false; }
 };
 
 }  // namespace loader

@@ -134,7 +134,7 @@ LOADER_HD Move<typename Lists::Edge, typename Lists::Vertex> scan_second_order(
   const auto weight = [&](N x) -> uint64_t {
     if (x == previous) return uint64_t{rules.back} + 1;
     if (rules.common == rules.far) return uint64_t{rules.far} + 1;
-    return uint64_t{lists.holds(before, x) ? rules.common : rules.far} + 1;
+    return uint64_t{lists.holds(before, previous, x) ? rules.common : rules.far} + 1;
   };
   uint64_t sum = 0;
   for (P at = list.begin; at < list.end; ++at) sum += weight(lists.read(at));
@@ -146,6 +146,17 @@ LOADER_HD Move<typename Lists::Edge, typename Lists::Vertex> scan_second_order(
     left -= own;
   }
 }
+
+// The walks of one call. Row i of `vertices` is the walk of walker `first_lane` + i.
+template <typename P, typename N>
+struct WalkOut {
+  const N* starts;  // [count]
+  int64_t count;
+  uint64_t first_lane;
+  uint32_t length;  // steps
+  N* vertices;      // [count, length + 1]; -1 after the end of a walk
+  P* places;        // [count, length], or nullptr: of the edges that were followed, -1 for none
+};
 
 // A walker under way.
 template <typename P, typename N>
@@ -196,8 +207,9 @@ struct WalkLaw {
         for (uint32_t attempt = 1;; ++attempt) {
           Verdict verdict = judge(rules, coin, move.vertex == walker.previous);
           if (verdict == Verdict::kSearch)
-            verdict = accepts(rules, coin, lists.holds(walker.before, move.vertex)) ? Verdict::kAccept
-                                                                                    : Verdict::kRefuse;
+            verdict = accepts(rules, coin, lists.holds(walker.before, walker.previous, move.vertex))
+                          ? Verdict::kAccept
+                          : Verdict::kRefuse;
           if (verdict == Verdict::kAccept) break;
           if (Proposal::kScans && attempt == kMaxTries) {
             move =

@@ -9,14 +9,22 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
+from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, sorted_lists
 
+# Once walks that search have as many steps as this share of the edges, a filter of the edges is made. It answers most
+# searches by one read, and to make it takes about as long as to search that often.
+SIFTS_FROM = 0.25
+
 
 class WalkedGraph:
     """The arrays that walks read, and the threads that walk. Any number of threads may call; they take turns.
+
+    Walks that search get a filter of the edges, one byte an edge (csrc/walks/edge_filter.h), as soon as they have been
+    many. It changes no walk.
 
     Args:
         graph: square, on the CPU. Its arrays are put on huge pages, in place.
@@ -46,6 +54,9 @@ class WalkedGraph:
             if array is not None:
                 use_huge_pages(array)
         self._engine = _core.WalkEngine(indptr, indices, self.sorted, groups, num_threads)
+        self._filter: Tensor | None = None
+        self._searched = 0  # steps
+        self._lock = ForkSafeLock()
 
     def walk(
         self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False
@@ -57,10 +68,22 @@ class WalkedGraph:
         """
         graph = self._graph
         starts = as_seeds(graph, starts)
+        if law.searches:
+            self._count(len(starts) * length)
         nodes = torch.empty(len(starts), length + 1, dtype=starts.dtype)
         places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
         self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
+
+    def _count(self, steps: int) -> None:
+        """Makes the filter when it pays."""
+        with self._lock:
+            self._searched += steps
+            if self._filter is None and self._searched > SIFTS_FROM * self._graph.num_edges:
+                words = torch.zeros(_core.filter_words(self._graph.num_edges), dtype=torch.int64)
+                use_huge_pages(words)
+                self._engine.sift_by(words)
+                self._filter = words  # whose address the engine has
 
 
 def named(places: Tensor, *names: Tensor | None) -> Tensor:

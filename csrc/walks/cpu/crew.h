@@ -132,12 +132,12 @@ class Crew {
         if (verdict == Verdict::kSearch) {
           m.seek_begin = m.walker.before.begin;
           m.seek_end = m.walker.before.end;
-          ask(m);
           seeking_[seeking++] = open_[k];
         } else if (verdict == Verdict::kRefuse) {
           refused_[refused++] = open_[k];
         }
       }
+      sift(seeking, refused);
       seek(seeking, refused);
       open = 0;
       if (attempt == kMaxTries && Law::Proposal::kScans) {
@@ -164,6 +164,28 @@ class Crew {
         open_[open++] = refused_[k];
       }
     }
+  }
+
+  // Leaves those who must search.
+  void sift(int& seeking, int& refused) {
+    const EdgeFilter& filter = lists_.filter;
+    if (filter.words) {
+      for (int k = 0; k < seeking; ++k) {
+        const Member& m = members_[seeking_[k]];
+        marks_[k] =
+            filter.mark(static_cast<uint64_t>(m.walker.previous), static_cast<uint64_t>(m.move.vertex));
+        __builtin_prefetch(filter.words + marks_[k].word);
+      }
+      int left = 0;
+      for (int k = 0; k < seeking; ++k) {
+        if (filter.passes(marks_[k]))
+          seeking_[left++] = seeking_[k];
+        else if (!accepts(law_.rules, members_[seeking_[k]].coin, false))
+          refused_[refused++] = seeking_[k];
+      }
+      seeking = left;
+    }
+    for (int k = 0; k < seeking; ++k) ask(members_[seeking_[k]]);
   }
 
   void ask(const Member& m) {
@@ -232,6 +254,7 @@ class Crew {
   int size_ = 0;
   Member members_[kSize];
   int open_[kSize], seeking_[kSize], refused_[kSize], whose_[kSize];
+  EdgeFilter::Mark marks_[kSize];
   uint64_t lane_[kSize];
   uint32_t hop_[kSize], index_[kSize], drawn_[4 * kSize];
 };

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference_walks import walks
 
 from loader.graph import Graph
-from loader.samplers import Request, WalkSampler
+from loader.samplers import Request, WalkSampler, walked_graph
 
 LAWS: dict[str, dict[str, Any]] = {
     "uniform": {},
@@ -42,9 +42,14 @@ def sampled(graph: Graph, starts: list[int], length: int, **options: Any) -> tup
     return sample.nodes.tolist(), sample.edge_ids.tolist()
 
 
+@pytest.mark.parametrize("sifts_from", [0, 1e9])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("law", LAWS)
-def test_walks_are_those_of_the_reference(law: str, width: str) -> None:
+def test_walks_are_those_of_the_reference(
+    law: str, width: str, sifts_from: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a filter of the edges, and without."""
+    monkeypatch.setattr(walked_graph, "SIFTS_FROM", sifts_from)
     graph = widen(messy_graph(60, 500, seed=1), width)
     starts = [*range(60), 7, 7, 7]
     found = sampled(graph, starts, 21, seed=2**63 + 11, epoch=2**33, batch=3, **LAWS[law])

@@ -77,6 +77,9 @@ max_metapath: int  # types of edges
 def walk_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all walks of one mini-batch; arguments and result are unsigned 64-bit integers."""
 
+def negatives_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all negative samples of one mini-batch; see `walk_key`."""
+
 class WalkEngine:
     def __init__(self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, num_threads: int) -> None:
         """Walks through these lists, on the CPU.
@@ -100,6 +103,9 @@ class WalkEngine:
     ) -> None:
         """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
         wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor) -> None:
+        """Writes `count` vertices at random for each of the walkers to `out` `[walkers, count]`."""
 
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""

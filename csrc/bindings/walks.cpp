@@ -9,6 +9,7 @@
 
 #include "bindings/views.h"
 #include "walks/cpu/edge_filter.h"
+#include "walks/cpu/negatives.h"
 #include "walks/cpu/walk.h"
 
 namespace loader {
@@ -57,6 +58,21 @@ class WalkEngine {
     else
       walk_as<int32_t, int32_t>(starts, first_lane, rules, steps, coin, accept.has_value(), path, vertices,
                                 places);
+  }
+
+  // `out` [walkers, count]: vertices at random, of walkers `first_lane` on.
+  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, const py::object& out) {
+    check_negatives(num_nodes_, walkers, count);
+    const Negatives law{key, static_cast<uint32_t>(num_nodes_)};
+    const auto draw = [&](auto memory) {
+      py::gil_scoped_release release;
+      std::lock_guard<LongMutex> lock(mutex_);
+      draw_negatives(law, first_lane, walkers, count, memory.data, *pool_);
+    };
+    if (wide_nodes_)
+      draw(view<int64_t>(out, "out", walkers * count));
+    else
+      draw(view<int32_t>(out, "out", walkers * count));
   }
 
   // Takes memory for the filter of all edges, int64 zeros, and fills it; the caller keeps it.
@@ -152,15 +168,22 @@ void bind_walks(py::module_& m) {
         return batch_key(seed, epoch, batch, Purpose::kWalk);
       },
       py::arg("seed"), py::arg("epoch"), py::arg("batch"));
+  m.def(
+      "negatives_key",
+      [](uint64_t seed, uint64_t epoch, uint64_t batch) {
+        return batch_key(seed, epoch, batch, Purpose::kNegative);
+      },
+      py::arg("seed"), py::arg("epoch"), py::arg("batch"));
   py::class_<WalkEngine>(m, "WalkEngine")
       .def(py::init<py::object, py::object, py::object, int64_t, int64_t>(), py::arg("indptr"),
            py::arg("indices"), py::arg("sorted"), py::arg("groups"), py::arg("num_threads"))
       .def("walk", &WalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
            py::arg("path"), py::arg("vertices"), py::arg("places"))
+      .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
+           py::arg("count"), py::arg("out"))
       .def("sift_by", &WalkEngine::sift_by, py::arg("words"));
-  m.def(
-      "filter_words", [](int64_t num_edges) { return filter_words(num_edges); }, py::arg("num_edges"));
+  m.def("filter_words", [](int64_t num_edges) { return filter_words(num_edges); }, py::arg("num_edges"));
 }
 
 }  // namespace loader

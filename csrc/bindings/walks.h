@@ -37,6 +37,17 @@ inline uint32_t checked_length(int64_t length) {
   return static_cast<uint32_t>(length);
 }
 
+// Throws unless `count` vertices may be drawn at random for each of the walkers.
+inline void check_negatives(int64_t num_nodes, int64_t walkers, int64_t count) {
+  if (num_nodes > int64_t{UINT32_MAX})
+    throw pybind11::value_error("the graph has " + std::to_string(num_nodes) +
+                                " vertices; negatives are drawn from at most " + std::to_string(UINT32_MAX));
+  if (walkers < 0 || count < 0 || count > int64_t{1} << 31)
+    throw pybind11::value_error("there are " + std::to_string(count) + " negatives of each of " +
+                                std::to_string(walkers) + " walkers; they must be 0 to 2**31");
+  if (num_nodes == 0 && walkers * count > 0) throw pybind11::value_error("the graph has no vertices");
+}
+
 // The groups of edges whose turn it is, one step after the other.
 inline void check_path(const std::vector<int64_t>& path, int64_t groups) {
   if (path.empty() != (groups == 0))

@@ -55,6 +55,8 @@ def random_walk(
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
+    if "num_negatives" in options:
+        raise TypeError("random_walk draws no negatives; WalkSampler does")
     sampler = WalkSampler(walk_length, **options)
     times = as_size("walks_per_node", walks_per_node)
     starts = start.repeat(times) if isinstance(start, Tensor) and start.dim() == 1 else start

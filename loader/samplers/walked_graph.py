@@ -75,6 +75,12 @@ class WalkedGraph:
         self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
 
+    def negatives(self, walkers: int, count: int, key: int) -> Tensor:
+        """`[walkers, count]` vertices at random, of the type of the graph's."""
+        out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)
+        self._engine.negatives(0, key, walkers, count, out)
+        return out
+
     def _count(self, steps: int) -> None:
         """Makes the filter when it pays."""
         with self._lock:

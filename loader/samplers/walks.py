@@ -42,6 +42,8 @@ class WalkSampler(Sampler):
             they are rounded; together they must be at most 1.
         metapath: types of edges (`graph.edge_types`), in the order in which steps follow them (metapath2vec: Dong et
             al., KDD 2017); after the last one comes the first again. Up to 64.
+        num_negatives: of each walk, vertices at random for each of its steps, all vertices alike: negative samples for
+            skip-gram (Mikolov et al., NeurIPS 2013). For graphs of less than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
         num_threads: threads of a session, 1 to 1024; by default as many as there are processors. The walks do not
@@ -62,6 +64,7 @@ class WalkSampler(Sampler):
         stop: float = 0.0,
         restart: float = 0.0,
         metapath: Sequence[int] | None = None,
+        num_negatives: int = 0,
         edge_ids: bool = False,
         seed: int = 0,
         num_threads: int | None = None,
@@ -74,6 +77,7 @@ class WalkSampler(Sampler):
         self.p, self.q, self.stop, self.restart = float(p), float(q), float(stop), float(restart)
         self.metapath = None if metapath is None else [edge_type(t) for t in metapath]
         self._check_metapath()
+        self.num_negatives = as_size("num_negatives", num_negatives, least=0)
         self.edge_ids = bool(edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
@@ -99,6 +103,7 @@ class WalkSampler(Sampler):
             "stop": self.stop,
             "restart": self.restart,
             "metapath": self.metapath,
+            "num_negatives": self.num_negatives,
             "edge_ids": self.edge_ids,
             "seed": self.seed,
         }
@@ -139,7 +144,13 @@ class WalkSession(Session):
             raise RuntimeError("this session was closed; open another one")
         key = _core.walk_key(sampler.seed, request.epoch, request.batch)
         nodes, edges = graph.walk(request.seeds, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
-        return Walks(nodes, edges, epoch=request.epoch, index=request.batch)
+        negatives = None
+        if sampler.num_negatives:
+            key = _core.negatives_key(sampler.seed, request.epoch, request.batch)
+            count = sampler.num_negatives * sampler.walk_length
+            negatives = graph.negatives(len(nodes), count, key)
+            negatives = negatives.view(len(nodes), sampler.num_negatives, sampler.walk_length)
+        return Walks(nodes, edges, negatives, epoch=request.epoch, index=request.batch)
 
     def close(self) -> None:
         self._graph = None

@@ -11,6 +11,8 @@ from torch import Tensor
 from loader.samples.base import Rows, Sample
 from loader.samples.lazy_rows import LazyRows
 
+_TENSORS = ("nodes", "edge_ids", "negatives", "x", "edge_features", "y")
+
 
 @dataclass(eq=False)
 class Walks(Sample):
@@ -21,6 +23,8 @@ class Walks(Sample):
             A walk that ended has -1 from there on.
         edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed,
             -1 for a step that followed none (a walk that ended, or went back to its start).
+        negatives: `[walkers, num_negatives, walk_length]` vertices at random, of the graph's type, if the sampler drew
+            them.
         epoch, index: which epoch and which mini-batch of it this is.
         x: `[walkers, walk_length + 1, F]` features, once gathered; zeros after the end of a walk.
         edge_features: `[walkers, walk_length, D]` likewise, once gathered; zeros where no edge was followed.
@@ -30,6 +34,7 @@ class Walks(Sample):
 
     nodes: Tensor
     edge_ids: Tensor | None = None
+    negatives: Tensor | None = None
     epoch: int = 0
     index: int = 0
     x: Tensor | None = None
@@ -84,12 +89,11 @@ class Walks(Sample):
         return self.nodes.shape[0]
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in a fixed order: nodes, edge ids, x, features of the edges, y."""
-        return [t for t in (self.nodes, self.edge_ids, self.x, self.edge_features, self.y) if t is not None]
+        """All tensors, in a fixed order: nodes, edge ids, negatives, x, features of the edges, y."""
+        return [t for name in _TENSORS if (t := getattr(self, name)) is not None]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Walks:
-        names = ("nodes", "edge_ids", "x", "edge_features", "y")
-        return self.replace(**{name: f(t) for name in names if (t := getattr(self, name)) is not None})
+        return self.replace(**{name: f(t) for name in _TENSORS if (t := getattr(self, name)) is not None})
 
     def __repr__(self) -> str:
         return (

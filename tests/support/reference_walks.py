@@ -12,7 +12,7 @@ from reference_sampler import WORD, batch_key, philox
 
 from loader.graph import Graph
 
-WALK = 2  # purpose of the words
+WALK, NEGATIVE = 2, 3  # purposes of the words
 TRIES = 64
 SCAN_BLOCK = 1 << 31
 
@@ -123,3 +123,10 @@ def walks(
 
     made = [one(lane, start) for lane, start in enumerate(starts)]
     return [walk for walk, _ in made], [edges for _, edges in made]
+
+
+def negatives(walker: int, count: int, num_nodes: int, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> list[int]:
+    """The vertices that are drawn at random for one walker."""
+    first, second = batch_key(seed, epoch, batch, NEGATIVE)
+    draws = _Draws((first, second), walker, 0)
+    return [draws.below(num_nodes, i) for i in range(count)]

@@ -7,13 +7,15 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from forks import in_forked_child, needs_fork
 from graphs import WIDTHS, chain, messy_graph, star, widen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_walks import walks
+from reference_walks import negatives, walks
+from statistics_of_counts import LEVEL, p_equal
 
 from loader.graph import Graph
 from loader.samplers import Request, WalkSampler, walked_graph
@@ -230,6 +232,7 @@ def test_sessions_and_copies(random_graph: Callable[..., Graph]) -> None:
         ({"metapath": [-1]}, ValueError, "metapath holds -1"),
         ({"metapath": [0], "p": 2}, ValueError, "no second order"),
         ({"metapath": [0], "restart": 0.2}, ValueError, "use stop"),
+        ({"num_negatives": -1}, ValueError, "num_negatives is -1"),
         ({"seed": -1}, ValueError, "seed is -1"),
         ({"num_threads": 0}, ValueError, "num_threads is 0"),
     ],
@@ -258,3 +261,21 @@ def test_graphs_and_starts_that_are_refused(random_graph: Callable[..., Graph]) 
     bipartite = Graph(torch.tensor([0, 1]), torch.tensor([3]), num_src=5)
     with pytest.raises(ValueError, match="one set of vertices"):
         sampler.sample(bipartite, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_negatives_are_drawn_from_all_vertices(width: str) -> None:
+    graph = widen(messy_graph(60, 500, seed=1), width)
+    starts = torch.arange(60).repeat(20)
+    plain = WalkSampler(5, seed=3).sample(graph, starts, epoch=2, batch=7)
+    sample = WalkSampler(5, num_negatives=3, seed=3).sample(graph, starts, epoch=2, batch=7)
+    assert torch.equal(sample.nodes, plain.nodes)
+    assert plain.negatives is None
+    assert sample.negatives is not None
+    assert sample.negatives.shape == (1200, 3, 5)
+    assert sample.negatives.dtype == graph.indices.dtype
+    assert sample.negatives[11].flatten().tolist() == negatives(11, 15, 60, seed=3, epoch=2, batch=7)
+    assert p_equal(np.bincount(sample.negatives.flatten().numpy(), minlength=60)) > LEVEL
+    assert WalkSampler(5, num_negatives=3, seed=3, num_threads=3).sample(graph, starts, epoch=2, batch=7).digest() == (
+        sample.digest()
+    )

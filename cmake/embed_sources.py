@@ -1,6 +1,6 @@
 """Writes the headers that kernels are compiled from, as strings, into a C++ file: kernels are compiled at run time.
 
-    python embed_sources.py CSRC OUT
+python embed_sources.py CSRC OUT
 """
 
 from __future__ import annotations

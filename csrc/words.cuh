@@ -61,7 +61,8 @@ __device__ __forceinline__ T narrow(Wide<T> x) {
 #else
     const uint32_t bits = __float_as_uint(x);
     const bool is_number = (bits & 0x7FFFFFFFu) <= 0x7F800000u;
-    narrowed.bits = is_number ? static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16) : uint16_t{0x7FFF};
+    narrowed.bits =
+        is_number ? static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16) : uint16_t{0x7FFF};
 #endif
     return narrowed;
   } else {

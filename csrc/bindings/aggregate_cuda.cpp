@@ -143,7 +143,8 @@ void backward(const WhereArgs& where, const BlockArgs& block, int dtype, uintptr
         launch_mean_backward(block_of<P, I>(block), reinterpret_cast<const I*>(sorted_sources),
                              reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean),
                              rows<const T>(grad_own), rows<const T>(x), dim, rows<T>({grad_x, dim}), f,
-                             reinterpret_cast<void*>(workspace), device, reinterpret_cast<gpu::Stream>(stream));
+                             reinterpret_cast<void*>(workspace), device,
+                             reinterpret_cast<gpu::Stream>(stream));
       });
     });
   });

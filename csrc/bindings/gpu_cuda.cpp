@@ -13,11 +13,12 @@ namespace loader {
 namespace {
 
 // Asks `loader.kernels.compile_kernels`, which is imported when a kernel is first needed.
-std::vector<gpu::Image> compile_in_python(int major, int minor, const std::vector<const gpu::Kernel*>& kernels,
-                                          bool refused) {
+std::vector<gpu::Image> compile_in_python(int major, int minor,
+                                          const std::vector<const gpu::Kernel*>& kernels, bool refused) {
   const py::gil_scoped_acquire gil;
   py::list wanted;
-  for (const gpu::Kernel* const kernel : kernels) wanted.append(py::make_tuple(kernel->header(), kernel->name()));
+  for (const gpu::Kernel* const kernel : kernels)
+    wanted.append(py::make_tuple(kernel->header(), kernel->name()));
   const py::object made =
       py::module_::import("loader.kernels").attr("compile_kernels")(wanted, 10 * major + minor, refused);
   std::vector<gpu::Image> images;
@@ -25,7 +26,8 @@ std::vector<gpu::Image> compile_in_python(int major, int minor, const std::vecto
     const auto pair = one.cast<py::tuple>();
     images.push_back({pair[0].cast<std::string>(), pair[1].cast<std::string>()});
   }
-  if (images.size() != kernels.size()) throw std::runtime_error("compile_kernels gives one image for each kernel");
+  if (images.size() != kernels.size())
+    throw std::runtime_error("compile_kernels gives one image for each kernel");
   return images;
 }
 

@@ -14,7 +14,8 @@ void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_
   const int device = device_index(out);
   doing("ordering items on the GPU", [&] {
     const gpu::OnDevice current(device);
-    launch_items_at(Permutation(num_items, key), runs, items.data, device, reinterpret_cast<gpu::Stream>(stream));
+    launch_items_at(Permutation(num_items, key), runs, items.data, device,
+                    reinterpret_cast<gpu::Stream>(stream));
   });
 }
 

@@ -65,7 +65,8 @@ Function Kernel::on(int device) {
   return place.load(std::memory_order_acquire);
 }
 
-int Kernel::resident_blocks(int device, int threads, size_t shared, int per_multiprocessor, size_t most_declared) {
+int Kernel::resident_blocks(int device, int threads, size_t shared, int per_multiprocessor,
+                            size_t most_declared) {
   OnOne& known = on_[static_cast<size_t>(device)];
   const int blocks = known.blocks.load(std::memory_order_acquire);
   if (blocks > 0 && shared <= known.shared.load(std::memory_order_acquire)) return blocks;
@@ -76,7 +77,8 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
   check(cuda.cuFuncGetAttribute(&declared, static_cast<int>(FunctionAttribute::kSharedBytes), function),
         "asking for a kernel's shared memory");
   if (static_cast<size_t>(declared) > most_declared)
-    throw Error(kOutOfResources, name_ + " declares " + std::to_string(declared) + " bytes of shared memory; plans count on " +
+    throw Error(kOutOfResources, name_ + " declares " + std::to_string(declared) +
+                                     " bytes of shared memory; plans count on " +
                                      std::to_string(most_declared));
   check(cuda.cuFuncSetAttribute(function, static_cast<int>(FunctionAttribute::kMaxDynamicSharedBytes),
                                 static_cast<int>(shared)),
@@ -84,7 +86,8 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
   check(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&fit, function, threads, shared),
         "asking for a kernel's occupancy");
   if (fit == 0)
-    throw Error(kOutOfResources, name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
+    throw Error(kOutOfResources,
+                name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
   const int resident = std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
   known.shared.store(shared, std::memory_order_release);
   known.blocks.store(resident, std::memory_order_release);
@@ -94,8 +97,9 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
 void Kernel::prefer_shared(int device, int percent) {
   OnOne& known = on_[static_cast<size_t>(device)];
   if (known.carveout.load(std::memory_order_acquire) == percent) return;
-  check(driver().cuFuncSetAttribute(on(device), static_cast<int>(FunctionAttribute::kSharedCarveout), percent),
-        "asking for a kernel's share of shared memory");
+  check(
+      driver().cuFuncSetAttribute(on(device), static_cast<int>(FunctionAttribute::kSharedCarveout), percent),
+      "asking for a kernel's share of shared memory");
   known.carveout.store(percent, std::memory_order_release);
 }
 
@@ -103,10 +107,11 @@ void launch_with(Kernel& kernel, int device, const Shape& shape, void** argument
   const Function function = kernel.on(device);
   const Driver& cuda = driver();
   const Status status =
-      shape.together ? cuda.cuLaunchCooperativeKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
-                                                      static_cast<unsigned>(shape.shared), shape.stream, arguments)
-                     : cuda.cuLaunchKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
-                                           static_cast<unsigned>(shape.shared), shape.stream, arguments, nullptr);
+      shape.together
+          ? cuda.cuLaunchCooperativeKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
+                                           static_cast<unsigned>(shape.shared), shape.stream, arguments)
+          : cuda.cuLaunchKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
+                                static_cast<unsigned>(shape.shared), shape.stream, arguments, nullptr);
   if (status != kSuccess) throw Error(status, explain(status));
 }
 

@@ -1,4 +1,5 @@
-// The 16-bit floating-point types, as their bits: neither the host's compiler nor one at run time need have them.
+// The 16-bit floating-point types, as their bits: neither the host's compiler nor one at run time need have
+// them.
 #pragma once
 
 #include <cstdint>

@@ -19,10 +19,10 @@ using Int = std::integral_constant<int, V>;
 template <bool V>
 using Bool = std::integral_constant<bool, V>;
 
-#define LOADER_SPELLED(TYPE, TEXT)                  \
-  template <>                                       \
-  struct Spelled<TYPE> {                            \
-    static std::string text() { return TEXT; }      \
+#define LOADER_SPELLED(TYPE, TEXT)             \
+  template <>                                  \
+  struct Spelled<TYPE> {                       \
+    static std::string text() { return TEXT; } \
   };
 LOADER_SPELLED(int32_t, "int32_t")
 LOADER_SPELLED(int64_t, "int64_t")

@@ -1,9 +1,9 @@
 """Lists the GPU kernels that were compiled, and compiles them ahead, without a GPU.
 
-    python -m loader.kernels                                    # what is in the cache
-    python -m loader.kernels compile --arch 90 --arch 100       # every kernel, for these chips
-    python -m loader.kernels compile --arch 90 --match gather   # those with a text in their name
-    python -m loader.kernels clear                              # empties the cache
+python -m loader.kernels                                    # what is in the cache
+python -m loader.kernels compile --arch 90 --arch 100       # every kernel, for these chips
+python -m loader.kernels compile --arch 90 --match gather   # those with a text in their name
+python -m loader.kernels clear                              # empties the cache
 """
 
 from __future__ import annotations

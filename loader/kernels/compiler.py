@@ -78,7 +78,10 @@ def check_kernels(architecture: int) -> None:
 
 
 def make(
-    wanted: Sequence[Wanted], *, workers: int | None = None, on_compile: Callable[[int], Callable[[], None]] | None = None
+    wanted: Sequence[Wanted],
+    *,
+    workers: int | None = None,
+    on_compile: Callable[[int], Callable[[], None]] | None = None,
 ) -> list[Made]:
     """The kernels, in this order, compiled if they are not in the cache.
 
@@ -156,8 +159,9 @@ def _check_driver(version: tuple[int, int]) -> None:
         return  # there is none: kernels are compiled ahead
     if driver // 1000 < version[0]:
         raise NoCompilerError(
-            f"the NVIDIA driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {version[0]}.{version[1]} "
-            f"makes kernels that need CUDA {version[0]}: update the driver, or install a torch for CUDA {driver // 1000}"
+            f"the NVIDIA driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {version[0]}."
+            f"{version[1]} makes kernels that need CUDA {version[0]}: update the driver, or install a torch for CUDA "
+            f"{driver // 1000}"
         )
 
 

@@ -50,9 +50,7 @@ class Compiler:
         self._check(self._library.nvrtcGetSupportedArchs(values), "asking for architectures")
         return list(values)
 
-    def compile(
-        self, source: str, headers: Mapping[str, str], name: str, options: Sequence[str]
-    ) -> tuple[bytes, str]:
+    def compile(self, source: str, headers: Mapping[str, str], name: str, options: Sequence[str]) -> tuple[bytes, str]:
         """Compiles one kernel.
 
         Args:
@@ -81,9 +79,7 @@ class Compiler:
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
                 raise CompilationError(f"NVRTC {self.text} does not compile {name}: {log.decode().strip()}")
             symbol = ctypes.c_char_p()
-            self._check(
-                library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(symbol)), f"looking up {name}"
-            )
+            self._check(library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(symbol)), f"looking up {name}")
             assert symbol.value is not None
             return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN", keep_end=True), symbol.value.decode()
         finally:
@@ -123,12 +119,12 @@ def compiler() -> Compiler:
 def _open(named: str | None) -> Compiler | str:
     problems = []
     for path in [named] if named else _candidates():
-        try:
-            return Compiler(path)
-        except (OSError, AttributeError) as error:
-            problems.append(f"{path}: {error}")
+        found = _opened(path)
+        if isinstance(found, Compiler):
+            return found
+        problems.append(found)
     if named:
-        return f"LOADER_NVRTC names {named}, which cannot be opened ({problems[0]})"
+        return f"LOADER_NVRTC names {named}, which cannot be used ({problems[0]})"
     tried = f" ({'; '.join(problems[:2])})" if problems else ""
     return (
         "no NVRTC was found, which compiles GPU kernels; it comes with torch's CUDA builds: pip install "
@@ -136,8 +132,16 @@ def _open(named: str | None) -> Compiler | str:
     )
 
 
+def _opened(path: str) -> Compiler | str:
+    """The compiler, or why it cannot be used."""
+    try:
+        return Compiler(path)
+    except (OSError, AttributeError, CompilationError) as error:
+        return f"{path}: {error}"
+
+
 def _candidates() -> Iterator[str]:
-    """Paths of libraries, best first: the packages beside torch of its CUDA version, then toolkits, then the system's."""
+    """Paths of libraries, best first: packages beside torch of its CUDA version, then toolkits, then the system's."""
     import torch
 
     major = (torch.version.cuda or "").split(".")[0]

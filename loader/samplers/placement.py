@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from loader import _core
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
 

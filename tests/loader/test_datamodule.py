@@ -29,7 +29,6 @@ from small_loader import no_threads
 from torch import Tensor
 
 import loader
-from loader import _core
 from loader.datasets import NodeDataset
 from loader.samplers import FullSampler, FusedSampler, fused
 from loader.samples import MiniBatch

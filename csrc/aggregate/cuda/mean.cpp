@@ -23,13 +23,13 @@ struct GradientPass : GradientArgs<P, I, T> {
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
 };
 
-#define LOADER_AGGREGATE_KERNEL(TAG, FILE, NAME)                              \
-  struct TAG {                                                                \
+#define LOADER_AGGREGATE_KERNEL(TAG, FILE, NAME)                                \
+  struct TAG {                                                                  \
     static constexpr const char *header = "aggregate/cuda/" FILE, *name = NAME; \
   };
-LOADER_AGGREGATE_KERNEL(SumShortRows, "rows.cuh", "sum_short_rows")  // <Int, pass>
-LOADER_AGGREGATE_KERNEL(SumLongRows, "rows.cuh", "sum_long_rows")    // <Int, pass>
-LOADER_AGGREGATE_KERNEL(CountEdges, "transpose.cuh", "count_edges")  // <P, I>
+LOADER_AGGREGATE_KERNEL(SumShortRows, "rows.cuh", "sum_short_rows")      // <Int, pass>
+LOADER_AGGREGATE_KERNEL(SumLongRows, "rows.cuh", "sum_long_rows")        // <Int, pass>
+LOADER_AGGREGATE_KERNEL(CountEdges, "transpose.cuh", "count_edges")      // <P, I>
 LOADER_AGGREGATE_KERNEL(PlaceSources, "transpose.cuh", "place_sources")  // <P>
 LOADER_AGGREGATE_KERNEL(Fill, "transpose.cuh", "fill")                   // <P, I>
 LOADER_AGGREGATE_KERNEL(PlaceSorted, "transpose.cuh", "place_sorted")    // <P, I>
@@ -92,7 +92,8 @@ void with_vectors(const Alignment& alignment, const F& f) {
 unsigned blocks_for(int64_t threads, int64_t per_block) {
   const int64_t blocks = (threads + per_block - 1) / per_block;
   if (blocks > INT32_MAX)
-    throw std::overflow_error("the block of " + std::to_string(threads) + " rows or edges is too large for one launch");
+    throw std::overflow_error("the block of " + std::to_string(threads) +
+                              " rows or edges is too large for one launch");
   return static_cast<unsigned>(blocks);
 }
 
@@ -113,8 +114,8 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
   const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
   gpu::launch<Pass, LongRows, int, int>(
-      short_rows, device, {blocks_for(num_rows, groups_per_block * rows_per_group), kShortThreads, 0, stream}, pass,
-      long_rows, log_lanes, static_cast<int>(rows_per_group));
+      short_rows, device, {blocks_for(num_rows, groups_per_block * rows_per_group), kShortThreads, 0, stream},
+      pass, long_rows, log_lanes, static_cast<int>(rows_per_group));
   if (max_long == 0) return;
   const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
   const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));
@@ -128,8 +129,8 @@ template <typename P, typename I>
 int64_t lay_out(void* workspace, int64_t num_src, int64_t num_edges, TransposedBlock<P, I>* transposed) {
   int64_t used = 0;
   const auto take = [&](auto*& array, int64_t count) {
-    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(reinterpret_cast<uintptr_t>(workspace) +
-                                                                       static_cast<uintptr_t>(used));
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(
+        reinterpret_cast<uintptr_t>(workspace) + static_cast<uintptr_t>(used));
     used += aligned(count * static_cast<int64_t>(sizeof(*array)));
   };
   TransposedBlock<P, I> t;
@@ -143,8 +144,8 @@ int64_t lay_out(void* workspace, int64_t num_src, int64_t num_edges, TransposedB
   return used;
 }
 
-// Fills `t`. With `sorted_sources` and `order` (see launch_mean_backward) the destinations of a source are in the
-// order of the edges.
+// Fills `t`. With `sorted_sources` and `order` (see launch_mean_backward) the destinations of a source are in
+// the order of the edges.
 template <typename P, typename I>
 void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const int64_t* order,
                const TransposedBlock<P, I>& t, int device, gpu::Stream stream) {
@@ -162,7 +163,8 @@ void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const in
     gpu::load(device, {&place, &fill});
     gpu::set_bytes(t.counters, 0, zeroed, stream);
     gpu::launch<Block, const I*, Transposed>(place, device, over(block.num_src), block, sorted_sources, t);
-    if (edges) gpu::launch<Block, const int64_t*, Transposed>(fill, device, over(block.num_edges), block, order, t);
+    if (edges)
+      gpu::launch<Block, const int64_t*, Transposed>(fill, device, over(block.num_edges), block, order, t);
     return;
   }
   gpu::Kernel &count = gpu::kernel<CountEdges, P, I>(), &place = gpu::kernel<PlaceSources, P>(),
@@ -171,7 +173,8 @@ void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const in
   gpu::set_bytes(t.counters, 0, zeroed, stream);
   if (edges) gpu::launch<Block, P*, P*>(count, device, over(block.num_edges), block, t.length, t.rank);
   gpu::launch<const P*, int64_t, P*, unsigned long long*, int64_t*>(
-      place, device, over(block.num_src, kSourcesPerBlock), t.length, block.num_src, t.begin, t.counters, t.long_rows);
+      place, device, over(block.num_src, kSourcesPerBlock), t.length, block.num_src, t.begin, t.counters,
+      t.long_rows);
   if (edges) gpu::launch<Block, Transposed>(fill, device, over(block.num_edges), block, t);
 }
 
@@ -185,7 +188,8 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
     constexpr int kBytes = decltype(bytes)::value;
     const unsigned grid = std::clamp(blocks_for(copy.bytes / kBytes, kTransposeThreads), 1U, kMostCopying);
     gpu::launch<LiveBlocks, int, LiveBlock*, LiveCopy>(gpu::kernel<WriteLive, gpu::Int<kBytes>>(), device,
-                                                       {grid, kTransposeThreads, 0, stream}, values, count, to, copy);
+                                                       {grid, kTransposeThreads, 0, stream}, values, count,
+                                                       to, copy);
   };
   const auto bits = reinterpret_cast<uintptr_t>(copy.from) | reinterpret_cast<uintptr_t>(copy.to) |
                     static_cast<uintptr_t>(copy.bytes);
@@ -206,8 +210,8 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 
 template <typename P, typename I, typename T, typename O>
 void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
-                         StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation, void* workspace,
-                         int device, gpu::Stream stream) {
+                         StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,
+                         void* workspace, int device, gpu::Stream stream) {
   auto* const words = static_cast<int64_t*>(workspace);
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
   const int64_t max_long = block.num_edges / (kLongRow + 1);
@@ -221,40 +225,42 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
 
 template <typename P, typename I, typename T>
 void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources, const int64_t* order,
-                          StridedRows<const T> grad_mean, StridedRows<const T> grad_own, StridedRows<const T> x,
-                          int64_t dim, StridedRows<T> grad_x, Activation activation, void* workspace, int device,
-                          gpu::Stream stream) {
+                          StridedRows<const T> grad_mean, StridedRows<const T> grad_own,
+                          StridedRows<const T> x, int64_t dim, StridedRows<T> grad_x, Activation activation,
+                          void* workspace, int device, gpu::Stream stream) {
   DeviceBlock<P, I> edges = block;
   if (grad_mean.data == nullptr) edges.num_edges = 0;
   TransposedBlock<P, I> t;
   lay_out<P, I>(workspace, edges.num_src, edges.num_edges, &t);
   transpose(edges, sorted_sources, order, t, device, stream);
-  const GradientPass<P, I, T> pass{{block.indptr, block.live, t.begin, t.length, t.destinations, block.num_src,
-                                    block.num_dst, grad_mean, grad_own, x, grad_x, activation, activation.identity(),
-                                    dim}};
+  const GradientPass<P, I, T> pass{{block.indptr, block.live, t.begin, t.length, t.destinations,
+                                    block.num_src, block.num_dst, grad_mean, grad_own, x, grad_x, activation,
+                                    activation.identity(), dim}};
   const LongRows long_rows{t.counters + 1, t.long_rows};
   with_vectors<T>(Alignment(dim).of(grad_mean).of(grad_own).of(x).of(grad_x), [&](auto width) {
-    sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1), device, stream);
+    sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1), device,
+                                     stream);
   });
 }
 
-#define LOADER_FORWARD(P, I, T, O)                                                                              \
-  template void launch_mean_forward(const DeviceBlock<P, I>&, StridedRows<const T>, const I*, int64_t,          \
-                                    StridedRows<O>, StridedRows<O>, int, Activation, void*, int, gpu::Stream);
-#define LOADER_BACKWARD(P, I, T)                                                                                \
-  template void launch_mean_backward(const DeviceBlock<P, I>&, const I*, const int64_t*, StridedRows<const T>,  \
-                                     StridedRows<const T>, StridedRows<const T>, int64_t, StridedRows<T>,       \
-                                     Activation, void*, int, gpu::Stream);
-#define LOADER_BOTH(P, I)               \
-  LOADER_FORWARD(P, I, float, float)    \
-  LOADER_FORWARD(P, I, float, bfloat16) \
-  LOADER_FORWARD(P, I, float, half)     \
-  LOADER_FORWARD(P, I, double, double)  \
-  LOADER_FORWARD(P, I, half, half)      \
+#define LOADER_FORWARD(P, I, T, O)                                                                     \
+  template void launch_mean_forward(const DeviceBlock<P, I>&, StridedRows<const T>, const I*, int64_t, \
+                                    StridedRows<O>, StridedRows<O>, int, Activation, void*, int,       \
+                                    gpu::Stream);
+#define LOADER_BACKWARD(P, I, T)                                                                       \
+  template void launch_mean_backward(const DeviceBlock<P, I>&, const I*, const int64_t*,               \
+                                     StridedRows<const T>, StridedRows<const T>, StridedRows<const T>, \
+                                     int64_t, StridedRows<T>, Activation, void*, int, gpu::Stream);
+#define LOADER_BOTH(P, I)                  \
+  LOADER_FORWARD(P, I, float, float)       \
+  LOADER_FORWARD(P, I, float, bfloat16)    \
+  LOADER_FORWARD(P, I, float, half)        \
+  LOADER_FORWARD(P, I, double, double)     \
+  LOADER_FORWARD(P, I, half, half)         \
   LOADER_FORWARD(P, I, bfloat16, bfloat16) \
-  LOADER_BACKWARD(P, I, float)          \
-  LOADER_BACKWARD(P, I, double)         \
-  LOADER_BACKWARD(P, I, half)           \
+  LOADER_BACKWARD(P, I, float)             \
+  LOADER_BACKWARD(P, I, double)            \
+  LOADER_BACKWARD(P, I, half)              \
   LOADER_BACKWARD(P, I, bfloat16)
 LOADER_BOTH(int32_t, int32_t)
 LOADER_BOTH(int64_t, int32_t)
@@ -267,7 +273,8 @@ void add_pass(std::vector<gpu::Kernel*>& all) {
   constexpr int kWidest = 16 / sizeof(typename Pass::In);
   const auto add = [&](auto width) {
     using Width = decltype(width);
-    all.insert(all.end(), {&gpu::kernel<SumShortRows, Width, Pass>(), &gpu::kernel<SumLongRows, Width, Pass>()});
+    all.insert(all.end(),
+               {&gpu::kernel<SumShortRows, Width, Pass>(), &gpu::kernel<SumLongRows, Width, Pass>()});
   };
   add(gpu::Int<kWidest>());
   if constexpr (kWidest > 2) add(gpu::Int<kWidest / 2>());
@@ -294,7 +301,8 @@ void add_types(std::vector<gpu::Kernel*>& all) {
 
 std::vector<gpu::Kernel*> mean_kernels() {
   std::vector<gpu::Kernel*> all{&gpu::kernel<PlaceSources, int32_t>(), &gpu::kernel<PlaceSources, int64_t>(),
-                                &gpu::kernel<WriteLive, gpu::Int<16>>(), &gpu::kernel<WriteLive, gpu::Int<4>>(),
+                                &gpu::kernel<WriteLive, gpu::Int<16>>(),
+                                &gpu::kernel<WriteLive, gpu::Int<4>>(),
                                 &gpu::kernel<WriteLive, gpu::Int<1>>()};
   add_types<int32_t, int32_t>(all);
   add_types<int64_t, int32_t>(all);

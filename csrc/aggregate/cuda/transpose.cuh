@@ -23,7 +23,8 @@ __device__ __forceinline__ int64_t edges_of_rows(const DeviceBlock<P, I>& block)
 
 // Counts each source's edges, and gives each edge its place among those of its source.
 template <typename P, typename I>
-__global__ void __launch_bounds__(kTransposeThreads) count_edges(DeviceBlock<P, I> found, P* length, P* rank) {
+__global__ void __launch_bounds__(kTransposeThreads)
+    count_edges(DeviceBlock<P, I> found, P* length, P* rank) {
   const DeviceBlock<P, I> block = settled(found);
   const int64_t e = int64_t{blockIdx.x} * kTransposeThreads + threadIdx.x;
   const I source = e < block.num_edges ? block.indices[e] : I(0);  // on its way beside the number of edges
@@ -38,8 +39,9 @@ __device__ __forceinline__ void list_if_long(int64_t source, int64_t length, uns
 // Gives each source a stretch of the edges. Blocks take theirs in the order in which they come: the stretches
 // need no order, so no block waits for another.
 template <typename P>
-__global__ void __launch_bounds__(kTransposeThreads) place_sources(const P* length, int64_t num_src, P* begin,
-                                                          unsigned long long* counters, int64_t* long_rows) {
+__global__ void __launch_bounds__(kTransposeThreads)
+    place_sources(const P* length, int64_t num_src, P* begin, unsigned long long* counters,
+                  int64_t* long_rows) {
   __shared__ int64_t warp_total[kTransposeThreads / 32];
   __shared__ int64_t block_begin;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -87,19 +87,23 @@ namespace {
 
 Tiling tiling(int64_t parts_a_row, int64_t parts_a_tile) {
   const auto parts = static_cast<uint32_t>(parts_a_row);
-  return {std::max<int64_t>(1, parts_a_tile / parts_a_row), parts, {parts, parts > 1 ? 0xffffffffu / parts + 1 : 0}};
+  return {std::max<int64_t>(1, parts_a_tile / parts_a_row),
+          parts,
+          {parts, parts > 1 ? 0xffffffffu / parts + 1 : 0}};
 }
 
 template <typename Unit>
-void launch(const GatherArgs& args, const RowFormat& format, Placement placement, int device, gpu::Stream stream) {
+void launch(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+            gpu::Stream stream) {
   if (placement == Placement::kDevice) {
     constexpr int kInFlight = kDeviceInFlight<Unit::kIn>;
     const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kInFlight);
     const int64_t grid = (args.n + tiles.rows - 1) / tiles.rows;
-    if (grid > kMaxBlocks) throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
+    if (grid > kMaxBlocks)
+      throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
     gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
-    return gpu::launch<GatherArgs, Tiling>(kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream},
-                                           args, tiles);
+    return gpu::launch<GatherArgs, Tiling>(
+        kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream}, args, tiles);
   }
   const bool cached = placement == Placement::kCached;
   constexpr int kSegment = Group<Unit::kIn>::kSegment, kGroups = kHostThreads / Group<Unit::kIn>::kLanes;
@@ -109,18 +113,20 @@ void launch(const GatherArgs& args, const RowFormat& format, Placement placement
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
   const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, unsigned cold) {
-    gpu::launch<GatherArgs, Tiling, int64_t, unsigned>(kernel, device, {grid, kHostThreads, 0, stream}, args, tiles,
-                                                       format.in_bytes, cold);
+    gpu::launch<GatherArgs, Tiling, int64_t, unsigned>(kernel, device, {grid, kHostThreads, 0, stream}, args,
+                                                       tiles, format.in_bytes, cold);
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
-    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid, grid);
+    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid,
+                        grid);
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const unsigned cold = at_most(args.blocks > 0 ? args.blocks : kColdBlocks);
   const unsigned hot = at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
-  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(), cold + hot, cold);
+  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(), cold + hot,
+               cold);
 }
 
 // The widest unit that every address and the length of a row are multiples of.
@@ -177,7 +183,8 @@ void launch_order(GatherArgs& args, int device, gpu::Stream stream) {
   const auto blocks = static_cast<unsigned>((args.n + kIdsABlock - 1) / kIdsABlock);
   const gpu::Shape shape{blocks, kOrderThreads, 0, stream};
   gpu::launch<GatherArgs, int64_t, Order*>(count, device, shape, args, rows_a_bucket, order);
-  gpu::launch<GatherArgs, int64_t, Order*, uint32_t*>(place, device, shape, args, rows_a_bucket, order, positions);
+  gpu::launch<GatherArgs, int64_t, Order*, uint32_t*>(place, device, shape, args, rows_a_bucket, order,
+                                                      positions);
   args.positions = positions;
 }
 
@@ -193,11 +200,13 @@ size_t gather_scratch(int64_t n, Placement placement) {
   return none ? 0 : sizeof(Order) + static_cast<size_t>(n) * sizeof(uint32_t);
 }
 
-void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device, gpu::Stream stream) {
+void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device,
+                   gpu::Stream stream) {
   if (args.n == 0 || format.in_bytes == 0) return;
   args.positions = nullptr;
   if (args.scratch) launch_order(args, device, stream);
-  if (!format.convert || format.from == format.to) return launch_copied(args, format, placement, device, stream);
+  if (!format.convert || format.from == format.to)
+    return launch_copied(args, format, placement, device, stream);
   switch (format.from) {
     case ElementType::kFloat32:
       return launch_from<float>(args, format, placement, device, stream);

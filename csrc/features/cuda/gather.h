@@ -89,6 +89,7 @@ size_t gather_scratch(int64_t n, Placement placement);
 
 // Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws
 // std::runtime_error if a kernel cannot be compiled or a launch is refused.
-void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device, gpu::Stream stream);
+void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device,
+                   gpu::Stream stream);
 
 }  // namespace loader

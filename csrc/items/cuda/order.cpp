@@ -14,11 +14,12 @@ struct ItemsAtKernel {
 
 }  // namespace
 
-void launch_items_at(const Permutation& order, const Runs& runs, int64_t* out, int device, gpu::Stream stream) {
+void launch_items_at(const Permutation& order, const Runs& runs, int64_t* out, int device,
+                     gpu::Stream stream) {
   if (runs.count == 0) return;
   const auto blocks = static_cast<unsigned>((runs.count + kThreads - 1) / kThreads);
-  gpu::launch<Permutation, Runs, int64_t*>(gpu::kernel<ItemsAtKernel>(), device, {blocks, kThreads, 0, stream}, order,
-                                           runs, out);
+  gpu::launch<Permutation, Runs, int64_t*>(gpu::kernel<ItemsAtKernel>(), device,
+                                           {blocks, kThreads, 0, stream}, order, runs, out);
 }
 
 std::vector<gpu::Kernel*> item_kernels() { return {&gpu::kernel<ItemsAtKernel>()}; }

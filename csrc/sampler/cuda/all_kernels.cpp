@@ -1,4 +1,5 @@
 #include "gpu/all_kernels.h"
+
 #include "sampler/cuda/launch.h"
 
 namespace loader {
@@ -12,12 +13,13 @@ template <int Widest, typename Args>
 void add_width(std::vector<gpu::Kernel*>& all) {
   using Width = Int<Widest>;
   all.insert(all.end(), {&kernel<CooperativeKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
-                         &kernel<PickKernel, Width, Bool<false>, Args>(), &kernel<PickKernel, Width, Bool<true>, Args>()});
+                         &kernel<PickKernel, Width, Bool<false>, Args>(),
+                         &kernel<PickKernel, Width, Bool<true>, Args>()});
   if constexpr (queue_width(Widest) == Widest)
     all.insert(all.end(),
-               {&kernel<QueueKernel, Width, Bool<false>, Args>(), &kernel<QueueKernel, Width, Bool<true>, Args>(),
-                &kernel<QueueCountKernel, Width, Args>(), &kernel<QueueAssignKernel, Width, Args>(),
-                &kernel<QueueWriteKernel, Width, Args>()});
+               {&kernel<QueueKernel, Width, Bool<false>, Args>(),
+                &kernel<QueueKernel, Width, Bool<true>, Args>(), &kernel<QueueCountKernel, Width, Args>(),
+                &kernel<QueueAssignKernel, Width, Args>(), &kernel<QueueWriteKernel, Width, Args>()});
 }
 
 template <bool Hashed, typename Args>

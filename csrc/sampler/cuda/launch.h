@@ -1,4 +1,5 @@
-// How the GPU sampler is launched: which kernels each schedule has, in which order, with which blocks. For the host.
+// How the GPU sampler is launched: which kernels each schedule has, in which order, with which blocks. For
+// the host.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +29,10 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 }  // namespace gpu
 
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
-#define LOADER_SAMPLER_KERNEL(TAG, NAME)                                \
-  struct TAG {                                                          \
-    static constexpr const char* header = "sampler/cuda/kernels.cuh";   \
-    static constexpr const char* name = NAME;                           \
+#define LOADER_SAMPLER_KERNEL(TAG, NAME)                              \
+  struct TAG {                                                        \
+    static constexpr const char* header = "sampler/cuda/kernels.cuh"; \
+    static constexpr const char* name = NAME;                         \
   };
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
@@ -55,7 +56,8 @@ LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
 // 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another for each kernel.
 constexpr int kSharedPercent = 25;
 
-static_assert(kOrderBytes <= 48 * 1024, "a kernel that needs more has to ask for it, see Kernel::resident_blocks");
+static_assert(kOrderBytes <= 48 * 1024,
+              "a kernel that needs more has to ask for it, see Kernel::resident_blocks");
 
 // Shared memory of a block that picks.
 template <int Widest, typename Args>
@@ -64,11 +66,13 @@ size_t stage_bytes(const Args& args) {
   return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
 }
 
-// The kernels of one schedule for fanouts of one width, and their launches on a device, whose context is current.
+// The kernels of one schedule for fanouts of one width, and their launches on a device, whose context is
+// current.
 template <int Widest, typename Args>
 class SamplerLaunch {
  public:
-  SamplerLaunch(int device, gpu::Stream stream, int wanted) : device_(device), stream_(stream), wanted_(wanted) {}
+  SamplerLaunch(int device, gpu::Stream stream, int wanted)
+      : device_(device), stream_(stream), wanted_(wanted) {}
 
   int launches() const { return launches_; }
 
@@ -78,10 +82,12 @@ class SamplerLaunch {
 
   // With a hash set: the vertices are put in order in the same launch.
   void hashed(const Args& args) {
-    one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(), std::max(stage_bytes<Widest>(args), kOrderBytes), args);
+    one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(), std::max(stage_bytes<Widest>(args), kOrderBytes),
+        args);
   }
 
-  // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known by then.
+  // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known
+  // by then.
   template <bool Hashed>
   void hopwise(const Args& args) {
     using Set = gpu::Bool<Hashed>;
@@ -137,11 +143,12 @@ class SamplerLaunch {
   }
 
   int resident(gpu::Kernel& kernel, size_t shared) const {
-    return std::min(kMaxBlocks,
-                    kernel.resident_blocks(device_, kBlock, shared, kBlocksPerMultiprocessor, kDeclaredBytes));
+    return std::min(kMaxBlocks, kernel.resident_blocks(device_, kBlock, shared, kBlocksPerMultiprocessor,
+                                                       kDeclaredBytes));
   }
 
-  // Blocks of a launch: those resident at once, or as many as are wanted, and one for each mini-batch at least.
+  // Blocks of a launch: those resident at once, or as many as are wanted, and one for each mini-batch at
+  // least.
   void choose_blocks(gpu::Kernel& kernel, size_t shared, int batches) {
     blocks_ = resident(kernel, shared);
     if (wanted_ > 0) blocks_ = std::min(blocks_, wanted_);
@@ -150,7 +157,8 @@ class SamplerLaunch {
 
   template <typename... Arguments>
   void launch(gpu::Kernel& kernel, size_t shared, const Arguments&... arguments) {
-    gpu::launch<Arguments...>(kernel, device_, {static_cast<unsigned>(blocks_), kBlock, shared, stream_}, arguments...);
+    gpu::launch<Arguments...>(kernel, device_, {static_cast<unsigned>(blocks_), kBlock, shared, stream_},
+                              arguments...);
     ++launches_;
   }
 
@@ -160,7 +168,8 @@ class SamplerLaunch {
     const int most = resident(kernel, shared);
     const auto launch_some = [&](const Args& some) {
       const int blocks = std::max(wanted_ > 0 ? std::min(most, wanted_) : most, some.num_batches);
-      gpu::launch<Args>(kernel, device_, {static_cast<unsigned>(blocks), kBlock, shared, stream_, true}, some);
+      gpu::launch<Args>(kernel, device_, {static_cast<unsigned>(blocks), kBlock, shared, stream_, true},
+                        some);
       ++launches_;
     };
     if (args.num_batches <= most) return launch_some(args);
@@ -199,16 +208,17 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
   return launch.launches();
 }
 
-// Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current one.
-// `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the number of
-// kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise only. Throws
-// std::runtime_error if a kernel cannot be compiled or a launch is refused.
+// Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
+// one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
+// number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
+// only. Throws std::runtime_error if a kernel cannot be compiled or a launch is refused.
 template <typename Args>
 int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
   const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch ||
       (queue && (args.num_batches > 1 || args.vertex_set == VertexSet::kHash)))
-    throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) + " mini-batches");
+    throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
+                                " mini-batches");
   const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(typename Args::Vertex) == 4) {
     if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);

@@ -33,8 +33,9 @@ inline void check(Status status, const char* what) {
 }
 
 inline int attribute(int device, Attribute attribute) {
-  return attribute == Attribute::kMultiprocessors ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
-                                                  : 1 << 20;
+  return attribute == Attribute::kMultiprocessors
+             ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
+             : 1 << 20;
 }
 
 struct OnDevice {

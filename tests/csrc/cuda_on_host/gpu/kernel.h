@@ -36,7 +36,8 @@ template <typename... Parameters>
 void launch(Kernel& kernel, int device, const Shape& shape, const Parameters&... arguments) {
   on_host::Machine& machine = on_host::machine;
   const bool too_many = static_cast<int>(shape.blocks) > attribute(device, Attribute::kMultiprocessors);
-  if (machine.launches_until_refused-- == 0 || (shape.together && too_many)) throw Error(kOutOfResources, "refused");
+  if (machine.launches_until_refused-- == 0 || (shape.together && too_many))
+    throw Error(kOutOfResources, "refused");
   ++machine.launches;
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   kernel.run(shape, addresses);

@@ -428,6 +428,14 @@ def shortcuts_gpu(result: Result) -> list[str]:
     ]
 
 
+def shortcuts_removed(result: Result) -> list[str]:
+    return [
+        "Each brought less than 2 %, which is not worth its code: all of them were removed.",
+        "",
+        *shortcuts_gpu(result),
+    ]
+
+
 def shchur(result: Result) -> list[str]:
     rows = [
         (
@@ -469,6 +477,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "aggregate_gpu": ("Aggregation on a GPU", contenders),
     "train_step_gpu": ("A training step on a GPU", train_step),
     "shortcuts_gpu": ("What each shortcut on a GPU brings", shortcuts_gpu),
+    "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
 }

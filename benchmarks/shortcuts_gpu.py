@@ -38,14 +38,6 @@ WARM_UP = 2  # epochs: caches fill, graphs are captured
 Epoch = Callable[[], float]  # seconds of one more epoch
 
 
-class PlainAdam(Training):
-    """Steps of torch's own fused Adam."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
-
-
 class PlainBackward(Training):
     """Gradients by way of autograd, in this thread."""
 
@@ -151,7 +143,6 @@ def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
-        "adam": ("GraphedAdam, beside Adam(fused=True)", of_training(setting, PlainAdam)),
         "backward": ("GraphedLoss.backward past autograd", of_training(setting, PlainBackward)),
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
         "cutting": ("arrays cut lazily", partial(of_cutting, setting)),

@@ -99,7 +99,8 @@ class Training:
 
     def step(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()
-        self.replays.backward(self.loss(batch))
+        with torch.autograd.set_multithreading_enabled(False):  # as `NodeClassifier.backward`
+            self.loss(batch).backward()
         self.optimizer.step()
 
     def epoch(self, batches: Any) -> float:

@@ -1,6 +1,6 @@
 """What each shortcut past torch, Lightning or the loader's plain way brings: an epoch with it and one without it.
 
-    python benchmarks/shortcuts_gpu.py [--rounds 7] [--only adam backward]
+    python benchmarks/shortcuts_gpu.py [--rounds 7] [--only notes signature]
 
 GraphSAGE on a graph of the size of ogbn-products, sampled on the GPU, steps by CUDA graphs. The two epochs of a row
 take turns, each first in every second round, and differ in the shortcut alone. `brings` is the median, over rounds, of
@@ -38,16 +38,6 @@ WARM_UP = 2  # epochs: caches fill, graphs are captured
 Epoch = Callable[[], float]  # seconds of one more epoch
 
 
-class PlainBackward(Training):
-    """Gradients by way of autograd, in this thread."""
-
-    def step(self, batch: MiniBatch) -> None:
-        self.optimizer.zero_grad()
-        with torch.autograd.set_multithreading_enabled(False):
-            self.loss(batch).backward()
-        self.optimizer.step()
-
-
 class PlainNotes(Classifier):
     """Lightning's notes of the running hook are set as torch sets attributes of modules."""
 
@@ -81,25 +71,14 @@ class Setting:
             device="cuda", **options,
         )  # fmt: skip
 
-    def training(self, kind: type[Training] = Training) -> Training:
-        return kind(self.x.shape[1], len(self.fanouts), graphed=True)
+    def training(self) -> Training:
+        return Training(self.x.shape[1], len(self.fanouts), graphed=True)
 
     def classifier(self, kind: type[Classifier]) -> Classifier:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
     def cached(self) -> CachedFeatures:
         return CachedFeatures(self.x, "cuda", fraction=0.25, context=StoreContext(self.graph))
-
-
-def of_training(setting: Setting, kind: type[Training]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
-    """Epochs that differ in the step."""
-
-    def epochs(store: FeatureStore) -> tuple[Epoch, Epoch]:
-        loader = setting.loader(store)
-        first, second = (partial(setting.training(k).epoch, loader) for k in (Training, kind))
-        return first, second
-
-    return epochs
 
 
 def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
@@ -143,7 +122,6 @@ def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
-        "backward": ("GraphedLoss.backward past autograd", of_training(setting, PlainBackward)),
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
         "cutting": ("arrays cut lazily", partial(of_cutting, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),

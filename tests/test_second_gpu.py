@@ -119,7 +119,7 @@ def test_replayed_training(graph: Graph, x: Tensor) -> None:
             for batch in loader:
                 optimizer.zero_grad()
                 loss, _ = graphed(batch)
-                graphed.backward(loss)
+                loss.backward()
                 optimizer.step()
                 found.append(loss.detach().cpu())
         assert graphed.replayed > 60

@@ -144,10 +144,10 @@ class NodeClassifier(LightningModule):
         return self.net(batch.blocks, features)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        if args or kwargs or self._fabric is not None:
+        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
+        # that for each step took longer than what it is to launch.
+        with torch.autograd.set_multithreading_enabled(False):
             super().backward(loss, *args, **kwargs)
-        else:
-            self.graphed.backward(loss)
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")

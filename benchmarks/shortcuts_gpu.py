@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from _common import RESULTS, ints, write_json
@@ -30,7 +29,6 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import fused
-from loader.samplers.gpu import layout
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
 
@@ -95,22 +93,6 @@ def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureS
     return epochs
 
 
-def of_cutting(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
-    """Arrays that are cut when they are asked for, beside those that are cut as soon as they are sampled."""
-    loader, training, lazily = setting.loader(store), setting.training(), layout.SampledBlock.of
-
-    def at_once(*args: Any) -> layout.SampledBlock:
-        block = lazily(*args)
-        block._cut()
-        return block
-
-    def without() -> float:
-        with mock.patch.object(layout.SampledBlock, "of", at_once):
-            return training.epoch(loader)
-
-    return partial(training.epoch, loader), without
-
-
 def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
     """A cache that asks for the order of one gather's ids in 17, beside one that always does."""
     seldom, always = setting.cached(), setting.cached()
@@ -123,7 +105,6 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
     """name -> what it is, and its two epochs: with and without."""
     return {
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
-        "cutting": ("arrays cut lazily", partial(of_cutting, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
     }

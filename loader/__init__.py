@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
+    from loader.items import Walkers
     from loader.node_loader import NodeLoader
-    from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
-    from loader.samples import Block, MiniBatch
+    from loader.samplers import (
+        DGLSampler,
+        FullSampler,
+        FusedSampler,
+        HopwiseSampler,
+        Sampler,
+        WalkSampler,
+        random_walk,
+    )
+    from loader.samples import Block, MiniBatch, Walks
 
 __version__ = "0.1.0"
 
@@ -24,6 +33,10 @@ _HOMES = {
     "MiniBatch": "loader.samples",
     "NodeLoader": "loader.node_loader",
     "Sampler": "loader.samplers",
+    "WalkSampler": "loader.samplers",
+    "Walkers": "loader.items",
+    "Walks": "loader.samples",
+    "random_walk": "loader.samplers",
 }
 
 __all__ = [
@@ -37,6 +50,10 @@ __all__ = [
     "MiniBatch",
     "NodeLoader",
     "Sampler",
+    "WalkSampler",
+    "Walkers",
+    "Walks",
+    "random_walk",
 ]
 
 

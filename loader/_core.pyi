@@ -78,6 +78,48 @@ class FusedSampler:
     def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
+max_walk_length: int
+max_metapath: int  # types of edges
+
+def walk_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all walks of one mini-batch; arguments and result are unsigned 64-bit integers."""
+
+def negatives_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all negative samples of one mini-batch; see `walk_key`."""
+
+class WalkEngine:
+    def __init__(self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, num_threads: int) -> None:
+        """Walks through these lists, on the CPU.
+
+        `sorted` `[num_edges]` has each list in ascending order; only the second order with another threshold for listed
+        neighbours needs it. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
+        """
+
+    def walk(
+        self,
+        starts: Tensor,
+        first_lane: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        accept: tuple[int, int, int] | None,
+        path: Sequence[int],
+        vertices: Tensor,
+        places: Tensor | None,
+    ) -> None:
+        """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
+        wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor) -> None:
+        """Writes `count` vertices at random for each of the walkers to `out` `[walkers, count]`."""
+
+    def sift_by(self, words: Tensor) -> None:
+        """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
+
+def filter_words(num_edges: int) -> int:
+    """Length of the filter of that many edges."""
+
 class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 

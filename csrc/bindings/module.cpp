@@ -9,6 +9,7 @@ void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
 void bind_gpu(py::module_& m);
+void bind_walks(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
@@ -26,4 +27,5 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_sampler_cuda(m);
   loader::bind_features_cuda(m);
   loader::bind_aggregate_cuda(m);
+  loader::bind_walks(m);
 }

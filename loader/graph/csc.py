@@ -266,6 +266,36 @@ class Graph:
         away = [name for name, array in self._arrays().items() if kind != "cpu" or array.device.type != "cpu"]
         return self.place(**dict.fromkeys(away, device))
 
+    def reverse(self) -> Graph:
+        """The graph with every edge turned round: its lists are the out-neighbours of this one's vertices.
+
+        Edges keep their ids: without ids of your own, an edge's id is its position in this graph's `indices`. Weights,
+        times and types of the edges come along, times and types of the vertices where the graph is square. Lists are
+        sorted.
+        """
+        rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
+        square = self.num_src == self.num_dst
+        turned = Graph.from_edges(
+            rows,
+            self.indices,
+            self.num_src,
+            num_src=self.num_dst,
+            keep_edge_ids=True,
+            edge_weights=self.edge_weights,
+            edge_times=self.edge_times,
+            edge_types=self.edge_types,
+            node_times=self.node_times if square else None,
+            node_types={name: (ids.start, ids.stop) for name, ids in self.node_types.items()}
+            if square and self.node_types is not None
+            else None,
+        )
+        assert turned.edge_ids is not None
+        if self.edge_ids is None:
+            turned.edge_ids = turned.edge_ids.to(self.indptr.dtype)
+        else:
+            turned.edge_ids = self.edge_ids[turned.edge_ids]
+        return turned
+
     def pin_memory(self) -> Graph:
         """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy); see `place`."""
         return self.place("pinned")

@@ -6,6 +6,8 @@ from loader.samplers.base import NeighborSampler, Request, Sampler, Session, res
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.placement import fused
+from loader.samplers.walk_call import random_walk
+from loader.samplers.walks import WalkSampler
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.sampler import CudaSampler
@@ -21,7 +23,9 @@ __all__ = [
     "Request",
     "Sampler",
     "Session",
+    "WalkSampler",
     "fused",
+    "random_walk",
     "resolve_fanouts",
 ]
 

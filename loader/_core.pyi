@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-with_cuda: bool  # whether the CUDA part was built; names with Cuda and cuda exist only then
+def cuda_sources() -> dict[str, str]:
+    """The headers that kernels are compiled from, by the name that they are included by."""
+
+def cuda_kernels() -> list[tuple[str, str]]:
+    """(header, name) of every kernel that a run can ask for."""
+
+def cuda_driver_version() -> int:
+    """The CUDA version that the driver is for, 1000 * major + 10 * minor; RuntimeError: there is no driver."""
 
 def batch_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all picks of one mini-batch; arguments and result are unsigned 64-bit integers."""
@@ -135,6 +142,7 @@ class _CudaSampler:
         replace: bool,
         edge_ids: bool,
         pad: bool,
+        device: int,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
 
@@ -237,11 +245,11 @@ class CudaGatherer:
 class HostRegistration:
     """Locks pages of the host for the GPU while it lives."""
 
-    def __init__(self, address: int, nbytes: int) -> None: ...
+    def __init__(self, address: int, nbytes: int, device: int) -> None: ...
     def release(self) -> None: ...
 
-def cuda_device_address(host_address: int) -> int:
-    """Where the current GPU sees pinned host memory."""
+def cuda_device_address(host_address: int, device: int) -> int:
+    """Where a GPU sees pinned host memory."""
 
 cuda_notes_bytes: int
 

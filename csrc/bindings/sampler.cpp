@@ -157,8 +157,8 @@ class AnySampler {
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
     const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1};
-    const auto make_one = [part_edges](const std::shared_ptr<ThreadPool>& pool) {
-      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<ThreadPool>, int64_t>)
+    const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
+      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)
         return std::make_unique<Impl<P, N>>(pool, part_edges);
       else  // it shares out rows, not edges
         return std::make_unique<Impl<P, N>>(pool);

@@ -67,7 +67,8 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   if (!clean_) set_.clear();
   clean_ = false;  // an exception leaves marks: the next call removes them
   set_.reset(graph_.num_nodes, options_.hops());
-  const int64_t wanted = pool_->size() == 1 ? 1 : kPartsPerThread * pool_->size();
+  // An owner settles by itself, with one bucket for what its helpers picked.
+  const int64_t wanted = pool_->owner() >= 0 ? 1 : kPartsPerThread * pool_->size();
   for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
   num_buckets_ = (graph_.num_nodes >> bucket_bits_) + 1;
   bucket_ids_.assign(num_buckets_ + 1, 0);
@@ -123,7 +124,8 @@ void FusedSampler<P, N>::pick(int hop) {
   if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
   const int64_t count = parts(edges, part_edges_);
   pool_->each(count, [&](int part, int worker) {
-    pick_part({workers_[worker], hop, 0, count == 1}, edges * part / count, edges * (part + 1) / count);
+    pick_part({workers_[worker], hop, 0, count == 1 || worker == pool_->owner()}, edges * part / count,
+              edges * (part + 1) / count);
   });
 }
 

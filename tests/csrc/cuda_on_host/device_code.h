@@ -1,5 +1,5 @@
-// CUDA's device code as a program of the host: stands in the place of CUDA's header, so that kernels and
-// their launches can be tested where there is no GPU. Says nothing of speed, and nothing of races between
+// CUDA's device code as a program of the host, so that kernels can be tested without a GPU; beside it stand-ins
+// for the core's own headers that launch them. Says nothing of speed, and nothing of races between
 // warps that a GPU could show.
 //
 // A thread is a fiber, a block an operating system thread that lets its fibers run in turns: a fiber gives
@@ -28,23 +28,6 @@
 #define __global__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
-
-using cudaStream_t = void*;
-
-enum cudaError_t {
-  cudaSuccess,
-  cudaErrorInvalidValue,
-  cudaErrorInvalidDevice,
-  cudaErrorNotSupported,
-  cudaErrorLaunchOutOfResources,
-  cudaErrorNotReady,
-  cudaErrorCooperativeLaunchTooLarge
-};
-
-struct dim3 {
-  unsigned x;
-  explicit dim3(int x) : x(static_cast<unsigned>(x)) {}
-};
 
 namespace on_host {
 
@@ -172,83 +155,20 @@ struct Machine {
   std::vector<int> multiprocessors{64, 2};  // of each device
   int launches_until_refused = -1;          // one is refused when this is 0; negative: none is
   int launches = 0;                         // so far
-  cudaError_t last_error = cudaSuccess;
 };
 
 inline Machine machine;
 
-inline cudaError_t noted(cudaError_t error) {
-  if (error != cudaSuccess) machine.last_error = error;
-  return error;
-}
-
+// Calls a kernel as a grid, with arguments by their addresses.
 template <typename... Parameters, size_t... I>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** parameters, size_t shared,
-                   std::index_sequence<I...>) {
-  if (machine.launches_until_refused-- == 0) return noted(cudaErrorLaunchOutOfResources);
-  ++machine.launches;
-  run_grid(grid.x, block.x, shared, [&] { kernel(*static_cast<Parameters*>(parameters[I])...); });
-  return cudaSuccess;
+void run(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t shared, void** arguments,
+         std::index_sequence<I...>) {
+  run_grid(blocks, threads, shared, [&] { kernel(*static_cast<Parameters*>(arguments[I])...); });
 }
 
 }  // namespace on_host
 
 inline unsigned char* launch_memory() { return on_host::running->home->shared.data(); }
-
-inline cudaError_t cudaGetLastError() { return std::exchange(on_host::machine.last_error, cudaSuccess); }
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = on_host::machine.device;
-  return cudaSuccess;
-}
-
-inline const char* cudaGetErrorString(cudaError_t) { return "refused"; }
-inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  *value = attribute == cudaDevAttrMultiProcessorCount
-               ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
-               : 1 << 20;
-  return cudaSuccess;
-}
-
-struct cudaFuncAttributes {
-  size_t sharedSizeBytes;
-};
-template <typename Kernel>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
-  attributes->sharedSizeBytes = 0;
-  return cudaSuccess;
-}
-
-enum cudaFuncAttribute {
-  cudaFuncAttributeMaxDynamicSharedMemorySize,
-  cudaFuncAttributePreferredSharedMemoryCarveout
-};
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
-  return cudaSuccess;
-}
-
-template <typename Kernel>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, int, size_t) {
-  *blocks = 1;
-  return cudaSuccess;
-}
-
-template <typename... Parameters>
-cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** parameters,
-                             size_t shared, cudaStream_t) {
-  return on_host::launch(kernel, grid, block, parameters, shared, std::index_sequence_for<Parameters...>());
-}
-template <typename... Parameters>
-cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                        void** parameters, size_t shared, cudaStream_t) {
-  const on_host::Machine& machine = on_host::machine;
-  if (static_cast<int>(grid.x) > machine.multiprocessors[static_cast<size_t>(machine.device)])
-    return on_host::noted(cudaErrorCooperativeLaunchTooLarge);
-  return on_host::launch(kernel, grid, block, parameters, shared, std::index_sequence_for<Parameters...>());
-}
 
 #define threadIdx (on_host::running->thread)
 #define blockIdx (on_host::running->block)

@@ -14,6 +14,7 @@ void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
+void bind_walks_cuda(py::module_& m);
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
@@ -28,4 +29,5 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_features_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_walks(m);
+  loader::bind_walks_cuda(m);
 }

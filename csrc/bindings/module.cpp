@@ -8,6 +8,7 @@ void bind_items(py::module_& m);
 void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
+void bind_pyg(py::module_& m);
 #ifdef LOADER_WITH_CUDA
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
@@ -31,4 +32,5 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_sampler(m);
   loader::bind_features(m);
   loader::bind_aggregate(m);
+  loader::bind_pyg(m);
 }

@@ -61,6 +61,7 @@ def to_pyg(batch: Any) -> Any:
         positions, degrees = _edges_of(block, frontier)
         src = block.indices[positions].long()
         new = torch.unique(src[local[src] < 0])
+        new = new[torch.argsort(batch.nodes[new])]  # picks that are left out may have led to some of them earlier
         local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=new.device)
         num_nodes += new.numel()
         hop_nodes.append(new)

@@ -90,11 +90,13 @@ class AnySubgraphSampler {
       const int64_t nodes = std::accumulate(sizes.nodes.begin(), sizes.nodes.end(), int64_t{0});
       const int64_t edges = std::accumulate(sizes.edges.begin(), sizes.edges.end(), int64_t{0});
       int64_t end = 0;
-      for (const int64_t count : {nodes, edges, edges, edge_ids ? edges : -1}) {
+      // Sources and targets lie one behind the other: together they are an array [2, edges].
+      for (const int64_t count : {nodes, 2 * edges, edge_ids ? edges : -1}) {
         if (count < 0) continue;
         offsets.push_back(end);
         end += (count * static_cast<int64_t>(sizeof(T)) + kLine - 1) / kLine * kLine;
       }
+      offsets.insert(offsets.begin() + 2, offsets[1] + edges * static_cast<int64_t>(sizeof(T)));
       buffer = std::make_shared<SampledBuffer>(pool_, std::max(end, kLine));
       const auto array = [&](int i) { return reinterpret_cast<T*>(buffer->data() + offsets[i]); };
       return SubgraphOut<T>{array(0), array(1), array(2), edge_ids ? array(3) : nullptr};

@@ -6,6 +6,7 @@ from loader.samplers.base import NeighborSampler, Request, Sampler, Session, res
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.placement import fused
+from loader.samplers.subgraph import SubgraphSampler
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.sampler import CudaSampler
@@ -21,6 +22,7 @@ __all__ = [
     "Request",
     "Sampler",
     "Session",
+    "SubgraphSampler",
     "fused",
     "resolve_fanouts",
 ]

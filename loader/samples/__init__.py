@@ -4,5 +4,6 @@ from loader.samples.base import Rows, Sample
 from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.minibatch import MiniBatch
+from loader.samples.subgraph import Subgraph, subgraph_of
 
-__all__ = ["Block", "LazyRows", "MiniBatch", "Rows", "Sample"]
+__all__ = ["Block", "LazyRows", "MiniBatch", "Rows", "Sample", "Subgraph", "subgraph_of"]

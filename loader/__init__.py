@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
+    from loader.link_loader import LinkLoader
     from loader.node_loader import NodeLoader
-    from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
-    from loader.samples import Block, MiniBatch
+    from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, LinkSampler, Sampler
+    from loader.samples import Block, Links, MiniBatch
 
 __version__ = "0.1.0"
 
@@ -21,6 +22,9 @@ _HOMES = {
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodule",
     "HopwiseSampler": "loader.samplers",
+    "LinkLoader": "loader.link_loader",
+    "LinkSampler": "loader.samplers",
+    "Links": "loader.samples",
     "MiniBatch": "loader.samples",
     "NodeLoader": "loader.node_loader",
     "Sampler": "loader.samplers",
@@ -34,6 +38,9 @@ __all__ = [
     "Graph",
     "GraphDataModule",
     "HopwiseSampler",
+    "LinkLoader",
+    "LinkSampler",
+    "Links",
     "MiniBatch",
     "NodeLoader",
     "Sampler",

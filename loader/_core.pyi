@@ -300,3 +300,19 @@ class SubgraphSampler:
         Returns the numbers of new vertices `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
         arrays begin in the buffer, in bytes: nodes, sources, targets and, if wanted, edge ids, of the graph's type.
         """
+
+def negatives(
+    num_nodes: int,
+    seed: int,
+    epoch: int,
+    batch: int,
+    given: Tensor | None,
+    sources: Tensor | None,
+    targets: Tensor,
+    indptr: Tensor | None,
+    indices: Tensor | None,
+    strict: bool,
+) -> None:
+    """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
+    `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
+    indices, whose lists ascend, no edges."""

@@ -9,6 +9,7 @@ void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
 void bind_pyg(py::module_& m);
+void bind_links(py::module_& m);
 #ifdef LOADER_WITH_CUDA
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
@@ -33,4 +34,5 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_features(m);
   loader::bind_aggregate(m);
   loader::bind_pyg(m);
+  loader::bind_links(m);
 }

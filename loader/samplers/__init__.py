@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
+from loader.samplers.links import LinkSampler, Negatives
 from loader.samplers.placement import fused
 from loader.samplers.subgraph import SubgraphSampler
 
@@ -18,6 +19,8 @@ __all__ = [
     "FullSampler",
     "FusedSampler",
     "HopwiseSampler",
+    "LinkSampler",
+    "Negatives",
     "NeighborSampler",
     "Request",
     "Sampler",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from loader.machine.kept import Kept, version_of
 from loader.samples import Subgraph
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features, open_store
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 MakeStore = Callable[[Tensor], FeatureStore]
+
+_stores = Kept()  # loaders of one tensor share its rows on a GPU
 
 
 class Attributes:
@@ -48,14 +51,9 @@ class Attributes:
             dim = data.__cat_dim__(name, value, store)
             if isinstance(value, Tensor) and value.layout == torch.strided and dim == 0 and not value.requires_grad:
                 make = features if name == "x" and features is not None else None
-                self.stores[f"{kind}/{name}"] = _store_of(value.as_subclass(Tensor).contiguous(), device, make)
+                self.stores[f"{kind}/{name}"] = _store_of(name, value, device, make)
             else:
                 self._parts.append((name, kind, dim))
-
-    @property
-    def wants_edges(self) -> bool:
-        """Whether something is gathered by edge."""
-        return any(kind.startswith("edge") for kind in [*self.stores, *(kind for _, kind, _ in self._parts)])
 
     def data_of(self, sample: Subgraph) -> Data:
         """The `Data` of a mini-batch, as `torch_geometric.loader.NeighborLoader` gives it."""
@@ -72,18 +70,25 @@ class Attributes:
         data.edge_index = sample.edge_index
         if "num_nodes" in self._data._store or "x" not in data:
             data.num_nodes = sample.nodes.numel()
-        data.n_id = sample.nodes
-        if sample.edge_ids is not None:
+        if "n_id" not in data:  # else these are rows of the user's
+            data.n_id = sample.nodes
+        if sample.edge_ids is not None and "e_id" not in data:
             data.e_id = sample.edge_ids
         data.num_sampled_nodes, data.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
         return data
 
 
-def _store_of(tensor: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:
+def _store_of(name: str, value: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:
+    tensor = value.as_subclass(Tensor).contiguous().detach()
     if make is not None:
         return open_store(make, tensor)
     if tensor.device.type != "cpu":
         if tensor.device != device:
-            raise ValueError(f"data lies on {tensor.device} and mini-batches arrive on {device}; move one: data.cpu()")
+            raise ValueError(
+                f"data.{name} lies on {tensor.device} and mini-batches arrive on {device}; give "
+                f"device='{tensor.device}', or data.cpu()"
+            )
         return TensorRows(tensor)
-    return HostFeatures(tensor) if device.type == "cpu" else auto_features(tensor, device)
+    if device.type == "cpu":
+        return HostFeatures(tensor)
+    return _stores.get(value, version_of(value), device, lambda: auto_features(tensor, device))

@@ -13,6 +13,7 @@ from loader import _core
 from loader.graph.checks import check_csc
 from loader.machine.cpus import available_cpus
 from loader.machine.forks import ForkSafeLock
+from loader.machine.kept import version_of
 
 _MOST = 8  # graphs whose workspaces, of some bytes per vertex, are kept
 
@@ -39,7 +40,7 @@ def engine_of(indptr: Tensor, indices: Tensor) -> _core.SubgraphSampler:
     """
     key = id(indptr), id(indices)
     num_threads = max(1, min(torch.get_num_threads(), available_cpus(), _core.max_threads))
-    versions = _version(indptr), _version(indices)
+    versions = version_of(indptr), version_of(indices)
     with _lock:
         known = _checked.get(key)
         if known is not None and (known.tensors[0]() is not indptr or known.tensors[1]() is not indices):
@@ -63,10 +64,6 @@ def engine_of(indptr: Tensor, indices: Tensor) -> _core.SubgraphSampler:
 def _forget(key: tuple[int, int]) -> None:
     # Without the lock: whoever holds it may be interrupted by the collector, which calls this. One step of Python.
     _checked.pop(key, None)
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _check(indptr: Tensor, indices: Tensor) -> None:

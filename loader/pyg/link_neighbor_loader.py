@@ -11,9 +11,9 @@ from torch import Tensor
 from loader.items import EdgeItems
 from loader.link_loader import check_pairs
 from loader.pyg.attributes import Attributes, MakeStore
-from loader.pyg.neighbor_loader import DataLoader, make_loader
-from loader.pyg.options import device_of, read_options, refuse
-from loader.samplers import LinkSampler, Negatives, SubgraphSampler
+from loader.pyg.neighbor_loader import THEIRS, DataLoader, place_of, subgraph_sampler
+from loader.samplers import LinkSampler, Negatives
+from loader.torch_options import read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -79,6 +79,7 @@ class LinkNeighborLoader(DataLoader):
     ) -> None:
         refuse(
             type(self).__name__,
+            THEIRS,
             {
                 "edge_label_time": (edge_label_time, None),
                 "subgraph_type": (subgraph_type, "directional"),
@@ -91,7 +92,7 @@ class LinkNeighborLoader(DataLoader):
                 "directed": (directed, True),
             },
         )
-        place = device_of(device)
+        place = place_of(data, device)
         meaning = read_options(type(self).__name__, place, **options)
         negatives = _negatives(neg_sampling, neg_sampling_ratio, strict)
         links = data.edge_index if edge_label_index is None else edge_label_index
@@ -104,22 +105,22 @@ class LinkNeighborLoader(DataLoader):
         self._labels = _labels(edge_label, len(items), negatives)
         if self._labels is not None:
             self._labels = self._labels.to(place)
-        around = SubgraphSampler(
-            list(num_neighbors),
-            device=place,
-            num_threads=meaning.num_threads,
-            replace=replace,
-            edge_ids=True,
-            seed=meaning.seed,
-        )
-        self._attributes = Attributes(data, place, features)
         self._negatives = negatives
-        sampler = LinkSampler(around, negatives, exclude=exclude)
-        loader = make_loader(data, items, sampler, batch_size, self._attributes, graph, place, meaning)
-        super().__init__(data, loader, transform, meaning.pin)
+        around = subgraph_sampler(num_neighbors, replace, place, meaning)
+        super().__init__(
+            data,
+            items,
+            LinkSampler(around, negatives, exclude=exclude),
+            batch_size,
+            features=features,
+            graph=graph,
+            device=place,
+            transform=transform,
+            options=meaning,
+        )
 
-    def _finish(self, sample: Any) -> Data:
-        data = self._attributes.data_of(sample.around)
+    def _finish(self, attributes: Attributes, sample: Any) -> Data:
+        data = attributes.data_of(sample.around)
         data.input_id = sample.places
         if self._negatives is not None and self._negatives.mode == "triplet":
             data.src_index, data.dst_pos_index = sample.sources, sample.targets
@@ -164,7 +165,6 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
         return None
     if asked.src_weight is not None or asked.dst_weight is not None:
         raise NotImplementedError(
-            "LinkNeighborLoader draws negatives uniformly; leave src_weight and dst_weight out, or take "
-            "torch_geometric's own loader"
+            f"LinkNeighborLoader draws negatives uniformly; leave src_weight and dst_weight out, or take {THEIRS}"
         )
     return Negatives("triplet" if asked.is_triplet() else "binary", asked.amount, strict)

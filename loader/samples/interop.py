@@ -25,7 +25,7 @@ def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
         ImportError: DGL is not installed; the message says what to install.
     """
     dgl = import_dgl("to_dgl()")
-    blocks = [_dgl_block(dgl, block, batch.nodes) for block in batch.blocks]
+    blocks = [dgl_block(dgl, block, batch.nodes) for block in batch.blocks]
     if batch.x is not None:
         blocks[0].srcdata["feat"] = batch.x
     if batch.y is not None:
@@ -71,7 +71,8 @@ def to_pyg(batch: Any) -> Any:
     return data
 
 
-def _dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
+def dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
+    """A block as DGL's, with the ids of its vertices and edges; `nodes` are those of the mini-batch."""
     indptr, indices = block.indptr, block.indices
     if indptr.dtype != indices.dtype:
         indptr, indices = indptr.long(), indices.long()

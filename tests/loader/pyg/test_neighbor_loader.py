@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader as TheirLoader
 
 import loader.pyg
-from loader.pyg import NeighborLoader, options
+from loader import torch_options
+from loader.pyg import NeighborLoader
 from loader.stores import HostFeatures
 
 NUM_NODES, NUM_EDGES = 200, 1500
@@ -160,9 +161,30 @@ def test_without_features_and_with_sparse_ones(data):
     assert torch.equal(batch.x.to_dense(), data.x[batch.n_id])
 
 
+def test_loaders_of_one_graph_share_it(data):
+    loaders = [NeighborLoader(data, [2], data.train_mask if i else None, batch_size=50) for i in range(2)]
+    assert loaders[0].loader.graph is loaders[1].loader.graph
+    before = loaders[0].loader.graph
+    data.edge_index[0, 0] = (data.edge_index[0, 0] + 1) % NUM_NODES  # it is another graph now
+    changed = NeighborLoader(data, [-1], batch_size=NUM_NODES)
+    assert changed.loader.graph is not before
+    assert_consistent(next(iter(changed)), data)
+
+
+def test_what_is_changed_before_the_first_batch_counts(data):
+    made = NeighborLoader(data, [-1], batch_size=NUM_NODES)
+    del data.x, data.y
+    data.num_nodes = NUM_NODES
+    data.n_id = torch.arange(NUM_NODES) + 1000
+    batch = next(iter(made))
+    assert "x" not in batch
+    assert (batch.n_id - 1000 == torch.arange(NUM_NODES)).all()
+    assert len(made.dataset) == NUM_NODES
+
+
 def test_the_note_is_told_once(data, caplog, monkeypatch):
-    monkeypatch.setattr(options, "_told", False)
-    with caplog.at_level(logging.WARNING, logger="loader.pyg"):
+    monkeypatch.setattr(torch_options, "_told", False)
+    with caplog.at_level(logging.WARNING, logger="loader"):
         for _ in range(2):
             NeighborLoader(data, [2], num_workers=2, persistent_workers=True)
     assert len(caplog.records) == 1
@@ -176,7 +198,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"weight_attr": "w"}, NotImplementedError, "does not know weight_attr='w'"),
         ({"time_attr": "t"}, NotImplementedError, "does not know time_attr='t'"),
         ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced'"),
-        ({"sampler": object()}, TypeError, "takes no sampler; torch_geometric's own loader does"),
+        ({"sampler": object()}, TypeError, "takes no sampler: it makes mini-batches itself"),
         ({"nonsense": 1}, TypeError, "takes no argument 'nonsense'"),
         ({"prefetch": 1, "prefetch_factor": 2}, TypeError, "both prefetch and prefetch_factor"),
         ({"num_workers": -1}, ValueError, "num_workers is -1; it must be at least 0"),

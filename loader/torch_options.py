@@ -1,4 +1,4 @@
-"""What torch_geometric's loaders take, as our pipeline understands it."""
+"""The arguments of torch's DataLoader, as our pipeline understands them: for loaders with a peer's signature."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import torch
 from loader.items import as_size
 from loader.machine.gpu import cuda_device
 
-_log = logging.getLogger("loader.pyg")
+_log = logging.getLogger("loader")
 
 _NOTE = (
     "mini-batches are made by threads of this process: num_workers is how many sample (0: one per processor), "
-    "prefetch_factor how many mini-batches are held ready; persistent_workers, filter_per_worker and is_sorted change "
-    "nothing, since threads stay, rows are gathered where they lie, and edges are sorted once"
+    "prefetch_factor how many mini-batches are held ready; persistent_workers changes nothing, since threads stay"
 )
 _told = False
 
@@ -23,23 +22,23 @@ _told = False
 _ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context", "timeout")
 
 
-class Pipeline(NamedTuple):
+class DataLoaderOptions(NamedTuple):
     """What the arguments of a DataLoader mean here.
 
     Attributes:
         num_threads: that sample on the CPU, or None for all processors.
         pin: whether mini-batches on the CPU are page-locked.
         seed: of the order and of the picks.
-        options: of `loader.loader.Loader`.
+        loader: options of `loader.loader.Loader`.
     """
 
     num_threads: int | None
     pin: bool
     seed: int
-    options: dict[str, Any]
+    loader: dict[str, Any]
 
 
-def read_options(who: str, device: torch.device, **given: Any) -> Pipeline:
+def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOptions:
     """The arguments of a DataLoader, and those of `loader.loader.Loader` beside them, of the loader `who`.
 
     Raises:
@@ -49,14 +48,12 @@ def read_options(who: str, device: torch.device, **given: Any) -> Pipeline:
     for name in _ELSEWHERE:
         if given.pop(name, None) not in (None, 0):
             raise TypeError(
-                f"{who} takes no {name}; torch_geometric's own loader does, which `import loader.pyg` lets sample on "
-                "our core"
+                f"{who} takes no {name}: it makes mini-batches itself; order and parts of the seeds are those of "
+                "shuffle, seed, rank and world_size"
             )
     num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
     prefetch_factor = given.pop("prefetch_factor", None)
     persistent = bool(given.pop("persistent_workers", False))
-    given.pop("filter_per_worker", None)
-    given.pop("is_sorted", None)
     if num_workers or persistent or prefetch_factor is not None:
         _tell_once()
     if prefetch_factor is not None:
@@ -71,7 +68,7 @@ def read_options(who: str, device: torch.device, **given: Any) -> Pipeline:
     known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
     if unknown := sorted(given.keys() - known):
         raise TypeError(f"{who} takes no argument {unknown[0]!r}")
-    return Pipeline(num_workers or None, pin and torch.cuda.is_available(), seed, given)
+    return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
 
 
 def device_of(device: torch.device | str | None) -> torch.device:
@@ -84,19 +81,17 @@ def device_of(device: torch.device | str | None) -> torch.device:
     return cuda_device(device) if device.type == "cuda" else device
 
 
-def refuse(who: str, given: dict[str, Any]) -> None:
-    """Raises NotImplementedError for an option of torch_geometric's that is not at its default.
+def refuse(who: str, instead: str, given: dict[str, Any]) -> None:
+    """Raises NotImplementedError for an option of the peer's that is not at its default.
 
     Args:
+        instead: what can do it.
         given: name -> (value, default).
     """
     for name, (value, default) in given.items():
         if value is default or (isinstance(default, (str, bool)) and getattr(value, "value", value) == default):
             continue
-        raise NotImplementedError(
-            f"{who} does not know {name}={value!r}; leave it out, or take torch_geometric's own loader, which `import "
-            "loader.pyg` lets sample on our core as far as that goes"
-        )
+        raise NotImplementedError(f"{who} does not know {name}={value!r}; leave it out, or take {instead}")
 
 
 def _tell_once() -> None:

@@ -337,3 +337,32 @@ def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int,
 
 cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
+
+class SubgraphSampler:
+    def __init__(self, indptr: Tensor, indices: Tensor, num_threads: int) -> None:
+        """Samples the graph of these arrays, both int32 or int64, on the CPU. Any number of threads may call."""
+
+    def sample(
+        self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool, edge_ids: bool, induced: bool
+    ) -> tuple[list[int], list[int], list[int], SampledBuffer]:
+        """Samples a subgraph as torch_geometric has them, around seeds `[n]`, any of them several times.
+
+        Returns the numbers of new vertices `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
+        arrays begin in the buffer, in bytes: nodes, sources, targets and, if wanted, edge ids, of the graph's type.
+        """
+
+def negatives(
+    num_nodes: int,
+    seed: int,
+    epoch: int,
+    batch: int,
+    given: Tensor | None,
+    sources: Tensor | None,
+    targets: Tensor,
+    indptr: Tensor | None,
+    indices: Tensor | None,
+    strict: bool,
+) -> None:
+    """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
+    `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
+    indices, whose lists ascend, no edges."""

@@ -67,7 +67,7 @@ struct SubgraphSampler<T>::Kept {
 
 template <typename T>
 SubgraphSampler<T>::SubgraphSampler(const Csc<T, T>& graph, int num_threads)
-    : graph_(graph), group_(graph, {}, num_threads, [](const std::shared_ptr<ThreadPool>& pool) {
+    : graph_(graph), group_(graph, {}, num_threads, [](const std::shared_ptr<Workers>& pool) {
         return std::make_unique<FusedSampler<T, T>>(pool);
       }) {
   for (int64_t v = 0; v < graph.num_nodes; ++v)

@@ -7,17 +7,19 @@ if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
     from loader.items import Walkers
+    from loader.link_loader import LinkLoader
     from loader.node_loader import NodeLoader
     from loader.samplers import (
         DGLSampler,
         FullSampler,
         FusedSampler,
         HopwiseSampler,
+        LinkSampler,
         Sampler,
         WalkSampler,
         random_walk,
     )
-    from loader.samples import Block, MiniBatch, Walks
+    from loader.samples import Block, Links, MiniBatch, Walks
 
 __version__ = "0.1.0"
 
@@ -30,6 +32,9 @@ _HOMES = {
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodule",
     "HopwiseSampler": "loader.samplers",
+    "LinkLoader": "loader.link_loader",
+    "LinkSampler": "loader.samplers",
+    "Links": "loader.samples",
     "MiniBatch": "loader.samples",
     "NodeLoader": "loader.node_loader",
     "Sampler": "loader.samplers",
@@ -47,6 +52,9 @@ __all__ = [
     "Graph",
     "GraphDataModule",
     "HopwiseSampler",
+    "LinkLoader",
+    "LinkSampler",
+    "Links",
     "MiniBatch",
     "NodeLoader",
     "Sampler",

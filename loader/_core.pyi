@@ -117,6 +117,40 @@ class WalkEngine:
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
 
+class CudaWalkEngine:
+    def __init__(
+        self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, bad: Tensor, device: int
+    ) -> None:
+        """As `WalkEngine`, on GPU `device`; the arrays in its memory or in pinned memory.
+
+        `bad`: `[2]` int64 zeros in pinned memory, where kernels say that a start was no vertex.
+        """
+
+    def walk(
+        self,
+        starts: Tensor,
+        first_lane: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        accept: tuple[int, int, int] | None,
+        path: Sequence[int],
+        vertices: Tensor,
+        places: Tensor | None,
+        stream: int,
+    ) -> None:
+        """As `WalkEngine.walk`, on `stream`; `starts` are int32 or int64. One call at a time."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
+        """As `WalkEngine.negatives`, on `stream`."""
+
+    def sift_by(self, words: Tensor, stream: int) -> None:
+        """As `WalkEngine.sift_by`, on `stream`."""
+
+    def check(self) -> None:
+        """Raises ValueError for a start that was no vertex, of walks that are done; once."""
+
 def filter_words(num_edges: int) -> int:
     """Length of the filter of that many edges."""
 
@@ -337,3 +371,32 @@ def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int,
 
 cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
+
+class SubgraphSampler:
+    def __init__(self, indptr: Tensor, indices: Tensor, num_threads: int) -> None:
+        """Samples the graph of these arrays, both int32 or int64, on the CPU. Any number of threads may call."""
+
+    def sample(
+        self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool, edge_ids: bool, induced: bool
+    ) -> tuple[list[int], list[int], list[int], SampledBuffer]:
+        """Samples a subgraph as torch_geometric has them, around seeds `[n]`, any of them several times.
+
+        Returns the numbers of new vertices `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
+        arrays begin in the buffer, in bytes: nodes, sources, targets and, if wanted, edge ids, of the graph's type.
+        """
+
+def negatives(
+    num_nodes: int,
+    seed: int,
+    epoch: int,
+    batch: int,
+    given: Tensor | None,
+    sources: Tensor | None,
+    targets: Tensor,
+    indptr: Tensor | None,
+    indices: Tensor | None,
+    strict: bool,
+) -> None:
+    """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
+    `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
+    indices, whose lists ascend, no edges."""

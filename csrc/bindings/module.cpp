@@ -10,6 +10,8 @@ void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
 void bind_gpu(py::module_& m);
 void bind_walks(py::module_& m);
+void bind_pyg(py::module_& m);
+void bind_links(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
@@ -30,4 +32,6 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_aggregate_cuda(m);
   loader::bind_walks(m);
   loader::bind_walks_cuda(m);
+  loader::bind_pyg(m);
+  loader::bind_links(m);
 }

@@ -98,7 +98,6 @@ class WalkArrays {
   int64_t num_nodes() const { return num_nodes_; }
   int64_t num_edges() const { return num_edges_; }
   bool wide_nodes() const { return wide_nodes_; }
-  py::handle indices() const { return indices_; }
 
   // f(P{}, N{}) of the types of places and vertices.
   template <class F>
@@ -161,10 +160,16 @@ class WalkArrays {
   void sift_by(const EdgeFilter& filter) { filter_.store(filter.words, std::memory_order_release); }
 
  private:
+  // An array that is read where it lies: a GPU reads pinned memory, too.
+  template <typename T>
+  View<T> read(const py::object& tensor, const char* name, int64_t size = -1) const {
+    return device_ == std::string_view("cpu") ? view<T>(tensor, name, size) : gpu_view<T>(tensor, name, size);
+  }
+
   template <typename P, typename N>
   void look() {
-    const auto offsets = view<const P>(indptr_, "indptr", -1, device_);
-    const auto sources = view<const N>(indices_, "indices", -1, device_);
+    const auto offsets = read<const P>(indptr_, "indptr");
+    const auto sources = read<const N>(indices_, "indices");
     if (offsets.size < 1) throw py::value_error("indptr is empty");
     const int64_t of_each = std::max<int64_t>(groups_, 1);
     if ((offsets.size - 1) % of_each)
@@ -174,7 +179,7 @@ class WalkArrays {
     num_edges_ = sources.size;
     indptr_at_ = offsets.data;
     indices_at_ = sources.data;
-    if (!sorted_.is_none()) sorted_at_ = view<const N>(sorted_, "sorted", sources.size, device_).data;
+    if (!sorted_.is_none()) sorted_at_ = read<const N>(sorted_, "sorted", sources.size).data;
   }
 
   const py::object indptr_, indices_, sorted_;

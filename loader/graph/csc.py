@@ -182,6 +182,39 @@ class Graph:
             node_types=node_types,
         )
 
+    @classmethod
+    def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> Graph:
+        """The graph of a `torch_geometric.data.Data`; an edge's id is its place in `data.edge_index`.
+
+        Args:
+            data: has `edge_index` `[2, num_edges]`, or `adj_t` (then ids are places of its entries), and `num_nodes`.
+            weight_attr: name of its edge weights, `[num_edges]`.
+            time_attr: name of its times, of edges `[num_edges]` or of vertices `[num_nodes]`.
+
+        Raises:
+            TypeError: `data` has several types, or an attribute is no tensor.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.interop import from_pyg
+
+        return from_pyg(cls, data, weight_attr, time_attr)
+
+    @classmethod
+    def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> Graph:
+        """The graph of a `dgl.DGLGraph` of one type; an edge's id is DGL's.
+
+        Args:
+            g: homogeneous.
+            weight_attr: name of the edge weights in `g.edata`, `[num_edges]`.
+
+        Raises:
+            TypeError: `g` has several types.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.interop import from_dgl
+
+        return from_dgl(cls, g, weight_attr)
+
     @property
     def num_dst(self) -> int:
         return self.indptr.numel() - 1

@@ -75,6 +75,9 @@ class WalkedGraph:
         self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
 
+    def check(self, *, wait: bool = False) -> None:
+        """Nothing: `walk` has said all."""
+
     def negatives(self, walkers: int, count: int, key: int) -> Tensor:
         """`[walkers, count]` vertices at random, of the type of the graph's."""
         out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from loader import _core
 from loader.graph import Graph
 from loader.items import as_seed, as_size
 from loader.machine.cpus import available_cpus
+from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
 from loader.samplers.walk_law import edge_type, walk_law
 from loader.samplers.walked_graph import WalkedGraph
 from loader.samples import Walks
+
+if TYPE_CHECKING:
+    from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 
 class WalkSampler(Sampler):
@@ -46,11 +53,14 @@ class WalkSampler(Sampler):
             skip-gram (Mikolov et al., NeurIPS 2013). For graphs of less than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
-        num_threads: threads of a session, 1 to 1024; by default as many as there are processors. The walks do not
-            depend on it.
+        device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same. The
+            graph lies there, for a GPU also in pinned memory.
+        num_threads: threads of a session on the CPU, 1 to 1024; by default as many as there are processors. The walks
+            do not depend on it. A GPU has no use for it, so that one configuration serves both.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which.
+        NoGpuError: a GPU was asked for, and there is none.
     """
 
     items = "walker"
@@ -67,6 +77,7 @@ class WalkSampler(Sampler):
         num_negatives: int = 0,
         edge_ids: bool = False,
         seed: int = 0,
+        device: str | torch.device = "cpu",
         num_threads: int | None = None,
     ) -> None:
         super().__init__()
@@ -81,6 +92,23 @@ class WalkSampler(Sampler):
         self.edge_ids = bool(edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+
+        self._device = _device(device)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def asynchronous(self) -> bool:
+        return self._device.type == "cuda"
+
+    def on(self, device: torch.device) -> WalkSampler:
+        if "cpu" in (self._device.type, device.type) or self._device == device:
+            return self
+        moved = copy.copy(self)
+        moved._device = device
+        return moved
 
     def _check_metapath(self) -> None:
         if self.metapath is None:
@@ -113,7 +141,7 @@ class WalkSampler(Sampler):
         and keeps a sorted copy if they are not; for a metapath it makes the lists by type.
 
         Raises:
-            ValueError: the graph does not lie on the CPU, is bipartite, or has no types for the metapath.
+            ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath.
             RuntimeError: the sampler was closed.
         """
         self.require_open()
@@ -128,9 +156,9 @@ class WalkSampler(Sampler):
 class WalkSession(Session):
     """Walks on one graph. Any number of threads may call."""
 
-    def __init__(self, sampler: WalkSampler, graph: WalkedGraph) -> None:
+    def __init__(self, sampler: WalkSampler, graph: WalkedGraph | CudaWalkedGraph) -> None:
         self._sampler = sampler
-        self._graph: WalkedGraph | None = graph
+        self._graph: WalkedGraph | CudaWalkedGraph | None = graph
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Walks]]:
         for request in group:
@@ -152,10 +180,27 @@ class WalkSession(Session):
             negatives = negatives.view(len(nodes), sampler.num_negatives, sampler.walk_length)
         return Walks(nodes, edges, negatives, epoch=request.epoch, index=request.batch)
 
+    def check(self) -> None:
+        if self._graph is not None:
+            self._graph.check()
+
     def close(self) -> None:
         self._graph = None
 
 
-def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph:
+def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:
     """`graph`, made ready for the walks of `sampler`."""
+    if sampler.device.type == "cuda":
+        from loader.samplers.gpu.walked_graph import CudaWalkedGraph
+
+        return CudaWalkedGraph(graph, sampler.device, searches=sampler.law.searches, metapath=sampler.metapath)
     return WalkedGraph(graph, searches=sampler.law.searches, metapath=sampler.metapath, num_threads=sampler.num_threads)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if torch.device(device).type == "cpu":
+        return torch.device("cpu")
+    require_cuda("a walk on a GPU")
+    return cuda_device(device)

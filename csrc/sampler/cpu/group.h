@@ -47,11 +47,16 @@ class GroupSampler {
 
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
+    return sample(options_, group, place);
+  }
+  // The same with options of this call.
+  std::vector<std::exception_ptr> sample(const SampleOptions& asked, const std::vector<Request<N>>& group,
+                                         const Place& place) {
     std::vector<std::exception_ptr> errors(group.size());
     const auto one = [&](std::unique_ptr<Sampler>& sampler, size_t i, const auto& workers) {
       try {
         if (!sampler) sampler = make_(workers());
-        SampleOptions options = options_;
+        SampleOptions options = asked;
         options.key = group[i].key;
         sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {

@@ -3,10 +3,10 @@
     PYTHONPATH=. python benchmarks/walks_gpu.py                                  # a graph of the size of ogbn-products
     PYTHONPATH=. python benchmarks/walks_gpu.py --csc indptr.npy indices.npy
 
-Milliseconds a call of `loader.random_walk`, synchronised at both ends; median over calls with other seeds. "torch" is the
-same walk by plain torch on the same GPU: a call of `torch.rand` and three of indexing a step, or for node2vec the
-rejection by `torch.searchsorted`. "G steps/s" counts steps that went somewhere. What is made once for a graph (the
-filter of edges of node2vec) is timed by itself, with the memory that it takes.
+Milliseconds a call of `loader.random_walk`, synchronised at both ends; median over calls with other seeds. "torch" is
+the same walk by plain torch on the same GPU: a call of `torch.rand` and three of indexing a step. "G steps/s" counts
+steps that went somewhere. What is made once for a graph (the filter of edges of node2vec) is timed by itself, with the
+memory that it takes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> 
         if with_torch and options.keys() <= {"stop"}:
             stop = options.get("stop", 0.0)
             row["torch_ms"] = median_ms(
-                lambda _: by_torch(graph.indptr, graph.indices, starts, length, stop),  # noqa: B023
+                lambda _: by_torch(graph, starts, length, stop),  # noqa: B023
                 max(2, rounds // 4),
             )
         rows.append(row)
@@ -116,11 +116,8 @@ def main() -> None:
     parser.add_argument("--no-torch", action="store_true", help="leave plain torch out")
     parser.add_argument("--out", type=Path, default=RESULTS / "walks_gpu.json")
     options = parser.parse_args()
-    if options.csc:
-        graph = Graph(*(torch.from_numpy(np.load(path)) for path in options.csc))
-    else:
-        graph = products_shaped()
-    graph = graph.to("cuda")
+    arrays = [torch.from_numpy(np.load(path)) for path in options.csc or ()]
+    graph = (Graph(*arrays) if arrays else products_shaped()).to("cuda")
     perm = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0)).cuda()
     WalkSampler(1, q=2, device="cuda").open(graph).close()  # kernels are compiled
     once = preparation(graph)

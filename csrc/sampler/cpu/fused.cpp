@@ -1,7 +1,10 @@
 #include "sampler/cpu/fused.h"
 
 #include <algorithm>
+#include <numeric>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace loader {
 namespace {
@@ -40,13 +43,27 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
   for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph.num_nodes);
   graph_ = graph;
   options_ = options;
+  std::visit(
+      [this](const auto& choice) {
+        using Choice = std::decay_t<decltype(choice)>;
+        scans_ = !Choice::kCountsByDegree;
+        if constexpr (std::is_same_v<Choice, UniformChoice> || std::is_same_v<Choice, WeightedChoice>)
+          replace_ = choice.replace;
+        else
+          replace_ = false;
+      },
+      options_.choice);
   sizes_ = {{num_seeds}, {}};
   prepare(seeds, num_seeds);
   for (int hop = 1; hop <= options.hops(); ++hop) {
-    const int64_t edges = count_edges(hop);
+    int64_t edges = count_edges(hop);
+    if (scans_) edges = scan(hop);
     check_edge_count<P>(edges);
     sizes_.edges.push_back(edges);
-    pick(hop);
+    if (scans_)
+      take_scanned(hop);
+    else
+      pick(hop);
     const int64_t found = settle(hop);
     sizes_.frontiers.push_back(sizes_.frontiers.back() + found);
     if (hop < options.hops()) list(hop, nodes_.extend(static_cast<size_t>(found)));
@@ -85,7 +102,8 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 
-// Looks up the lists of the vertices that are new, and counts the edges of each block of rows.
+// Looks up the lists of the vertices that are new, and counts the edges of each block of rows: those that are
+// picked or, if only a scan tells them, all.
 template <typename P, typename N>
 int64_t FusedSampler<P, N>::count_edges(int hop) {
   const auto rows = static_cast<int64_t>(nodes_.size()), known = static_cast<int64_t>(degrees_.size());
@@ -103,7 +121,7 @@ int64_t FusedSampler<P, N>::count_edges(int hop) {
         degrees[row] = graph_.indptr[nodes_[row] + 1] - begins[row];
       }
       int64_t edges = 0;
-      for (int64_t row = begin; row < end; ++row) edges += row_count(row, hop);
+      for (int64_t row = begin; row < end; ++row) edges += scans_ ? degrees_[row] : row_count(row, hop);
       offsets[block] = edges;
     }
   });
@@ -111,6 +129,98 @@ int64_t FusedSampler<P, N>::count_edges(int hop) {
   for (int64_t block = 0; block < blocks; ++block) sum += std::exchange(offsets[block], sum);
   offsets[blocks] = sum;
   return sum;
+}
+
+// Looks at all entries of all lists and keeps those that are picked; returns how many they are. Entries are
+// shared out, not rows: a part may begin and end in the midst of a list.
+template <typename P, typename N>
+int64_t FusedSampler<P, N>::scan(int hop) {
+  Hop& kept = hops_[hop - 1];
+  const std::vector<int64_t> entries = kept.offsets;  // of the blocks of rows
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  kept.counts.clear();
+  uint32_t* const counts = kept.counts.extend(static_cast<size_t>(rows));
+  std::fill_n(counts, rows, 0u);
+  const int64_t parts = this->parts(entries.back(), part_edges_);
+  if (static_cast<int64_t>(found_.size()) < parts) found_.resize(parts);
+  for (Scan& found : found_) {
+    found.picked.clear();
+    found.edges.clear();
+    found.row = -1;
+  }
+  pool_->each(parts, [&](int part, int) {
+    scan_part(found_[part], entries, hop, entries.back() * part / parts, entries.back() * (part + 1) / parts);
+  });
+  for (const Scan& found : found_)
+    if (found.row >= 0) counts[found.row] += static_cast<uint32_t>(found.of_row);
+  const int64_t blocks = static_cast<int64_t>(kept.offsets.size()) - 1;
+  int64_t sum = 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    kept.offsets[block] = sum;
+    const int64_t end = std::min((block + 1) * kBlockRows, rows);
+    for (int64_t row = block * kBlockRows; row < end; ++row) sum += counts[row];
+  }
+  return kept.offsets[blocks] = sum;
+}
+
+// The entries [begin, end) of all lists. The count of a row is written by the part in which it begins.
+template <typename P, typename N>
+void FusedSampler<P, N>::scan_part(Scan& found, const std::vector<int64_t>& entries, int hop, int64_t begin,
+                                   int64_t end) {
+  const auto& choice = std::get<LaborChoice>(options_.choice);
+  const SourceNumbers numbers = choice.numbers(options_.keys, hop);
+  const int64_t fanout = options_.fanouts[hop - 1];
+  Arena<P>* const edges = options_.edge_ids ? &found.edges : nullptr;
+  uint32_t* const counts = hops_[hop - 1].counts.data();
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
+  int64_t row = block * kBlockRows, first = entries[block];
+  for (; row < rows && first < end; ++row) {
+    const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
+    if (row + kAhead < rows) __builtin_prefetch(&graph_.indices[begins_[row + kAhead]]);
+    if (low < high) {
+      const P at = static_cast<P>(begins_[row] + (low - first));
+      int64_t count = high - low;
+      if (choice.whole(degree, fanout)) {
+        std::copy_n(graph_.indices + at, count, found.picked.extend(static_cast<size_t>(count)));
+        if (edges) {
+          P* const places = edges->extend(static_cast<size_t>(count));
+          std::iota(places, places + count, at);
+        }
+      } else {
+        count = scan_labor(numbers, graph_.indices + at, count, static_cast<uint32_t>(degree),
+                           static_cast<uint32_t>(fanout), at, found.picked, edges);
+      }
+      if (first >= begin) {
+        counts[row] = static_cast<uint32_t>(count);
+      } else {
+        found.row = row;
+        found.of_row = count;
+      }
+    }
+    first += degree;
+  }
+}
+
+// Makes what the scan found the hop's picks, and marks them.
+template <typename P, typename N>
+void FusedSampler<P, N>::take_scanned(int hop) {
+  Hop& kept = hops_[hop - 1];
+  kept.picked.clear();
+  kept.picked.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  kept.edges.clear();
+  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  std::vector<int64_t> first{0};
+  for (const Scan& found : found_) first.push_back(first.back() + static_cast<int64_t>(found.picked.size()));
+  const auto parts = static_cast<int64_t>(found_.size());
+  pool_->each(parts, [&](int part, int worker) {
+    const Scan& found = found_[part];
+    const auto count = static_cast<int64_t>(found.picked.size());
+    std::copy_n(found.picked.begin(), count, kept.picked.data() + first[part]);
+    if (options_.edge_ids) std::copy_n(found.edges.begin(), count, kept.edges.data() + first[part]);
+    Fetch whole{workers_[worker], hop, first[part], parts == 1};
+    mark(whole, count);
+  });
 }
 
 template <typename P, typename N>
@@ -135,6 +245,9 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
   Worker& worker = part.worker;
   const std::vector<int64_t>& offsets = hops_[part.hop - 1].offsets;
   const int64_t fanout = options_.fanouts[part.hop - 1];
+  const uint32_t blocks =
+      std::visit([&](const auto& choice) { return first_blocks(choice, static_cast<uint32_t>(fanout)); },
+                 options_.choice);
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(offsets.begin(), offsets.end(), begin) - offsets.begin() - 1;
   int64_t row = block * kBlockRows, first = offsets[block];
@@ -142,7 +255,7 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
     const int64_t degree = degrees_[row], count = row_count(row, part.hop);
     if (count == 0) continue;
     const int64_t low = std::max(first, begin);
-    if (picks_all(degree, fanout, options_.replace)) {
+    if (picks_all(degree, fanout, replace_)) {
       const int64_t high = std::min(first + count, end);
       if (low < high) {
         if (worker.picks.pending() == 0) fetched.at = low;
@@ -150,8 +263,10 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
       }
     } else if (first >= begin) {
       if (worker.picks.pending() == 0) fetched.at = first;
-      const Draws draws{options_.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(part.hop)};
-      worker.picks.add(draws, begins_[row], static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout));
+      const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]),
+                        static_cast<uint32_t>(part.hop)};
+      worker.picks.add(draws, begins_[row], static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout),
+                       blocks);
     }
     first += count;
     if (worker.picks.pending() >= kMaxPending) fetch(fetched);
@@ -167,20 +282,26 @@ void FusedSampler<P, N>::fetch(Fetch& part) {
   const int64_t count = worker.picks.pending();
   worker.edges.clear();
   P* edges = worker.edges.extend(static_cast<size_t>(count));
-  worker.picks.draw(options_.replace, graph_.indices, edges);
+  worker.picks.draw(options_.choice, graph_.indices, edges);
   if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
   N* const picked = kept.picked.data() + part.at;
+  for (int64_t i = 0; i < count; ++i) {
+    picked[i] = graph_.indices[edges[i]];
+    if (part.mark) set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
+  }
+  mark(part, count);
+}
+
+// Marks `count` picks from part.at on, or puts them aside for who marks them.
+template <typename P, typename N>
+void FusedSampler<P, N>::mark(Fetch& part, int64_t count) {
+  const N* const picked = hops_[part.hop - 1].picked.data() + part.at;
   if (part.mark) {
-    for (int64_t i = 0; i < count; ++i) {
-      picked[i] = graph_.indices[edges[i]];
-      set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
-    }
     for (int64_t i = 0; i < count; ++i) set_.mark(static_cast<uint64_t>(picked[i]));
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      picked[i] = graph_.indices[edges[i]];
-      worker.buckets[static_cast<uint64_t>(picked[i]) >> bucket_bits_].push_back(picked[i]);
-    }
+    std::vector<Arena<N>>& buckets = part.worker.buckets;
+    for (int64_t i = 0; i < count; ++i)
+      buckets[static_cast<uint64_t>(picked[i]) >> bucket_bits_].push_back(picked[i]);
   }
 }
 

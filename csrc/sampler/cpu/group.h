@@ -19,7 +19,7 @@ template <typename N>
 struct Request {
   const N* seeds;
   int64_t num_seeds;
-  uint64_t key;
+  BatchKeys keys;
 };
 
 // A large group is spread over the threads, a thread per mini-batch, each with a workspace of its own; the
@@ -48,7 +48,7 @@ class GroupSampler {
     const auto one = [&](Sampler& sampler, size_t i) {
       try {
         SampleOptions options = options_;
-        options.key = group[i].key;
+        options.keys = group[i].keys;
         sampler.write(place(i, sampler.sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
         errors[i] = std::current_exception();

@@ -21,6 +21,7 @@ class FusedSampler {
  public:
   // Parts hold at least `part_edges` edges: what has fewer is not shared out.
   static constexpr int64_t kPartEdges = 2048;
+  static constexpr int64_t kBlockRows = 128;  // rows whose edges are counted together
 
   explicit FusedSampler(int num_threads, int64_t part_edges = kPartEdges)
       : FusedSampler(std::make_shared<ThreadPool>(num_threads), part_edges) {}
@@ -33,6 +34,8 @@ class FusedSampler {
   void write(const SampleOut<P, N>& out);
 
  private:
+  static constexpr int64_t kAhead = 16;  // vertices whose list bounds are asked for ahead of their use
+
   // What is kept of one hop until it is written.
   struct Hop {
     Arena<N> picked;
@@ -69,7 +72,9 @@ class FusedSampler {
   void prepare(const N* seeds, int64_t num_seeds);
   int64_t count_edges(int hop);
   int64_t scan(int hop);
-  void scan_part(Scan& found, const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end);
+  const uint32_t* make_high_words(const SourceNumbers& numbers, int64_t entries);
+  void scan_part(Scan& found, const LaborScan<N>& labor, const std::vector<int64_t>& entries, int hop,
+                 int64_t begin, int64_t end);
   void pick(int hop);
   void pick_part(const Fetch& part, int64_t begin, int64_t end);
   void fetch(Fetch& part);
@@ -100,6 +105,8 @@ class FusedSampler {
   Arena<P> begins_, degrees_;  // of the vertices in nodes_
   std::vector<Hop> hops_;
   std::vector<Scan> found_;
+  Arena<uint32_t> high_words_;  // of the numbers of all sources, or empty
+  uint32_t high_words_step_ = 0;
   int64_t num_buckets_ = 0;
   int bucket_bits_ = 0;
   std::vector<int64_t> bucket_ids_;  // [buckets + 1]: the first local id of each bucket's new vertices

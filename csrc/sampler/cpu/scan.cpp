@@ -53,4 +53,15 @@ LOADER_WIDE void source_numbers(const SourceNumbers& numbers, const int64_t* sou
   numbers_of(numbers, sources, count, out);
 }
 
+LOADER_WIDE void high_words(const SourceNumbers& numbers, int64_t begin, int64_t end, uint32_t* high) {
+  int64_t sources[kScanned];
+  uint64_t drawn[kScanned];
+  for (int64_t first = begin; first < end; first += kScanned) {
+    const int64_t n = end - first < kScanned ? end - first : kScanned;
+    for (int64_t i = 0; i < n; ++i) sources[i] = first + i;
+    numbers_of(numbers, sources, n, drawn);
+    for (int64_t i = 0; i < n; ++i) high[first + i] = static_cast<uint32_t>(drawn[i] >> 32);
+  }
+}
+
 }  // namespace loader

@@ -8,6 +8,7 @@ void bind_items(py::module_& m);
 void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
+void bind_weights(py::module_& m);
 #ifdef LOADER_WITH_CUDA
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
@@ -28,6 +29,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("with_cuda") = false;
 #endif
   loader::bind_items(m);
+  loader::bind_weights(m);
   loader::bind_sampler(m);
   loader::bind_features(m);
   loader::bind_aggregate(m);

@@ -37,9 +37,13 @@ int64_t compare(Random& random, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       const auto graph = random_graph<P, N>(random);
       const auto num_nodes = graph.view().num_nodes;
+      const auto tables = random_tables(random, graph.indptr);
       for (int call = 0; call < 4; ++call) {
         const auto seeds = random_seeds<N>(random, num_nodes);
-        const auto options = random_options(random);
+        auto options = random_options(random);
+        options.choice = random_choice(random, tables);
+        options.keys.next_key = static_cast<uint64_t>(random.below(1 << 30));
+        options.keys.phase = static_cast<uint32_t>(random.below(3));
         if (!seeds.empty() && random.chance(0.2)) {
           auto bad = seeds;
           bad.push_back(random.chance(0.5) ? seeds[0] : static_cast<N>(num_nodes));
@@ -91,14 +95,14 @@ int64_t compare_groups(Random& random, int rounds) {
     constexpr int kBatches = 12;
     std::vector<std::vector<N>> seeds;
     std::vector<Result<P, N>> expected;
-    std::vector<uint64_t> keys;
+    std::vector<loader::BatchKeys> keys;
     const int bad = random.chance(0.3) ? static_cast<int>(random.below(kBatches)) : -1;
     loader::HopwiseSampler<P, N> hopwise(1);
     for (int i = 0; i < kBatches; ++i) {
       seeds.push_back(random_seeds<N>(random, num_nodes));
       auto keyed = options;
-      keyed.key = static_cast<uint64_t>(random.below(1 << 30));
-      keys.push_back(keyed.key);
+      keyed.keys.key = static_cast<uint64_t>(random.below(1 << 30));
+      keys.push_back(keyed.keys);
       expected.push_back(run(hopwise, graph, seeds[i], keyed));
       if (i == bad) seeds[i].push_back(static_cast<N>(num_nodes));
     }

@@ -21,7 +21,7 @@ template <typename N>
 struct Request {
   const N* seeds;
   int64_t num_seeds;
-  uint64_t key;
+  BatchKeys keys;
 };
 
 // A large group is spread over the threads, a thread per mini-batch, each with a workspace of its own; who is
@@ -45,6 +45,13 @@ class GroupSampler {
         make_(std::move(make)),
         pool_(std::make_shared<ThreadPool>(num_threads)) {}
 
+  // Wakes the threads for a group that follows within microseconds.
+  void expect(size_t group_size) {
+    if (group_size < 2) return;
+    std::unique_lock<LongMutex> turn(turn_, std::try_to_lock);
+    if (turn.owns_lock()) pool_->wake(pool_->size() - 1);
+  }
+
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
     std::vector<std::exception_ptr> errors(group.size());
@@ -52,7 +59,7 @@ class GroupSampler {
       try {
         if (!sampler) sampler = make_(workers());
         SampleOptions options = options_;
-        options.key = group[i].key;
+        options.keys = group[i].keys;
         sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
         errors[i] = std::current_exception();

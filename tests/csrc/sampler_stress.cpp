@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "crew.h"
+#include "helping.h"
 #include "sampler/cpu/fused.h"
 #include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
@@ -132,18 +132,18 @@ int64_t compare_groups(Random& random, int rounds) {
   return edges;
 }
 
-// Members of a crew help with the one job that there is: each of its parts waits until `kHelpers` others have
+// Members help with the one job that there is: each of its parts waits until `kHelpers` others have
 // taken one. An exception of a part that another member took reaches who waits for the round.
 void check_helpers() {
   constexpr int kHelpers = 3;
   loader::ThreadPool pool(kHelpers + 1);
-  loader::Crew crew(pool.size());
+  loader::HelpingThreads threads(pool.size());
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> done{false};
     std::atomic<int> took[kHelpers + 1] = {}, threw{0}, caught{0};
     pool.each(pool.size(), [&](int stint, int worker) {
-      if (stint > 0) return crew.help(worker, [&] { return done.load(); });
-      loader::Crew::Member member(crew, worker);
+      if (stint > 0) return threads.help(worker, [&] { return done.load(); });
+      loader::HelpingThreads::Member member(threads, worker);
       if (member.owner() != worker || member.size() != pool.size()) stress::fail("not the member");
       try {
         member.each(20, [&](int, int by) {
@@ -160,11 +160,11 @@ void check_helpers() {
         ++caught;
       }
       done = true;
-      crew.ring();
+      threads.ring();
     });
     int parts = 0;
     for (const auto& count : took) parts += count;
-    if (parts != 20 || caught != 1) stress::fail("the crew lost a part or an exception");
+    if (parts != 20 || caught != 1) stress::fail("a part was lost or an exception");
   }
 }
 

@@ -40,6 +40,7 @@ class FusedSampler {
   struct Hop {
     Arena<N> picked;
     Arena<P> edges;                // positions of the picks, if edge ids are wanted
+    int64_t first_row;             // whose neighbours are picked, and those of all rows behind it
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
     Arena<uint32_t> counts;        // of each row, if only a scan tells it
   };

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "crew.h"
 #include "fork.h"
+#include "helping.h"
 #include "parallel.h"
 #include "sampler/sampler.h"
 
@@ -54,11 +54,16 @@ class GroupSampler {
 
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
+    return sample(options_, group, place);
+  }
+  // The same with options of this call.
+  std::vector<std::exception_ptr> sample(const SampleOptions& asked, const std::vector<Request<N>>& group,
+                                         const Place& place) {
     std::vector<std::exception_ptr> errors(group.size());
     const auto one = [&](std::unique_ptr<Sampler>& sampler, size_t i, const auto& workers) {
       try {
         if (!sampler) sampler = make_(workers());
-        SampleOptions options = options_;
+        SampleOptions options = asked;
         options.keys = group[i].keys;
         sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
@@ -85,17 +90,18 @@ class GroupSampler {
     } else {
       std::lock_guard<LongMutex> turn(turn_);
       const Busy busy(busy_);
-      if (!crew_) {
+      if (!helping_) {
         members_.resize(static_cast<size_t>(pool_->size()));
-        crew_ = std::make_unique<Crew>(pool_->size());
+        helping_ = std::make_unique<HelpingThreads>(pool_->size());
       }
       std::atomic<size_t> next{0}, left{group.size()};
       pool_->each(pool_->size(), [&](int, int worker) {
         for (size_t i; (i = next.fetch_add(1)) < group.size();) {
-          one(members_[worker], i, [&] { return std::make_shared<Crew::Member>(*crew_, worker); });
-          if (left.fetch_sub(1) == 1) crew_->ring();
+          one(members_[worker], i,
+              [&] { return std::make_shared<HelpingThreads::Member>(*helping_, worker); });
+          if (left.fetch_sub(1) == 1) helping_->ring();
         }
-        crew_->help(worker, [&] { return left.load() == 0; });
+        helping_->help(worker, [&] { return left.load() == 0; });
       });
     }
     return errors;
@@ -138,8 +144,8 @@ class GroupSampler {
   LongMutex turn_;                 // of the pool's threads
   bool busy_ = false;              // somebody has the turn, and with it:
   std::unique_ptr<Sampler> team_;  // in which all threads share
-  std::unique_ptr<Crew> crew_;
-  std::vector<std::unique_ptr<Sampler>> members_;  // of the crew
+  std::unique_ptr<HelpingThreads> helping_;
+  std::vector<std::unique_ptr<Sampler>> members_;  // of the threads
   BriefMutex idle_mutex_;
   std::vector<std::unique_ptr<Sampler>> idle_;
   // A child leaves alone what another thread was using at the fork.
@@ -147,7 +153,7 @@ class GroupSampler {
                     if (!busy_) return;
                     busy_ = false;
                     static_cast<void>(team_.release());
-                    static_cast<void>(crew_.release());
+                    static_cast<void>(helping_.release());
                     for (auto& member : members_) static_cast<void>(member.release());
                   }}};
 };

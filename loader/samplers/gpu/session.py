@@ -66,7 +66,7 @@ class CudaSession(Session):
                 self._check_padded()
             with made_current(self._device):
                 begun = []
-                for seeds, epoch, batch in group:
+                for seeds, epoch, batch, _ in group:
                     check_position(epoch, batch)
                     if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
                         seeds = as_seeds(space.graph, seeds).to(self._device, non_blocking=True)

@@ -81,6 +81,9 @@ class CudaSampler(GpuOptions):
     ) -> None:
         super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
+        if self.picking.weights is not None or self.picking.labor:
+            name = "labor=True" if self.picking.labor else f"weights={self.picking.weights!r}"
+            raise ValueError(f"{name}: a GPU sampler picks evenly; use FusedSampler (device=cpu)")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
         if vertex_set != "auto" and vertex_set not in VERTEX_SETS:

@@ -158,7 +158,7 @@ class Workspace:
         self._slots = 1  # mini-batches that the arrays have room for
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, *, ahead: bool) -> Plan:
+    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
 
         `stream` is the current one, and that of the launch. `ahead` as in `_choose`.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/views.h"
+#include "walks/cpu/cells.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cpu/negatives.h"
 #include "walks/cpu/walk.h"
@@ -19,8 +20,9 @@ namespace {
 // wait.
 class WalkEngine {
  public:
-  WalkEngine(py::object indptr, py::object indices, py::object sorted, int64_t groups, int64_t num_threads)
-      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), groups, "cpu") {
+  WalkEngine(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
+             int64_t num_threads)
+      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups, "cpu") {
     check_num_threads(num_threads);
     pool_ = std::make_unique<ThreadPool>(static_cast<int>(num_threads));
     arrays_.with_types([&](auto edge, auto vertex) {
@@ -85,6 +87,28 @@ class WalkEngine {
   LongMutex mutex_;
 };
 
+// Writes to `out` [num_edges * words of a cell] what walks by weight read, of the alias tables `cells`
+// [num_edges].
+void walk_cells(const py::object& indptr, const py::object& indices, const py::object& cells,
+                const py::object& out, int64_t num_threads) {
+  check_num_threads(num_threads);
+  ThreadPool pool(static_cast<int>(num_threads));
+  const WalkArrays arrays(indptr, indices, py::none(), py::none(), 0, "cpu");
+  const auto tables = view<const int64_t>(cells, "cells", arrays.num_edges());
+  arrays.with_types([&](auto edge, auto vertex) {
+    using P = decltype(edge);
+    using N = decltype(vertex);
+    const int64_t words = arrays.num_edges() * static_cast<int64_t>(sizeof(WalkCell<N>) / sizeof(N));
+    const auto memory = view<N>(out, "out", words);
+    if (reinterpret_cast<uintptr_t>(memory.data) % alignof(WalkCell<N>))
+      throw py::value_error("out does not begin at a multiple of " + std::to_string(alignof(WalkCell<N>)) +
+                            " bytes");
+    py::gil_scoped_release release;
+    make_walk_cells(arrays.plain<P, N>(), arrays.num_nodes(), reinterpret_cast<const AliasCell*>(tables.data),
+                    reinterpret_cast<WalkCell<N>*>(memory.data), pool);
+  });
+}
+
 }  // namespace
 
 void bind_walks(py::module_& m) {
@@ -103,14 +127,16 @@ void bind_walks(py::module_& m) {
       },
       py::arg("seed"), py::arg("epoch"), py::arg("batch"));
   py::class_<WalkEngine>(m, "WalkEngine")
-      .def(py::init<py::object, py::object, py::object, int64_t, int64_t>(), py::arg("indptr"),
-           py::arg("indices"), py::arg("sorted"), py::arg("groups"), py::arg("num_threads"))
+      .def(py::init<py::object, py::object, py::object, py::object, int64_t, int64_t>(), py::arg("indptr"),
+           py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"), py::arg("num_threads"))
       .def("walk", &WalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
            py::arg("path"), py::arg("vertices"), py::arg("places"))
       .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("out"))
       .def("sift_by", &WalkEngine::sift_by, py::arg("words"));
+  m.def("walk_cells", &walk_cells, py::arg("indptr"), py::arg("indices"), py::arg("cells"), py::arg("out"),
+        py::arg("num_threads"));
   m.def("filter_words", [](int64_t num_edges) { return filter_words(num_edges); }, py::arg("num_edges"));
 }
 

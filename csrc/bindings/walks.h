@@ -12,6 +12,7 @@
 
 #include "bindings/views.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 
@@ -81,10 +82,12 @@ struct WalkCall {
 // them.
 class WalkArrays {
  public:
-  WalkArrays(py::object indptr, py::object indices, py::object sorted, int64_t groups, const char* device)
+  WalkArrays(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
+             const char* device)
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         sorted_(std::move(sorted)),
+        cells_(std::move(cells)),
         groups_(groups),
         device_(device) {
     if (groups < 0 || groups > kMaxMetapath)
@@ -131,22 +134,30 @@ class WalkArrays {
     out.length = static_cast<uint32_t>(length);
     out.vertices = view<N>(vertices, "vertices", count * (length + 1), device_).data;
     if (!places.is_none()) out.places = view<P>(places, "places", count * length, device_).data;
-    const bool coin = call.home_below > 0;
-    using U = UniformProposal;
+    const bool coin = call.home_below > 0, second = call.accept.has_value();
     if (groups_) {
       MetapathLists<P, N> lists{plain<P, N>(), groups_, static_cast<uint32_t>(call.path.size()), {}};
       std::copy(call.path.begin(), call.path.end(), lists.path);
+      using U = UniformProposal;
       return coin ? f(WalkLaw<U, true, false>{rules, {}}, lists, out)
                   : f(WalkLaw<U, false, false>{rules, {}}, lists, out);
     }
     const WalkLists<P, N> lists{plain<P, N>(),
                                 static_cast<const N*>(sorted_at_),
                                 {filter_.load(std::memory_order_acquire), filter_words(num_edges_)}};
-    if (call.accept)
-      return coin ? f(WalkLaw<U, true, true>{rules, {}}, lists, out)
-                  : f(WalkLaw<U, false, true>{rules, {}}, lists, out);
-    coin ? f(WalkLaw<U, true, false>{rules, {}}, lists, out)
-         : f(WalkLaw<U, false, false>{rules, {}}, lists, out);
+    const auto with = [&](auto proposal) {
+      using Q = decltype(proposal);
+      if (second)
+        coin ? f(WalkLaw<Q, true, true>{rules, proposal}, lists, out)
+             : f(WalkLaw<Q, false, true>{rules, proposal}, lists, out);
+      else
+        coin ? f(WalkLaw<Q, true, false>{rules, proposal}, lists, out)
+             : f(WalkLaw<Q, false, false>{rules, proposal}, lists, out);
+    };
+    if (cells_at_)
+      with(WeightedProposal<N>{static_cast<const WalkCell<N>*>(cells_at_)});
+    else
+      with(UniformProposal{});
   }
 
   // The memory of a filter of all edges, int64 zeros that the caller keeps.
@@ -179,16 +190,21 @@ class WalkArrays {
     num_edges_ = sources.size;
     indptr_at_ = offsets.data;
     indices_at_ = sources.data;
+    if (!cells_.is_none()) {
+      if (groups_) throw py::value_error("a metapath takes no weights");
+      const int64_t words = sources.size * static_cast<int64_t>(sizeof(WalkCell<N>) / sizeof(N));
+      cells_at_ = read<const N>(cells_, "cells", words).data;
+    }
     if (!sorted_.is_none()) sorted_at_ = read<const N>(sorted_, "sorted", sources.size).data;
   }
 
-  const py::object indptr_, indices_, sorted_;
+  const py::object indptr_, indices_, sorted_, cells_;
   const int64_t groups_;
   const char* const device_;
   bool wide_edges_ = false, wide_nodes_ = false;
   int64_t num_nodes_ = 0, num_edges_ = 0;
   std::atomic<uint64_t*> filter_{nullptr};
-  const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr;
+  const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr, *cells_at_ = nullptr;
 };
 
 }  // namespace loader

@@ -13,9 +13,9 @@ namespace {
 // The lists of one graph in the memory of a GPU. The caller makes one call at a time.
 class CudaWalkEngine {
  public:
-  CudaWalkEngine(py::object indptr, py::object indices, py::object sorted, int64_t groups, py::object bad,
-                 int device)
-      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), groups, kGpu),
+  CudaWalkEngine(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
+                 py::object bad, int device)
+      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups, kGpu),
         bad_(std::move(bad)),
         bad_at_(gpu_view<int64_t>(bad_, "bad", 2).data),
         device_(device) {}
@@ -98,8 +98,9 @@ class CudaWalkEngine {
 
 void bind_walks_cuda(py::module_& m) {
   py::class_<CudaWalkEngine>(m, "CudaWalkEngine")
-      .def(py::init<py::object, py::object, py::object, int64_t, py::object, int>(), py::arg("indptr"),
-           py::arg("indices"), py::arg("sorted"), py::arg("groups"), py::arg("bad"), py::arg("device"))
+      .def(py::init<py::object, py::object, py::object, py::object, int64_t, py::object, int>(),
+           py::arg("indptr"), py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"),
+           py::arg("bad"), py::arg("device"))
       .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
            py::arg("path"), py::arg("vertices"), py::arg("places"), py::arg("stream"))

@@ -49,7 +49,7 @@ def random_walk(
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
         epoch, batch: of the random choices, beside `seed`; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `metapath`, `edge_ids`, `seed`, `device`, `num_threads`: see
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `seed`, `device`, `num_threads`: see
             `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
@@ -85,10 +85,10 @@ def _sampler(walk_length: int, **options: Any) -> WalkSampler:
 
 def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph | CudaWalkedGraph:
     """The graph, made ready; that is kept with the graph for the next call."""
-    arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types)
-    places = tuple(None if a is None else (a.data_ptr(), a.dtype, a.numel()) for a in arrays)
+    arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types, graph.edge_weights)
+    places = tuple(None if a is None else (a.data_ptr(), a._version, a.dtype, a.numel()) for a in arrays)
     path = None if sampler.metapath is None else tuple(sampler.metapath)
-    key = (sampler.law.searches, path, sampler.num_threads, sampler.device, places)
+    key = (sampler.law.searches, sampler.weights, path, sampler.num_threads, sampler.device, places)
     with _lock:
         kept = _graphs.setdefault(graph, {})
         if key not in kept:

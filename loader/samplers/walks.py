@@ -15,12 +15,16 @@ from loader.machine.cpus import available_cpus
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
+from loader.samplers.picks import WEIGHTS
 from loader.samplers.walk_law import edge_type, walk_law
 from loader.samplers.walked_graph import WalkedGraph
 from loader.samples import Walks
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
+
+
+_MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
 class WalkSampler(Sampler):
@@ -47,6 +51,10 @@ class WalkSampler(Sampler):
         restart: the walker goes back to where it started, in the place of a step, with this probability in [0, 1)
             (random walk with restart: Tong et al., ICDM 2006). Both are multiples of 2**-32, to the nearest of which
             they are rounded; together they must be at most 1.
+        weights: "edge_weights": neighbours are as likely as the weights of their edges say, which are finite and at
+            least 0; an edge of weight 0 counts as absent. The law is exact for masses of 2**-32 of a list's mean
+            weight (csrc/weights/cpu/tables.h). With p and q the probabilities above are multiplied by the
+            weights, and of 1/p, 1 and 1/q the largest may be at most 1024 times the least.
         metapath: types of edges (`graph.edge_types`), in the order in which steps follow them (metapath2vec: Dong et
             al., KDD 2017); after the last one comes the first again. Up to 64.
         num_negatives: of each walk, vertices at random for each of its steps, all vertices alike: negative samples for
@@ -73,6 +81,7 @@ class WalkSampler(Sampler):
         q: float = 1.0,
         stop: float = 0.0,
         restart: float = 0.0,
+        weights: str | None = None,
         metapath: Sequence[int] | None = None,
         num_negatives: int = 0,
         edge_ids: bool = False,
@@ -86,6 +95,9 @@ class WalkSampler(Sampler):
             raise ValueError(f"walk_length is {walk_length}; it must be at most {_core.max_walk_length}")
         self.law = walk_law(p, q, stop, restart)
         self.p, self.q, self.stop, self.restart = float(p), float(q), float(stop), float(restart)
+        self.weights = weights
+        if weights is not None:
+            self._check_weights()
         self.metapath = None if metapath is None else [edge_type(t) for t in metapath]
         self._check_metapath()
         self.num_negatives = as_size("num_negatives", num_negatives, least=0)
@@ -110,6 +122,18 @@ class WalkSampler(Sampler):
         moved._device = device
         return moved
 
+    def _check_weights(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise ValueError(
+                f"weights is {self.weights!r}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
+            )
+        accept = self.law.accept
+        if accept is not None and (min(accept) + 1) * _MOST_UNEVEN < 2**32:
+            raise ValueError(
+                f"p and q are {self.p} and {self.q}; with weights the largest of 1/p, 1 and 1/q may be at most "
+                f"{_MOST_UNEVEN} times the least"
+            )
+
     def _check_metapath(self) -> None:
         if self.metapath is None:
             return
@@ -117,6 +141,8 @@ class WalkSampler(Sampler):
             raise ValueError(f"metapath has {len(self.metapath)} types; 1 to {_core.max_metapath} are possible")
         if self.law.accept is not None:
             raise ValueError(f"p and q are {self.p} and {self.q}; a metapath has no second order: leave both at 1")
+        if self.weights is not None:
+            raise ValueError(f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike")
         if self.restart:
             raise ValueError(
                 f"restart is {self.restart}; with a metapath a walker back at its start would be out of turn: use stop"
@@ -130,6 +156,7 @@ class WalkSampler(Sampler):
             "q": self.q,
             "stop": self.stop,
             "restart": self.restart,
+            "weights": self.weights,
             "metapath": self.metapath,
             "num_negatives": self.num_negatives,
             "edge_ids": self.edge_ids,
@@ -190,11 +217,17 @@ class WalkSession(Session):
 
 def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:
     """`graph`, made ready for the walks of `sampler`."""
+    needs: dict[str, Any] = {
+        "searches": sampler.law.searches,
+        "weighted": sampler.weights is not None,
+        "metapath": sampler.metapath,
+        "num_threads": sampler.num_threads,
+    }
     if sampler.device.type == "cuda":
         from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
-        return CudaWalkedGraph(graph, sampler.device, searches=sampler.law.searches, metapath=sampler.metapath)
-    return WalkedGraph(graph, searches=sampler.law.searches, metapath=sampler.metapath, num_threads=sampler.num_threads)
+        return CudaWalkedGraph(graph, sampler.device, **needs)
+    return WalkedGraph(graph, **needs)
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -5,6 +5,7 @@
 
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
+#include "walks/weighted.h"
 
 namespace loader {
 namespace {
@@ -41,6 +42,11 @@ struct Spelled<MetapathLists<P, N>> {
 template <>
 struct Spelled<UniformProposal> {
   static std::string text() { return "loader::UniformProposal"; }
+};
+
+template <typename N>
+struct Spelled<WeightedProposal<N>> {
+  static std::string text() { return spelled<N>("loader::WeightedProposal"); }
 };
 
 }  // namespace gpu
@@ -95,16 +101,19 @@ void draw_negatives_on_gpu(const Negatives& law, uint64_t first_lane, int64_t wa
                                                          first_lane, walkers, count, out);
 }
 
-#define INSTANTIATE_LAW(LISTS, P, N, COIN, SECOND)                                             \
-  template void walk_on_gpu(const WalkLaw<UniformProposal, COIN, SECOND>&, const LISTS<P, N>&, \
+#define INSTANTIATE_LAW(LISTS, P, N, PROPOSAL, COIN, SECOND)                            \
+  template void walk_on_gpu(const WalkLaw<PROPOSAL, COIN, SECOND>&, const LISTS<P, N>&, \
                             const WalkOut<P, N>&, const WalkStarts&, int, gpu::Stream);
+#define INSTANTIATE_LAWS(P, N, PROPOSAL)                   \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, false) \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, false)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, true)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, true)
 #define INSTANTIATE(P, N)                                                                             \
-  INSTANTIATE_LAW(WalkLists, P, N, false, false)                                                      \
-  INSTANTIATE_LAW(WalkLists, P, N, true, false)                                                       \
-  INSTANTIATE_LAW(WalkLists, P, N, false, true)                                                       \
-  INSTANTIATE_LAW(WalkLists, P, N, true, true)                                                        \
-  INSTANTIATE_LAW(MetapathLists, P, N, false, false)                                                  \
-  INSTANTIATE_LAW(MetapathLists, P, N, true, false)                                                   \
+  INSTANTIATE_LAWS(P, N, UniformProposal)                                                             \
+  INSTANTIATE_LAWS(P, N, WeightedProposal<N>)                                                         \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, false, false)                                 \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, true, false)                                  \
   template void fill_filter_on_gpu(const PlainLists<P, N>&, int64_t, int64_t, const EdgeFilter&, int, \
                                    gpu::Stream);
 
@@ -122,12 +131,18 @@ void add(std::vector<gpu::Kernel*>& all) {
   all.push_back(&walk_kernel<Law, Lists, true>());
 }
 
+template <typename P, typename N, class Proposal>
+void add_laws(std::vector<gpu::Kernel*>& all) {
+  add<WalkLaw<Proposal, false, false>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, true, false>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, false, true>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, true, true>, WalkLists<P, N>>(all);
+}
+
 template <typename P, typename N>
 void add_all(std::vector<gpu::Kernel*>& all) {
-  add<WalkLaw<UniformProposal, false, false>, WalkLists<P, N>>(all);
-  add<WalkLaw<UniformProposal, true, false>, WalkLists<P, N>>(all);
-  add<WalkLaw<UniformProposal, false, true>, WalkLists<P, N>>(all);
-  add<WalkLaw<UniformProposal, true, true>, WalkLists<P, N>>(all);
+  add_laws<P, N, UniformProposal>(all);
+  add_laws<P, N, WeightedProposal<N>>(all);
   add<WalkLaw<UniformProposal, false, false>, MetapathLists<P, N>>(all);
   add<WalkLaw<UniformProposal, true, false>, MetapathLists<P, N>>(all);
   all.push_back(&gpu::kernel<FillFilterKernel, P, N>());

@@ -7,6 +7,7 @@
 #include "walks/cuda/tile.cuh"
 #include "walks/starts.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 

@@ -12,7 +12,7 @@ from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, sorted_lists
+from loader.samplers.walk_lists import metapath_lists, sorted_lists, weighted_lists
 from loader.samplers.walked_graph import named
 
 
@@ -25,13 +25,23 @@ class CudaWalkedGraph:
     Args:
         graph: square, in the memory of `device` or in pinned memory.
         device: the GPU.
-        searches, metapath: see `loader.samplers.walked_graph.WalkedGraph`.
+        num_threads: of the CPU, which makes the tables of weights.
+        searches, weighted, metapath: see `loader.samplers.walked_graph.WalkedGraph`.
 
     Raises:
         ValueError: the graph lies elsewhere, is bipartite, or has no types for the metapath.
     """
 
-    def __init__(self, graph: Graph, device: torch.device, *, searches: bool, metapath: Sequence[int] | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        device: torch.device,
+        *,
+        searches: bool,
+        weighted: bool,
+        metapath: Sequence[int] | None,
+        num_threads: int,
+    ) -> None:
         require_square(graph, "a random walk")
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
@@ -39,6 +49,11 @@ class CudaWalkedGraph:
                     f"walks on {device} want a graph there or in pinned memory, its {name} lie on {array.device}; use "
                     f"graph.to('{device}') or graph.pin_memory()"
                 )
+        cells = None
+        if weighted:  # the CPU makes the tables
+            host = graph.to("cpu")
+            part, cells = weighted_lists(host, num_threads)
+            graph = graph if part is host else part.to(device)
         self._graph, self._device = graph, device
         self._lock = ForkSafeLock()
         self._path: list[int] = []
@@ -53,8 +68,9 @@ class CudaWalkedGraph:
             if self._sorted is not None and self._sorted is not graph.indices:
                 self._sorted = self._sorted.to(device)
             self._edge_ids = None if graph.edge_ids is None else graph.edge_ids.to(device)
+            cells = None if cells is None else cells.to(device)
             self._bad = torch.zeros(2, dtype=torch.int64).pin_memory()
-            self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, groups, self._bad, device.index)
+            self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, cells, groups, self._bad, device.index)
             if searches:
                 self._filter = torch.zeros(_core.filter_words(graph.num_edges), dtype=torch.int64, device=device)
                 self._engine.sift_by(self._filter, current_stream_handle(device.index))

@@ -47,6 +47,21 @@ def test_every_law_gives_the_walks_of_the_cpu(law: str, width: str, length: int)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("law", [law for law in LAWS if "scanning" not in law])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_weighted_walks_are_those_of_the_cpu(law: str, width: str, zeros: bool) -> None:
+    plain = messy_graph(3000, 40_000, seed=1)
+    weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(0)) ** 6
+    if zeros:
+        weights[::5] = 0
+    graph = widen(Graph(plain.indptr, plain.indices, edge_weights=weights), width)
+    arguments: dict[str, Any] = {"weights": "edge_weights", "edge_ids": True, **LAWS[law]}
+    expected = WalkSampler(33, **arguments).sample(graph, torch.arange(3000))
+    got = WalkSampler(33, device="cuda", **arguments).sample(graph.to("cuda"), torch.arange(3000))
+    assert got.digest() == expected.digest()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("stop", [0, 0.2])
 def test_a_metapath_gives_the_walks_of_the_cpu(width: str, stop: float) -> None:
     plain = messy_graph(3000, 40_000, seed=1)

@@ -25,6 +25,12 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
 
 template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    phases_kernel(const __grid_constant__ Args args) {
+  phases_block<Widest>(args, launch_memory());
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ Args args) {
   hashed_block<Widest>(args, launch_memory());
 }

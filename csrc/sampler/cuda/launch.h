@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -35,6 +37,7 @@ struct Spelled<SampleArgs<Lists, Choice>> {
     static constexpr const char* name = NAME;                         \
   };
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
+LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
 LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
@@ -77,6 +80,9 @@ class SamplerLaunch {
   int launches() const { return launches_; }
 
   void cooperative(const Args& args) {
+    const std::string how = getenv("LOADER_PHASES") ? getenv("LOADER_PHASES") : "group";
+    if (how == "always" || (how == "group" && args.num_batches > 1))
+      return one(gpu::kernel<PhasesKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
     one(gpu::kernel<CooperativeKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
   }
 

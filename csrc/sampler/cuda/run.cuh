@@ -67,8 +67,8 @@ __device__ __forceinline__ void finish_phases(const Phases& phases, bool ok) {
   if (phases.args.pad) phases.fill_rest(!ok);
 }
 
-// All hops in one launch, grid barriers between the phases of each. For wide fanouts.
-template <typename Args, typename Sync>
+// All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
+template <int Widest, typename Args, typename Sync>
 __device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, unsigned char* stage) {
   start_phases(phases);
   sync();
@@ -76,7 +76,7 @@ __device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, 
   bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
     sync();
-    pick_hop<kWide>(phases, hop, rows, edges, stage);
+    pick_hop<Widest>(phases, hop, rows, edges, stage);
     sync();
     phases.count(hop, rows);
     sync();
@@ -161,9 +161,19 @@ __device__ void cooperative_block(const Args& args, unsigned char* stage) {
       group_barrier(&sampling.state().barrier.value, sampling.block, sampling.blocks);
     };
     if constexpr (Widest == kWide)
-      run_phases(sampling, sync, stage);
+      run_phases<kWide>(sampling, sync, stage);
     else
       run_cooperative<Widest>(sampling, sync, stage);
+  });
+}
+
+// The phases of sampling hop by hop, in one launch.
+template <int Widest, typename Args>
+__device__ void phases_block(const Args& args, unsigned char* stage) {
+  using Phases = HopwisePhases<Args>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const auto sync = [&] { group_barrier(&phases.state().barrier.value, phases.block, phases.blocks); };
+    run_phases<Widest>(phases, sync, stage);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <tuple>
 
 #include "bindings/sampler_result.h"
@@ -101,6 +102,9 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
+    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap)
+      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
+                             std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, tasks);
     if (slots > slots_) {  // all arrays are made anew
       slots_ = slots;
@@ -253,7 +257,7 @@ class Engine {
       } else {
         room.picks = whole_groups(tickets) * queue_width(width);
       }
-    } else if (schedule_ == Schedule::kCooperative && width != kWide) {
+    } else if (schedule_ == Schedule::kCooperative) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);

@@ -18,7 +18,8 @@ struct Case {
 constexpr Case kCases[] = {
     {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
     {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
-    {Schedule::kCooperative, VertexSet::kHash},   {Schedule::kHopwise, VertexSet::kHash}};
+    {Schedule::kPhases, VertexSet::kBitmap},      {Schedule::kCooperative, VertexSet::kHash},
+    {Schedule::kHopwise, VertexSet::kHash}};
 
 struct Compared {
   int64_t edges = 0, repetitions = 0;
@@ -56,7 +57,7 @@ Compared compare(Random& random, int rounds) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
         const bool several =
-            (c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise) && random.chance(0.3);
+            (c.schedule != Schedule::kStatic && c.schedule != Schedule::kPersistent) && random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
         for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
         How how{c.schedule,

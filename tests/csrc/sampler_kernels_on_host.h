@@ -13,6 +13,10 @@ struct Compiled<CooperativeKernel, Int<W>, Args> {
   static constexpr auto* function = cooperative_kernel<W, Args>;
 };
 template <int W, typename Args>
+struct Compiled<PhasesKernel, Int<W>, Args> {
+  static constexpr auto* function = phases_kernel<W, Args>;
+};
+template <int W, typename Args>
 struct Compiled<HashedKernel, Int<W>, Args> {
   static constexpr auto* function = hashed_kernel<W, Args>;
 };

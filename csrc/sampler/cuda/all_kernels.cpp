@@ -12,9 +12,10 @@ using gpu::kernel;
 template <int Widest, typename Args>
 void add_width(std::vector<gpu::Kernel*>& all) {
   using Width = Int<Widest>;
-  all.insert(all.end(), {&kernel<CooperativeKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
+  all.insert(all.end(), {&kernel<PhasesKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
                          &kernel<PickKernel, Width, Bool<false>, Args>(),
                          &kernel<PickKernel, Width, Bool<true>, Args>()});
+  if constexpr (Widest != kWide) all.push_back(&kernel<CooperativeKernel, Width, Args>());
   if constexpr (queue_width(Widest) == Widest)
     all.insert(all.end(),
                {&kernel<QueueKernel, Width, Bool<false>, Args>(),

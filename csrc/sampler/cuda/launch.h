@@ -3,8 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -52,11 +50,13 @@ LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
 LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
 #undef LOADER_SAMPLER_KERNEL
 
-// Of a multiprocessor's first-level memory, what the kernels of `launch_hopwise` ask for as shared memory,
-// percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that changes.
-// An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all multiprocessors, took
-// longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10, 10, 10); by 3.7 and
-// 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another for each kernel.
+// Of a multiprocessor's first-level memory, what the kernels of `hopwise` and `phases` ask for as shared
+// memory, percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that
+// changes. An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all
+// multiprocessors, took longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10,
+// 10, 10); by 3.7 and 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another
+// for each kernel. One launch of all phases, on half of the multiprocessors: 3.7 and 4.7 % with 25 beside 3.3
+// and 4.6 hop by hop, in one run; 6.6 and 5.2 % with the driver's own choice.
 constexpr int kSharedPercent = 25;
 
 static_assert(kOrderBytes <= 48 * 1024,
@@ -80,10 +80,14 @@ class SamplerLaunch {
   int launches() const { return launches_; }
 
   void cooperative(const Args& args) {
-    const std::string how = getenv("LOADER_PHASES") ? getenv("LOADER_PHASES") : "group";
-    if (how == "always" || (how == "group" && args.num_batches > 1))
-      return one(gpu::kernel<PhasesKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
     one(gpu::kernel<CooperativeKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
+  }
+
+  // The phases of `hopwise` in one launch.
+  void phases(const Args& args) {
+    gpu::Kernel& kernel = gpu::kernel<PhasesKernel, gpu::Int<Widest>, Args>();
+    prepare({&kernel}, true);
+    one(kernel, stage_bytes<Widest>(args), args);
   }
 
   // With a hash set: the vertices are put in order in the same launch.
@@ -199,7 +203,15 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
   const bool hash = args.vertex_set == VertexSet::kHash;
   switch (schedule) {
     case Schedule::kCooperative:
-      hash ? launch.hashed(args) : launch.cooperative(args);
+      if (hash)
+        launch.hashed(args);
+      else if constexpr (Widest != kWide)
+        launch.cooperative(args);
+      else
+        launch.phases(args);
+      break;
+    case Schedule::kPhases:
+      launch.phases(args);
       break;
     case Schedule::kHopwise:
       hash ? launch.template hopwise<true>(args) : launch.template hopwise<false>(args);
@@ -221,8 +233,8 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
 template <typename Args>
 int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
   const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
-  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch ||
-      (queue && (args.num_batches > 1 || args.vertex_set == VertexSet::kHash)))
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch || (queue && args.num_batches > 1) ||
+      (args.vertex_set == VertexSet::kHash && (queue || schedule == Schedule::kPhases)))
     throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
                                 " mini-batches");
   const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);

@@ -155,15 +155,12 @@ __device__ __forceinline__ void with_own_batch(const Args& args, const F& f) {
 
 template <int Widest, typename Args>
 __device__ void cooperative_block(const Args& args, unsigned char* stage) {
-  using Sampling = std::conditional_t<Widest == kWide, HopwisePhases<Args>, Cooperative<Args>>;
+  using Sampling = Cooperative<Args>;
   with_own_batch<Sampling>(args, [&](const Sampling& sampling) {
     const auto sync = [&] {
       group_barrier(&sampling.state().barrier.value, sampling.block, sampling.blocks);
     };
-    if constexpr (Widest == kWide)
-      run_phases<kWide>(sampling, sync, stage);
-    else
-      run_cooperative<Widest>(sampling, sync, stage);
+    run_cooperative<Widest>(sampling, sync, stage);
   });
 }
 

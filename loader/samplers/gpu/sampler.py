@@ -39,8 +39,8 @@ class CudaSampler(GpuOptions):
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
             same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
             of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million edges and
-            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json),
-            and `hopwise` for what is begun ahead, see `CudaSession.begin`.
+            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json);
+            with a hash set `hopwise` for mini-batches that are sampled while others train.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
             hops 1.95 GB for each of the mini-batches of a launch, eight in a loader). `"hash"`: a hash set of the

@@ -48,13 +48,13 @@ def choose_vertex_set(num_nodes: int, room: int) -> str:
     return "hash" if num_nodes >= max(_HASH_FROM_VERTICES, _HASH_SPARSITY * room) else "bitmap"
 
 
-def choose_schedule(edges: float, *, ahead: bool) -> str:
-    """The schedule of `auto` for a mini-batch of so many edges.
+def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
+    """The schedule of `auto` for a mini-batch of this many edges.
 
-    One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that keeps
-    others from using those that are free already (benchmarks/pipeline_gpu.py --schedule shows it).
+    With a hash set one that is sampled `ahead`, beside other work on the GPU, takes a launch for each phase of each hop:
+    only with bitmaps one launch was measured to cost training no more.
     """
-    return "hopwise" if ahead or edges > _MANY_EDGES else "cooperative"
+    return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
 
 
 class GpuOptions(NeighborSampler):
@@ -175,9 +175,10 @@ class Workspace:
         plan = self._plans.get((num_seeds, ahead))
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
+            vertex_set = self._choose_set(frontiers[-1])
             plan = self._plans[num_seeds, ahead] = Plan(
-                self._choose(edges, ahead),
-                self._choose_set(frontiers[-1]),
+                self._choose(edges, vertex_set, ahead),
+                vertex_set,
                 frontiers,
                 edges,
                 Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
@@ -235,11 +236,11 @@ class Workspace:
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
 
-    def _choose(self, edges: list[int], ahead: bool) -> str:
+    def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
         """The schedule of a mini-batch with room for so many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
-        return choose_schedule(sum(self._largest[1] or edges), ahead=ahead)
+        return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
 
     def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""

@@ -90,14 +90,14 @@ class Session(ABC):
 
         Args:
             group: at least one request.
-            ahead: the group is sampled beside other work on the device, which is not to be kept waiting.
+            ahead: the group is prefetched, beside other work on the device, which must not wait for it.
 
         Raises:
             ValueError: seeds out of range or duplicated. It may come from either half.
         """
 
     def check(self) -> None:  # noqa: B027 - most sessions have nothing left to say
-        """Raises what samples of which nobody waited for the end had to say."""
+        """Raises errors of samples that nobody waited for."""
 
     def close(self) -> None:  # noqa: B027 - most sessions hold nothing
         """Frees threads and workspaces."""

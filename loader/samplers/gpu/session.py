@@ -52,8 +52,8 @@ class CudaSession(Session):
         """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
 
         The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
-        that they are used on has to wait for what that stream holds when this returns. With `ahead`, `schedule="auto"`
-        means `hopwise` on half of the multiprocessors, which keeps none that other work has waiting for it.
+        that uses them has to wait for the work that this stream has when this returns. With `ahead`, `schedule="auto"`
+        means `hopwise` on half of the multiprocessors: it waits for none that other work uses.
 
         Raises:
             ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.
@@ -152,7 +152,7 @@ class CudaSession(Session):
 
 
 class _Unchecked(NamedTuple):
-    """A padded mini-batch that is not known to have had good seeds; its memory is the consumer's alone.
+    """A padded mini-batch that is not known to have had good seeds. Only the consumer holds its memory.
 
     Keeps the seeds while the kernel may read them.
     """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_square
+from loader.graph import Graph
 from loader.items import as_seed
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
@@ -359,8 +359,10 @@ def check_position(epoch: int, batch: int) -> None:
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
-    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
-    require_square(graph, "a sampler of neighbours")
+    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness.
+
+    The graph is square, see `require_square`: whoever opens a session checks that.
+    """
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.dtype == graph.indices.dtype:

@@ -46,6 +46,30 @@ class Sampled:
         `[edges[h]]` and, if wanted, edge ids `[edges[h]]`. Raises what the sampling of this mini-batch ended with.
         """
 
+def make_weight_tables(indptr: Tensor, weights: Tensor, cells: Tensor, ends: Tensor, num_threads: int) -> None:
+    """Writes the tables to pick by weight from, `cells` and `ends` `[num_edges]` int64 (csrc/weights/cpu/tables.h).
+
+    `weights` `[num_edges]`, float32 or float64, are positive and finite: the caller looked.
+    """
+
+def order_by_weight(indptr: Tensor, weights: Tensor, order: Tensor, num_threads: int) -> None:
+    """Writes to `order` `[num_edges]` int32 the places of each list from the heaviest edge to the lightest."""
+
+def turns_key(seed: int) -> int:
+    """The key of when sources have a new number in LABOR with batch_dependency."""
+
+class WeightTables:
+    def __init__(self, cells: Tensor, ends: Tensor) -> None:
+        """Picks by weight, from `make_weight_tables`."""
+
+class WeightOrder:
+    def __init__(self, order: Tensor) -> None:
+        """Picks the heaviest, from `order_by_weight`."""
+
+class Labor:
+    def __init__(self, layer_dependency: bool, batch_dependency: int, turns_key: int) -> None:
+        """Picks by LABOR-0."""
+
 class HopwiseSampler:
     def __init__(
         self,
@@ -56,11 +80,17 @@ class HopwiseSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | None = None,
     ) -> None:
         """Samples the graph of these arrays, on the CPU. `part_edges` >= 1 has no meaning for this class."""
 
-    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
-        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe."""
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
+        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe.
+
+        LABOR with batch_dependency > 1 also has the next key and the phase of each.
+        """
 
 class FusedSampler:
     def __init__(
@@ -72,10 +102,13 @@ class FusedSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | None = None,
     ) -> None:
         """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
 
-    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
 max_walk_length: int

@@ -5,9 +5,10 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "sampler/pick.h"
+#include "sampler/choice.h"
 
 namespace loader {
 
@@ -18,11 +19,13 @@ struct Csc {
   int64_t num_nodes;
 };
 
+using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice>;
+
 struct SampleOptions {
   std::vector<int64_t> fanouts;  // hop order
-  bool replace;
+  AnyChoice choice;
   bool edge_ids;
-  uint64_t key;       // batch_key(seed, epoch, batch)
+  BatchKeys keys;
   bool once = false;  // a vertex' neighbours are picked at one hop only: the one after the hop that met it
 
   int hops() const { return static_cast<int>(fanouts.size()); }

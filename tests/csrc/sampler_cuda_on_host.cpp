@@ -78,7 +78,7 @@ Compared compare(Random& random, int rounds) {
         const auto got = on_host.sample(seeds, options, how);
         for (size_t b = 0; b < seeds.size(); ++b) {
           auto own = options;
-          own.key += b;
+          own.keys.key += b;
           const auto expected = run(hopwise, graph, seeds[b], own);
           all.edges += expect_same(got[b], expected,
                                    "round " + std::to_string(round) + ", schedule " +
@@ -111,7 +111,7 @@ void expect_parts(Random& random) {
       if (on_host.launches() != 3) fail("five mini-batches on two multiprocessors are three launches");
       for (size_t b = 0; b < seeds.size(); ++b) {
         auto own = options;
-        own.key += b;
+        own.keys.key += b;
         expect_same(got[b], run(hopwise, graph, seeds[b], own), "launched in parts, mini-batch ");
       }
     }

@@ -151,7 +151,7 @@ class OnHost {
     args.lists = {graph_.indptr.data(), graph_.indices.data()};
     args.num_nodes = num_nodes_;
     args.hops = hops;
-    args.choice = {options.replace};
+    args.choice = std::get<loader::UniformChoice>(options.choice);
     args.edge_ids = options.edge_ids;
     args.pad = how.pad;
     args.vertex_set = how.vertex_set;
@@ -214,7 +214,7 @@ class OnHost {
     args.num_batches = static_cast<int>(batches);
     for (size_t b = 0; b < batches; ++b)
       args.batches[b] = {seeds[b].data(),       static_cast<int64_t>(seeds[b].size()),
-                         options.key + b,       vertex_memory[b].data(),
+                         options.keys.key + b,  vertex_memory[b].data(),
                          edge_memory[b].data(), nullptr,
                          &headers_[b],          ++sequence_};
     try {

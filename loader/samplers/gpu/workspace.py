@@ -15,24 +15,24 @@ from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
 
-_HEADERS = 64  # for mini-batches under way: so many more each time that all are taken
+_HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
 _WARPS_PER_BLOCK = 16
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
-# Of the multiprocessors, for what is begun ahead of other work. Training and sampling take turns on a multiprocessor
-# rather than share it, and sampling waits for memory most of the time: half of them cost training less than all for a
-# shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several --blocks-per-sm in turns, an
-# epoch took longer than training alone, with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and
-# 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
+# Of the multiprocessors, for mini-batches that are sampled beside other work. Training and sampling take turns on a
+# multiprocessor rather than share it, and sampling waits for memory most of the time: half of them cost training less
+# than all for a shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several
+# --blocks-per-sm in turns, an epoch took longer than training by itself, with fanouts (15, 10, 5) and (10, 10, 10), by
+# 4.0 and 5.5 % with all, 4.0 and 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
 _SHARE_BESIDE = 0.5
 
-# Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
+# Above this many edges per mini-batch it is mostly faster to write blocks in order than to order them afterwards: the
 # choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json (whole sampling), 0.4 % more
 # than the better one, and 11 % at worst.
 _MANY_EDGES = 1_500_000
 
-# A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
+# A hash set for graphs of this many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
 # elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million vertices bitmaps are
 # 1.5 to 4.2 times as fast; at 30 million a hash set is by 1.03, where the mini-batch is small; at 100 million by 1.7 to
 # 1.9 unless it has two million vertices; at 400 million always, by 1.6 to 3.6.
@@ -158,7 +158,7 @@ class Workspace:
         self._slots = 1  # mini-batches that the arrays have room for
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, *, ahead: bool) -> Plan:
+    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
 
         `stream` is the current one, and that of the launch. `ahead` as in `_choose`.
@@ -229,15 +229,15 @@ class Workspace:
                 self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
 
     def _choose_set(self, room: int) -> str:
-        """The vertex set of a mini-batch with room for so many vertices."""
+        """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
-        if self.schedule in QUEUES:  # which know bitmaps alone
+        if self.schedule in QUEUES:  # which have only bitmaps
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
 
     def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
-        """The schedule of a mini-batch with room for so many edges at each hop."""
+        """The schedule of a mini-batch with room for this many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
         return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)

@@ -1,0 +1,54 @@
+// How a sampler picks, as Python says it: checked, with the arrays that it reads.
+#pragma once
+
+#include <utility>
+
+#include "bindings/views.h"
+#include "sampler/sampler.h"
+
+namespace loader {
+
+// The tables of all lists of a graph to pick by weight, from `make_weight_tables`.
+struct WeightTables {
+  py::object cells, ends;  // [num_edges] int64
+
+  AnyChoice choice(bool replace, int64_t num_edges) const {
+    return WeightedChoice{
+        replace, reinterpret_cast<const AliasCell*>(view<const int64_t>(cells, "cells", num_edges).data),
+        reinterpret_cast<const uint64_t*>(view<const int64_t>(ends, "ends", num_edges).data)};
+  }
+};
+
+// The heaviest entries first, from `order_by_weight`.
+struct WeightOrder {
+  py::object order;  // [num_edges] int32
+
+  AnyChoice choice(bool replace, int64_t num_edges) const {
+    if (replace) throw py::value_error("the heaviest neighbours are picked once: replace must be false");
+    return TopKChoice{reinterpret_cast<const uint32_t*>(view<const int32_t>(order, "order", num_edges).data)};
+  }
+};
+
+struct Labor {
+  bool layer_dependency;
+  uint32_t batch_dependency;
+  uint64_t turns_key;
+
+  AnyChoice choice(bool replace, int64_t) const {
+    if (replace) throw py::value_error("LABOR picks a neighbour once: replace must be false");
+    if (batch_dependency < 1) throw py::value_error("batch_dependency is 0; it must be at least 1");
+    return LaborChoice{layer_dependency, batch_dependency, turns_key};
+  }
+};
+
+// The choice that `how` says: one of the above, or None for uniform picks.
+inline AnyChoice make_choice(const py::object& how, bool replace, int64_t num_edges) {
+  if (how.is_none()) return UniformChoice{replace};
+  if (py::isinstance<WeightTables>(how)) return how.cast<const WeightTables&>().choice(replace, num_edges);
+  if (py::isinstance<WeightOrder>(how)) return how.cast<const WeightOrder&>().choice(replace, num_edges);
+  if (py::isinstance<Labor>(how)) return how.cast<const Labor&>().choice(replace, num_edges);
+  throw py::type_error("picks is a " + std::string(py::str(py::type::of(how).attr("__name__"))) +
+                       "; it must be WeightTables, WeightOrder, Labor or None");
+}
+
+}  // namespace loader

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 // The stand-in above comes first.
+#include "sampler/cuda/device_pick_weighted.cuh"
 #include "sampler/cuda/launch.cuh"
 #include "sampling.h"
 
@@ -38,6 +39,15 @@ constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 
 // A launch was refused.
 struct Refused {};
+
+// The choice of the options; one that the CPU does not know is made from nothing.
+template <typename Choice>
+Choice choice_of(const AnyChoice& options) {
+  if constexpr (std::is_constructible_v<AnyChoice, Choice>)
+    return std::get<Choice>(options);
+  else
+    return {};
+}
 
 // One sampler's memory, used for one mini-batch after the other as on a GPU.
 // `Args`: a SampleArgs of these types.
@@ -152,7 +162,7 @@ class OnHost {
     args.lists = {graph_.indptr.data(), graph_.indices.data()};
     args.num_nodes = num_nodes_;
     args.hops = hops;
-    args.choice = std::get<loader::UniformChoice>(options.choice);
+    args.choice = choice_of<typename Args::Choice>(options.choice);
     args.edge_ids = options.edge_ids;
     args.pad = how.pad;
     args.vertex_set = how.vertex_set;

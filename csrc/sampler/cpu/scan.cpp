@@ -1,5 +1,7 @@
 #include "sampler/cpu/scan.h"
 
+#include <limits>
+
 #include "sampler/cpu/wide.h"
 
 namespace loader {
@@ -41,7 +43,47 @@ inline void numbers_of(const SourceNumbers& numbers, const N* sources, int64_t c
   }
 }
 
+template <typename W>
+inline bool arrivals_of(const Draws& draws, uint32_t first, int64_t count, const W* weights, double* out) {
+  bool good = true;
+  for (int64_t base = 0; base < count; base += 2 * kLanes) {
+    uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      c0[i] = static_cast<uint32_t>(draws.lane);
+      c1[i] = static_cast<uint32_t>(draws.lane >> 32);
+      c2[i] = draws.step;
+      c3[i] = first / 2 + static_cast<uint32_t>(base / 2) + static_cast<uint32_t>(i);
+    }
+    PhiloxKey k(draws.key);
+    for (int round = 0; round < kPhiloxRounds; ++round, k.bump())
+      for (int i = 0; i < kLanes; ++i) philox_round(c0[i], c1[i], c2[i], c3[i], k);
+    uint64_t x[2 * kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      x[2 * i] = exponential(c0[i] | uint64_t{c1[i]} << 32);
+      x[2 * i + 1] = exponential(c2[i] | uint64_t{c3[i]} << 32);
+    }
+    const int n = count - base < 2 * kLanes ? static_cast<int>(count - base) : 2 * kLanes;
+    for (int i = 0; i < n; ++i) {
+      const auto weight = static_cast<double>(weights[base + i]);
+      const double time = static_cast<double>(x[i]) / weight;
+      good &= weight >= 0 && weight <= kLast;
+      out[base + i] = weight > 0 ? (time < kLast ? time : kLast) : std::numeric_limits<double>::infinity();
+    }
+  }
+  return good;
+}
+
 }  // namespace
+
+LOADER_WIDE bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights,
+                          double* out) {
+  return arrivals_of(draws, first, count, weights, out);
+}
+
+LOADER_WIDE bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights,
+                          double* out) {
+  return arrivals_of(draws, first, count, weights, out);
+}
 
 LOADER_WIDE void source_numbers(const SourceNumbers& numbers, const int32_t* sources, int64_t count,
                                 uint64_t* out) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -86,9 +87,14 @@ class LaborScan {
 };
 
 // When the entries [first, first + count) of a list arrive that has these draws, `first` being even; infinity
-// for those of weight 0. False where a weight is no weight.
-bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights, double* out);
-bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights, double* out);
+// for those of weight 0, and for some of those that arrive after `limit`. False where a weight is no weight.
+bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights, double limit,
+              double* out);
+bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights, double limit,
+              double* out);
+
+// Entries that race together: few, so that the first ones spare most of the others the arithmetic.
+constexpr int64_t kRaced = 32;
 
 // Finds the winners of a list's race.
 class RaceScan {
@@ -99,10 +105,13 @@ class RaceScan {
                      Arena<P>& places) {
     const auto most = fanout == kAllNeighbours ? degree : static_cast<size_t>(fanout);
     winners_.clear();
-    for (uint32_t first = 0; first < degree; first += kScanned) {
-      const int64_t n = std::min<int64_t>(kScanned, degree - first);
-      const bool good = choice.floats ? arrivals(draws, first, n, choice.floats + begin + first, times_)
-                                      : arrivals(draws, first, n, choice.doubles + begin + first, times_);
+    for (uint32_t first = 0; first < degree; first += kRaced) {
+      const int64_t n = std::min<int64_t>(kRaced, degree - first);
+      const double limit =
+          winners_.size() < most ? std::numeric_limits<double>::infinity() : winners_.front().first;
+      const bool good = choice.floats
+                            ? arrivals(draws, first, n, choice.floats + begin + first, limit, times_)
+                            : arrivals(draws, first, n, choice.doubles + begin + first, limit, times_);
       if (!good) refuse(choice, static_cast<int64_t>(begin) + first, n);
       int64_t i = 0;
       for (; i < n && winners_.size() < most; ++i) {
@@ -132,7 +141,7 @@ class RaceScan {
   }
 
   std::vector<std::pair<double, uint32_t>> winners_;  // a heap once it is full, the last to arrive on top
-  double times_[kScanned];
+  double times_[kRaced];
 };
 
 }  // namespace loader

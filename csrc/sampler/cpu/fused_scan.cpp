@@ -45,8 +45,8 @@ int64_t FusedSampler<P, N>::scan(int hop) {
   int64_t sum = 0;
   for (int64_t block = 0; block < blocks; ++block) {
     kept.offsets[block] = sum;
-    const int64_t end = std::min((block + 1) * kBlockRows, rows);
-    for (int64_t row = block * kBlockRows; row < end; ++row) sum += counts[row];
+    const int64_t begin = kept.first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+    for (int64_t row = begin; row < end; ++row) sum += counts[row];
   }
   return kept.offsets[blocks] = sum;
 }
@@ -75,7 +75,7 @@ void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
-  int64_t row = block * kBlockRows, first = entries[block];
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
     if (row + kAhead < rows) __builtin_prefetch(&graph_.indices[begins_[row + kAhead]]);
@@ -110,7 +110,7 @@ void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const 
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
-  int64_t row = block * kBlockRows, first = entries[block];
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; first += degrees_[row++]) {
     if (first < begin || degrees_[row] == 0) continue;
     const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(hop)};
@@ -138,7 +138,7 @@ void FusedSampler<P, N>::take_scanned(int hop) {
     const auto count = static_cast<int64_t>(found.picked.size());
     std::copy_n(found.picked.begin(), count, kept.picked.data() + first[part]);
     if (options_.edge_ids) std::copy_n(found.edges.begin(), count, kept.edges.data() + first[part]);
-    Fetch whole{workers_[worker], hop, first[part], parts == 1};
+    Fetch whole{workers_[worker], hop, first[part], parts == 1 || worker == pool_->owner()};
     mark(whole, count);
   });
 }

@@ -157,6 +157,7 @@ struct Masked : PlainLists<int64_t, int32_t> {
 };
 
 struct First {
+  static constexpr bool kCountsByDegree = true;
   int64_t count(int64_t degree, int64_t fanout) const { return std::min(degree, fanout); }
   bool whole(int64_t degree, int64_t fanout) const { return degree <= fanout; }
 };
@@ -201,7 +202,8 @@ void expect_other_lists_and_choice(Random& random) {
   }
 }
 
-// Picks by weight and the heaviest, in registers and by warps, beside the CPU's.
+// Picks by weight and the heaviest, in registers and by warps, and LABOR, by warps and by blocks, beside the
+// CPU's.
 template <typename P, typename N, typename Choice>
 int64_t compare_choice(Random& random, int rounds) {
   HopwiseSampler<P, N> hopwise(1);
@@ -215,9 +217,13 @@ int64_t compare_choice(Random& random, int rounds) {
     do options.choice = random_choice(random, tables);
     while (!std::holds_alternative<Choice>(options.choice));
     OnHost<P, N, SampleArgs<PlainLists<P, N>, Choice>> on_host(graph, options.hops());
+    options.keys.next_key = 12345;
+    options.keys.phase = static_cast<uint32_t>(random.below(3));
     for (const Case& c : kCases) {
+      if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
-      const auto got = on_host.sample({seeds}, options, {c.schedule, c.vertex_set, 2, 1, false, 1 << 20});
+      const auto got = on_host.sample(
+          {seeds}, options, {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false, 1 << 20});
       edges += expect_same(got[0], run(hopwise, graph, seeds, options),
                            "round " + std::to_string(round) + ", schedule " +
                                std::to_string(static_cast<int>(c.schedule)) + ", choice " +
@@ -246,6 +252,8 @@ int main(int argc, char** argv) {
   edges += compare_choice<int32_t, int32_t, WeightedChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, WeightedChoice>(random, rounds);
   edges += compare_choice<int64_t, int32_t, TopKChoice>(random, rounds);
+  edges += compare_choice<int32_t, int32_t, LaborChoice>(random, 2 * rounds);
+  edges += compare_choice<int64_t, int64_t, LaborChoice>(random, rounds);
   if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
   if (without_room == 0) stress::fail("every block had shared memory enough");
   std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",

@@ -203,12 +203,13 @@ class OnHost {
     HashMemory hash_memory;
     if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
-    std::vector<uint32_t> row_degree(args.rows_capacity * batches),
+    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB),
         picks_at(most_seeds * hops + args.tasks_capacity);
     std::vector<N> list(args.rows_capacity * batches), picks(args.picks_capacity * batches);
     std::vector<uint64_t> slots(args.tasks_capacity);
     args.row_begin = row_begin.data();
     args.row_degree = row_degree.data();
+    args.row_picks = row_picks.data();
     args.list = list.data();
     args.tasks = slots.data();
     args.picks_at = picks_at.data();
@@ -225,12 +226,17 @@ class OnHost {
       args.batches[b] = {seeds[b].data(),       static_cast<int64_t>(seeds[b].size()),
                          options.keys.key + b,  vertex_memory[b].data(),
                          edge_memory[b].data(), nullptr,
-                         &headers_[b],          ++sequence_};
+                         &headers_[b],          ++sequence_,
+                         options.keys.next_key, options.keys.phase};
+    const auto before = on_host::machine.launches;
+    bool refused = false;
     try {
-      launches_ = launch_sample(args, how.schedule, how.blocks, on_host::machine.device, nullptr);
+      launch_sample(args, how.schedule, how.blocks, on_host::machine.device, nullptr);
     } catch (const gpu::Error&) {
-      throw Refused{};
+      refused = true;
     }
+    launches_ = static_cast<int>(on_host::machine.launches - before);
+    if (refused) throw Refused{};
     for (const uint64_t slot : slots)
       if (slot) fail("a task was left in the queue");
     std::vector<Result<P, N>> results;

@@ -66,6 +66,10 @@ class WeightOrder:
     def __init__(self, order: Tensor) -> None:
         """Picks the heaviest, from `order_by_weight`."""
 
+class Race:
+    def __init__(self, weights: Tensor) -> None:
+        """Picks by the weights `[num_edges]` as they are at each call, without tables (csrc/sampler/race.h)."""
+
 class Labor:
     def __init__(self, layer_dependency: bool, batch_dependency: int, turns_key: int) -> None:
         """Picks by LABOR-0."""
@@ -80,7 +84,7 @@ class HopwiseSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """Samples the graph of these arrays, on the CPU. `part_edges` >= 1 has no meaning for this class."""
 
@@ -102,7 +106,7 @@ class FusedSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
 

@@ -41,14 +41,27 @@ struct Labor {
   }
 };
 
+// By weight without tables.
+struct Race {
+  py::object weights;  // [num_edges] float32 or float64
+
+  AnyChoice choice(bool replace, int64_t num_edges) const {
+    if (replace) throw py::value_error("a race picks a neighbour once: replace must be false");
+    if (dtype_of(weights) == "torch.float32")
+      return RaceChoice{view<const float>(weights, "weights", num_edges).data, nullptr};
+    return RaceChoice{nullptr, view<const double>(weights, "weights", num_edges).data};
+  }
+};
+
 // The choice that `how` says: one of the above, or None for uniform picks.
 inline AnyChoice make_choice(const py::object& how, bool replace, int64_t num_edges) {
   if (how.is_none()) return UniformChoice{replace};
   if (py::isinstance<WeightTables>(how)) return how.cast<const WeightTables&>().choice(replace, num_edges);
   if (py::isinstance<WeightOrder>(how)) return how.cast<const WeightOrder&>().choice(replace, num_edges);
   if (py::isinstance<Labor>(how)) return how.cast<const Labor&>().choice(replace, num_edges);
+  if (py::isinstance<Race>(how)) return how.cast<const Race&>().choice(replace, num_edges);
   throw py::type_error("picks is a " + std::string(py::str(py::type::of(how).attr("__name__"))) +
-                       "; it must be WeightTables, WeightOrder, Labor or None");
+                       "; it must be WeightTables, WeightOrder, Labor, Race or None");
 }
 
 }  // namespace loader

@@ -29,6 +29,7 @@ class Picks(NamedTuple):
 
     replace: bool = False
     weights: str | None = None
+    weight_tables: bool = True
     top_k: bool = False
     labor: bool = False
     layer_dependency: bool = False
@@ -52,6 +53,11 @@ class Picks(NamedTuple):
             )
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"weights is {weights!r}; a graph's weights are named {_names()}")
+        if not picks.weight_tables and (weights is None or picks.replace or picks.top_k):
+            raise ValueError(
+                "weight_tables=False picks by weight without replacement: it needs "
+                f"weights={_names()}, and neither replace nor top_k"
+            )
         if picks.top_k and weights is None:
             raise ValueError(f"top_k=True picks the heaviest edges, so it needs weights={_names()}")
         if picks.replace and (picks.top_k or picks.labor):
@@ -133,12 +139,7 @@ def weighed(graph: Graph, who: str) -> Weighed:
     Raises:
         ValueError: see `Weighed`.
     """
-    weights = graph.edge_weights
-    if weights is None:
-        raise ValueError(
-            f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
-            "Graph(..., edge_weights=weights)"
-        )
+    weights = weights_of(graph, who)
     with _lock:
         made = _made.get(graph)
         if made is None or made.of[0] is not weights or made.of[1] != weights._version:
@@ -146,9 +147,19 @@ def weighed(graph: Graph, who: str) -> Weighed:
         return made
 
 
+def weights_of(graph: Graph, who: str) -> Tensor:
+    """The graph's weights of edges; raises ValueError if it has none."""
+    if graph.edge_weights is None:
+        raise ValueError(
+            f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
+            "Graph(..., edge_weights=weights)"
+        )
+    return graph.edge_weights
+
+
 def core_picks(
     sampler: NeighborSampler, graph: Graph, num_threads: int
-) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | None]:
+) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
     """The graph to sample on the CPU, and how its neighbours are picked, for the core (None: evenly)."""
     picks = sampler.picking
     if picks.labor:
@@ -156,6 +167,8 @@ def core_picks(
         return graph, _core.Labor(picks.layer_dependency, picks.batch_dependency, turns)
     if picks.weights is None:
         return graph, None
+    if not picks.weight_tables:
+        return graph, _core.Race(weights_of(graph, type(sampler).__name__))
     found = weighed(graph, type(sampler).__name__)
     if picks.top_k:
         return found.part_of(graph), _core.WeightOrder(found.order(num_threads))

@@ -28,6 +28,10 @@ template <int W, bool H, typename Args>
 struct Compiled<PickKernel, Int<W>, Bool<H>, Args> {
   static constexpr auto* function = pick_kernel<W, H, Args>;
 };
+template <typename Args>
+struct Compiled<ScanKernel, Args> {
+  static constexpr auto* function = scan_kernel<Args>;
+};
 template <bool H, typename Args>
 struct Compiled<CountKernel, Bool<H>, Args> {
   static constexpr auto* function = count_kernel<H, Args>;

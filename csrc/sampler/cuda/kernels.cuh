@@ -46,6 +46,11 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
   pick_block<Widest, PhasesOf<Hashed, Args>>(args, hop, launch_memory());
 }
 
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) scan_kernel(const __grid_constant__ Args args, int hop) {
+  scan_block(args, hop);
+}
+
 template <bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock) count_kernel(const __grid_constant__ Args args, int hop) {
   count_block<PhasesOf<Hashed, Args>>(args, hop);

@@ -21,6 +21,18 @@ template <>
 struct Spelled<UniformChoice> {
   static std::string text() { return "loader::UniformChoice"; }
 };
+template <>
+struct Spelled<WeightedChoice> {
+  static std::string text() { return "loader::WeightedChoice"; }
+};
+template <>
+struct Spelled<TopKChoice> {
+  static std::string text() { return "loader::TopKChoice"; }
+};
+template <>
+struct Spelled<LaborChoice> {
+  static std::string text() { return "loader::LaborChoice"; }
+};
 template <typename Lists, typename Choice>
 struct Spelled<SampleArgs<Lists, Choice>> {
   static std::string text() { return spelled<Lists, Choice>("loader::SampleArgs"); }
@@ -39,6 +51,7 @@ LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
 LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <Args>, hop
 LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
@@ -108,12 +121,20 @@ class SamplerLaunch {
     gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Args>();
     gpu::Kernel* const group = Hashed ? &gpu::kernel<GroupKernel, Args>() : nullptr;
     gpu::Kernel* const rank = Hashed ? &gpu::kernel<RankKernel, Args>() : nullptr;
-    prepare(Hashed ? std::vector{&start, &pick, &count, &assign, &finish, group, rank}
-                   : std::vector{&start, &pick, &count, &assign, &finish},
-            true);
+    constexpr bool kScans = !Args::Choice::kCountsByDegree;
+    gpu::Kernel* scan = nullptr;
+    if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
+    std::vector all{&start, &pick, &count, &assign, &finish};
+    if (Hashed) all.insert(all.end(), {group, rank});
+    if (kScans) all.push_back(scan);
+    prepare(all, true);
     const size_t shared = stage_bytes<Widest>(args);
     choose_blocks(pick, shared, args.num_batches);
     launch(start, 0, args);
+    if constexpr (kScans) {
+      launch(*scan, 0, args, 0);
+      launch(count, 0, args, 0);
+    }
     launch(assign, 0, args, 0);
     for (int hop = 1; hop <= args.hops; ++hop) {
       launch(pick, shared, args, hop);
@@ -122,6 +143,7 @@ class SamplerLaunch {
         launch(*rank, kOrderBytes, args, hop);
         if (hop == args.hops) break;
       }
+      if constexpr (kScans) launch(*scan, 0, args, hop);
       launch(count, 0, args, hop);
       launch(assign, 0, args, hop);
     }
@@ -226,6 +248,18 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
   return launch.launches();
 }
 
+template <typename Args>
+int launch_widths(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
+  if constexpr (sizeof(typename Args::Vertex) == 4) {
+    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
+    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
+    if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
+    if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
+  }
+  return launch_width<kWide>(args, schedule, blocks, device, stream);
+}
+
 // Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
 // one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
 // number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
@@ -237,14 +271,15 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
       (args.vertex_set == VertexSet::kHash && (queue || schedule == Schedule::kPhases)))
     throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
                                 " mini-batches");
-  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
-  if constexpr (sizeof(typename Args::Vertex) == 4) {
-    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
-    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
-    if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
-    if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
+  if constexpr (!Args::Choice::kCountsByDegree) {
+    if (args.vertex_set != VertexSet::kHash)
+      throw std::invalid_argument("picks that need a scan go with a hash set of vertices");
+    SamplerLaunch<kWide, Args> launch(device, stream, blocks);
+    schedule == Schedule::kCooperative ? launch.hashed(args) : launch.template hopwise<true>(args);
+    return launch.launches();
+  } else {
+    return launch_widths(args, schedule, blocks, device, stream);
   }
-  return launch_width<kWide>(args, schedule, blocks, device, stream);
 }
 
 }  // namespace loader

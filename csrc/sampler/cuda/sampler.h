@@ -133,19 +133,22 @@ struct BatchArgs {
   int64_t* sizes;             // output: [2 * hops + 1] frontiers, then edges, in device memory; or null
   SampleHeader* host_header;  // pinned host memory
   uint64_t sequence;
+  uint64_t next_key = 0;  // of SourceNumbers, as the phase
+  uint32_t phase = 0;
+
+  LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
-template <typename ListsOf, typename ChoiceOf>
-struct SampleArgs {
+// What does not depend on how neighbours are picked.
+template <typename ListsOf>
+struct CommonArgs {
   using Lists = ListsOf;
-  using Choice = ChoiceOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;
   using P = Edge;
   using N = Vertex;
 
   Lists lists;  // in device memory or pinned host memory
-  Choice choice;
   int64_t num_nodes;
   int hops;
   int fanouts[kMaxHops];  // hop order
@@ -175,6 +178,7 @@ struct SampleArgs {
   // Sized by the plan:
   P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival
   uint32_t* row_degree;  // [rows_capacity] its length
+  uint32_t* row_picks;   // [rows_capacity] how many of it the next hop picks, if only a scan tells
   N* list;               // [rows_capacity] vertices in order of arrival
   int64_t rows_capacity;
   uint64_t* tasks;  // [tasks_capacity], zero between launches
@@ -186,6 +190,13 @@ struct SampleArgs {
 
   int num_batches;
   BatchArgs batches[kMaxBatchesPerLaunch];
+};
+
+template <typename ListsOf, typename ChoiceOf>
+struct SampleArgs : CommonArgs<ListsOf> {
+  using Choice = ChoiceOf;
+
+  Choice choice;
 };
 
 #ifndef LOADER_SAMPLER_WARPS

@@ -53,7 +53,7 @@ class CudaSession(Session):
 
         The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
         that uses them has to wait for the work that this stream has when this returns. With `ahead`, `schedule="auto"`
-        means `hopwise` on half of the multiprocessors: it waits for none that other work uses.
+        takes half of the multiprocessors.
 
         Raises:
             ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.

@@ -125,11 +125,20 @@ def negatives_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all negative samples of one mini-batch; see `walk_key`."""
 
 class WalkEngine:
-    def __init__(self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, num_threads: int) -> None:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        sorted: Tensor | None,
+        cells: Tensor | None,
+        groups: int,
+        num_threads: int,
+    ) -> None:
         """Walks through these lists, on the CPU.
 
         `sorted` `[num_edges]` has each list in ascending order; only the second order with another threshold for listed
-        neighbours needs it. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
+        neighbours needs it. With `cells`, from `walk_cells`, walks go by weight. With `groups` > 0 a vertex has that
+        many lists, one behind the other, and walks a metapath.
         """
 
     def walk(
@@ -153,6 +162,51 @@ class WalkEngine:
 
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
+
+class CudaWalkEngine:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        sorted: Tensor | None,
+        cells: Tensor | None,
+        groups: int,
+        bad: Tensor,
+        device: int,
+    ) -> None:
+        """As `WalkEngine`, on GPU `device`; the arrays in its memory or in pinned memory.
+
+        `bad`: `[2]` int64 zeros in pinned memory, where kernels say that a start was no vertex.
+        """
+
+    def walk(
+        self,
+        starts: Tensor,
+        first_lane: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        accept: tuple[int, int, int] | None,
+        path: Sequence[int],
+        vertices: Tensor,
+        places: Tensor | None,
+        stream: int,
+    ) -> None:
+        """As `WalkEngine.walk`, on `stream`; `starts` are int32 or int64. One call at a time."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
+        """As `WalkEngine.negatives`, on `stream`."""
+
+    def sift_by(self, words: Tensor, stream: int) -> None:
+        """As `WalkEngine.sift_by`, on `stream`."""
+
+    def check(self) -> None:
+        """Raises ValueError for a start that was no vertex, of walks that are done; once."""
+
+def walk_cells(indptr: Tensor, indices: Tensor, cells: Tensor, out: Tensor, num_threads: int) -> None:
+    """Writes what walks by weight read to `out`, of the type of `indices`: for each edge 4 numbers of int32, or 3 of
+    int64 (csrc/walks/weighted.h), of the `cells` of `make_weight_tables`."""
 
 def filter_words(num_edges: int) -> int:
     """Length of the filter of that many edges."""

@@ -17,6 +17,7 @@ void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
+void bind_walks_cuda(py::module_& m);
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
@@ -32,6 +33,7 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_features_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_walks(m);
+  loader::bind_walks_cuda(m);
   loader::bind_pyg(m);
   loader::bind_links(m);
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "walks/cuda/tile.cuh"
+#include "walks/starts.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 
@@ -24,14 +26,6 @@ struct WarpRows {
     rows = static_cast<int>(left < 0 ? 0 : left < kWarpWalkers ? left : kWarpWalkers);
     stride = int64_t{out.length} + 1;
   }
-};
-
-// Where walkers start, and where it is told that one of these is no vertex.
-struct WalkStarts {
-  const void* ids;  // [count]
-  bool wide;        // int64, else int32
-  int64_t num_nodes;
-  int64_t* bad;  // [2], in memory that the host sees: 1 and the id, if an id is no vertex
 };
 
 // Where the walker of this thread starts; -1 if there is none, or if that is no vertex.

@@ -51,8 +51,8 @@ def choose_vertex_set(num_nodes: int, room: int) -> str:
 def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
     """The schedule of `auto` for a mini-batch of this many edges.
 
-    With a hash set one that is sampled `ahead`, beside other work on the GPU, takes a launch for each phase of each hop:
-    only with bitmaps one launch was measured to cost training no more.
+    With a hash set, one that is sampled `ahead` of other work on the GPU takes a launch per phase and hop: only with
+    bitmaps one launch was measured to cost training no more.
     """
     return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
 

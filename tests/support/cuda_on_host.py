@@ -5,7 +5,8 @@ from __future__ import annotations
 from sanitizers import ROOT
 
 # Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
-# few vertices that are compared: small graphs fill them. Lists are long soon. The folder holds a stand-in for CUDA's header.
+# few vertices that are compared: small graphs fill them. Lists are long soon. The folder holds stand-ins for what CUDA
+# brings.
 OPTIONS = (
     "-O0",
     "-DLOADER_SAMPLER_WARPS=2",

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
@@ -41,6 +41,7 @@ class CudaSession(Session):
         self.launches = 0
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
+        self._picking = sampler.picking
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
@@ -119,8 +120,8 @@ class CudaSession(Session):
             if self._pad:
                 b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
                 told = b.sizes.data_ptr()
-            key = _core.batch_key(self._seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.seeds.numel(), key, b.memory.data_ptr(), told))
+            keys = batch_keys(self._picking, self._seed, b.epoch, b.index)
+            batches.append((b.seeds.data_ptr(), b.seeds.numel(), keys, b.memory.data_ptr(), told))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         for b, result in zip(together, results, strict=True):

@@ -234,6 +234,7 @@ class _CudaSampler:
         edge_ids: bool,
         pad: bool,
         device: int,
+        picks: WeightTables | WeightOrder | Labor | None = None,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
 
@@ -268,13 +269,13 @@ class _CudaSampler:
         """Those that no mini-batch has."""
 
     def launch(
-        self, batches: Sequence[tuple[int, int, int, int, int]], blocks: int, stream_address: int, /
+        self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /
     ) -> tuple[int, list[CudaResult]]:
         """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-        A mini-batch is (address of its seeds, their number, its key, address of its memory, address of its sizes on the
-        GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are zero between launches
-        may not be: the caller makes them so.
+        A mini-batch is (address of its seeds, their number, its key, next key and phase, address of its memory, address
+        of its sizes on the GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are
+        zero between launches may not be: the caller makes them so.
         """
 
 class CudaSampler_i32_i32(_CudaSampler): ...

@@ -30,6 +30,9 @@ class CudaSampler(GpuOptions):
     without a copy. Seeds are taken to the graph's device. There is one wait of the host per mini-batch, for the sizes,
     when it is finished.
 
+    Picks by weight take their tables to where the graph's `indices` lie, see `Weighed`. LABOR looks at whole lists,
+    with a hash set of vertices. Both give the bytes of the CPU.
+
     Outputs are allocated by a guess that learns from earlier mini-batches, and bounded from above by the fanouts; a
     mini-batch that does not fit is sampled again with more room. Nothing is ever cut off.
 
@@ -81,9 +84,6 @@ class CudaSampler(GpuOptions):
     ) -> None:
         super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
-        if self.picking.weights is not None or self.picking.labor:
-            name = "labor=True" if self.picking.labor else f"weights={self.picking.weights!r}"
-            raise ValueError(f"{name}: a GPU sampler picks evenly; use FusedSampler (device=cpu)")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
         if vertex_set != "auto" and vertex_set not in VERTEX_SETS:
@@ -109,6 +109,17 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, which fanout -1 has not; give 1 to 1024"
             )
+        if not self.picking.weight_tables:
+            raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
+        if self.picking.labor:
+            if schedule in QUEUES or vertex_set == "bitmap":
+                named = f"schedule='{schedule}'" if schedule in QUEUES else "vertex_set='bitmap'"
+                raise ValueError(
+                    f"labor=True looks at whole lists, which {named} does not; use schedule='cooperative' or "
+                    "'hopwise', and vertex_set='hash' or 'auto'"
+                )
+            if pad_to_capacity:
+                raise ValueError("pad_to_capacity needs an upper bound of the sizes, which labor=True has not")
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = bool(pad_to_capacity)
         self._device = cuda_device(device)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
@@ -42,6 +42,7 @@ class CudaSession(Session):
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
         self._index = sampler.device.index
+        self._picking = sampler.picking
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
@@ -120,8 +121,8 @@ class CudaSession(Session):
             if self._pad:
                 b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=device)
                 told = b.sizes.data_ptr()
-            key = _core.batch_key(seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.num_seeds, key, memory.data_ptr(), told))
+            keys = batch_keys(self._picking, seed, b.epoch, b.index)
+            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), told))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if count == 1:

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
+from loader.machine.cpus import available_cpus
 from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
+from loader.samplers.picks import Keys, core_picks
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
 _WARPS_PER_BLOCK = 16
@@ -110,13 +112,15 @@ class Workspace:
                     f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
                     f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
                 )
+        graph, picks = core_picks(sampler, graph, available_cpus())
         if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
             raise ValueError(
                 f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
                 f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
             )
         self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, sampler.vertex_set
-        self._fanouts, self._replace = sampler.fanouts, sampler.replace
+        self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
+        self._picks = picks  # keeps the arrays that the kernels read
         self._edge_ids, self._pad, self._together = (
             sampler.edge_ids,
             sampler.pad_to_capacity,
@@ -143,6 +147,7 @@ class Workspace:
             edge_ids=self._edge_ids,
             pad=self._pad,
             device=device.index or 0,
+            picks=picks,
         )
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
@@ -204,7 +209,7 @@ class Workspace:
             self._planned = plan
         return plan
 
-    def launch(self, batches: list[tuple[int, int, int, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
+    def launch(self, batches: list[tuple[int, int, Keys, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
         """Launches them by the plan, see the extension's `launch`: the number of kernels, and what finishes each."""
         if self.engine.free_headers < len(batches):
             size = _HEADERS * _core.cuda_header_bytes
@@ -232,6 +237,8 @@ class Workspace:
         """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
+        if self._labor:
+            return "hash"
         if self.schedule in QUEUES:  # which have only bitmaps
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
@@ -257,9 +264,12 @@ class Workspace:
                     f"a padded block has room for {most_edges} edges, which exceeds 32-bit edge ids; use a smaller "
                     "batch or smaller fanouts, or pad_to_capacity=False"
                 )
+            bounded = k != -1 and not self._labor  # LABOR picks `k` on average
+            if k != -1 and not bounded:
+                most_edges = int(_HEADROOM * most_edges) + 1024
             if h < len(largest_edges):
                 learned = int(_HEADROOM * largest_edges[h]) + 1024
-                most_edges = learned if k == -1 else min(most_edges, learned)
+                most_edges = min(most_edges, learned) if bounded else learned
             most_edges = min(most_edges, self.most_edges)  # whether there are more, the kernel finds out
             edges.append(most_edges)
             most_nodes = min(n, frontiers[-1] + most_edges)

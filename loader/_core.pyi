@@ -181,7 +181,9 @@ class CudaWalkEngine:
 
     def walk(
         self,
-        starts: Tensor,
+        starts: int,
+        wide: bool,
+        count: int,
         first_lane: int,
         key: int,
         length: int,
@@ -189,11 +191,12 @@ class CudaWalkEngine:
         home_below: int,
         accept: tuple[int, int, int] | None,
         path: Sequence[int],
-        vertices: Tensor,
-        places: Tensor | None,
+        vertices: int,
+        places: int,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk`, on `stream`; `starts` are int32 or int64. One call at a time."""
+        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
+        `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
 
     def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
         """As `WalkEngine.negatives`, on `stream`."""

@@ -39,13 +39,19 @@ class WalkEngine {
       using P = decltype(edge);
       using N = decltype(vertex);
       const auto from = view<const N>(starts, "starts");
-      arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, from.size, first_lane,
-                             vertices, places, [&](const auto& law, const auto& lists, WalkOut<P, N>& out) {
-                               out.starts = from.data;
+      checked_length(length);
+      WalkOut<P, N> out{};
+      out.starts = from.data;
+      out.count = from.size;
+      out.first_lane = first_lane;
+      out.vertices = view<N>(vertices, "vertices", from.size * (length + 1)).data;
+      if (!places.is_none()) out.places = view<P>(places, "places", from.size * length).data;
+      arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
+                             [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
                                py::gil_scoped_release release;
                                check(from);
                                std::lock_guard<LongMutex> lock(mutex_);
-                               walk_on_cpu(law, lists, out, *pool_);
+                               walk_on_cpu(law, lists, to, *pool_);
                              });
     });
   }

@@ -118,22 +118,16 @@ class WalkArrays {
     return {static_cast<const P*>(indptr_at_), static_cast<const N*>(indices_at_)};
   }
 
-  // Checks a call of `count` walkers, and calls f(law, lists, out); out.starts is for f to set.
+  // Checks a call of walks to `out`, [out.count, length + 1], and calls f(law, lists, out).
   template <typename P, typename N, class F>
-  void with_law(const WalkCall& call, int64_t count, uint64_t first_lane, py::handle vertices,
-                const py::object& places, const F& f) const {
+  void with_law(const WalkCall& call, WalkOut<P, N> out, const F& f) const {
     const WalkRules rules = checked_rules(call.key, call.stop_below, call.home_below, call.accept);
     const int64_t length = checked_length(call.length);
     check_path(call.path, groups_);
     if (call.accept && groups_) throw py::value_error("a metapath has no second order");
     if (call.accept && rules.common != rules.far && sorted_.is_none())
       throw py::value_error("the second order searches; it needs `sorted`");
-    WalkOut<P, N> out{};
-    out.count = count;
-    out.first_lane = first_lane;
     out.length = static_cast<uint32_t>(length);
-    out.vertices = view<N>(vertices, "vertices", count * (length + 1), device_).data;
-    if (!places.is_none()) out.places = view<P>(places, "places", count * length, device_).data;
     const bool coin = call.home_below > 0, second = call.accept.has_value();
     if (groups_) {
       MetapathLists<P, N> lists{plain<P, N>(), groups_, static_cast<uint32_t>(call.path.size()), {}};

@@ -20,27 +20,24 @@ class CudaWalkEngine {
         bad_at_(gpu_view<int64_t>(bad_, "bad", 2).data),
         device_(device) {}
 
-  void walk(const py::object& starts, uint64_t first_lane, uint64_t key, int64_t length, uint64_t stop_below,
-            uint64_t home_below, const Acceptance& accept, const std::vector<int64_t>& path,
-            const py::object& vertices, const py::object& places, uintptr_t stream) {
-    const bool wide = dtype_of(starts) == "torch.int64";
-    const void* ids;
-    int64_t count;
-    if (wide) {
-      const auto from = view<const int64_t>(starts, "starts", -1, kGpu);
-      ids = from.data, count = from.size;
-    } else {
-      const auto from = view<const int32_t>(starts, "starts", -1, kGpu);
-      ids = from.data, count = from.size;
-    }
-    const WalkStarts from{ids, wide, arrays_.num_nodes(), bad_at_};
+  // Addresses of what Python has just allocated: to look at tensors takes longer than a launch. `vertices`
+  // has [count, length + 1] entries of the vertices' type, `places` [count, length] of indptr's, or is 0.
+  void walk(uintptr_t starts, bool wide, int64_t count, uint64_t first_lane, uint64_t key, int64_t length,
+            uint64_t stop_below, uint64_t home_below, const Acceptance& accept,
+            const std::vector<int64_t>& path, uintptr_t vertices, uintptr_t places, uintptr_t stream) {
+    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);
-      arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, count, first_lane, vertices,
-                             places, [&](const auto& law, const auto& lists, const WalkOut<P, N>& out) {
+      WalkOut<P, N> out{};
+      out.count = count;
+      out.first_lane = first_lane;
+      out.vertices = reinterpret_cast<N*>(vertices);
+      out.places = reinterpret_cast<P*>(places);
+      arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
+                             [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
                                launch("walking on the GPU", stream, [&](gpu::Stream on) {
-                                 walk_on_gpu(law, lists, out, from, device_, on);
+                                 walk_on_gpu(law, lists, to, from, device_, on);
                                });
                              });
     });
@@ -101,9 +98,10 @@ void bind_walks_cuda(py::module_& m) {
       .def(py::init<py::object, py::object, py::object, py::object, int64_t, py::object, int>(),
            py::arg("indptr"), py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"),
            py::arg("bad"), py::arg("device"))
-      .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
-           py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
-           py::arg("path"), py::arg("vertices"), py::arg("places"), py::arg("stream"))
+      .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("wide"), py::arg("count"),
+           py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
+           py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("vertices"), py::arg("places"),
+           py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("out"), py::arg("stream"))
       .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))

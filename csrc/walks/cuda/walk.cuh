@@ -46,7 +46,7 @@ __device__ N start_of(const WalkStarts& starts, const WalkOut<P, N>& out, const 
 
 // Walks whose step is one proposal: plain, weighted and metapaths.
 template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
-__global__ __launch_bounds__(kWalkThreads) void walk_first_order(
+__global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
     const __grid_constant__ WalkLaw<Proposal, Coin, false> law, const __grid_constant__ Lists lists,
     WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
   using P = typename Lists::Edge;

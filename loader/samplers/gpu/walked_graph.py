@@ -94,13 +94,24 @@ class CudaWalkedGraph:
             starts = starts.to(torch.int64)
         with self._lock, made_current(device):
             self._engine.check()
-            starts = starts.to(device, non_blocking=True).contiguous()
-            nodes = torch.empty(starts.numel(), length + 1, dtype=graph.indices.dtype, device=device)
-            places = None
-            if edge_ids:
-                places = torch.empty(starts.numel(), length, dtype=graph.indptr.dtype, device=device)
-            stream = current_stream_handle(device.index)
-            self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places, stream)
+            if starts.device != device or not starts.is_contiguous():
+                starts = starts.to(device, non_blocking=True).contiguous()
+            count = starts.shape[0]
+            nodes = torch.empty((count, length + 1), dtype=graph.indices.dtype, device=device)
+            places = torch.empty((count, length), dtype=graph.indptr.dtype, device=device) if edge_ids else None
+            self._engine.walk(
+                starts.data_ptr(),
+                starts.dtype == torch.int64,
+                count,
+                0,
+                key,
+                length,
+                *law,
+                self._path,
+                nodes.data_ptr(),
+                0 if places is None else places.data_ptr(),
+                current_stream_handle(device.index),
+            )
             return nodes, None if places is None else named(places, self._places, self._edge_ids)
 
     def negatives(self, walkers: int, count: int, key: int) -> Tensor:

@@ -11,10 +11,9 @@ namespace loader {
 
 // How the hops of a mini-batch are put on the GPU:
 //   kHopwise      a launch for each phase of each hop: what a sampler without a grid barrier does
-//   kCooperative  one launch, a barrier of the grid between hops; blocks are put in order when all hops are
-//   done kPhases       one launch, barriers between the phases of kHopwise: bitmaps only. Of kCooperative's
-//   mini-batches
-//                 those that share a launch, and large ones (see `one_launch`)
+//   kCooperative  one launch, a barrier of the grid between hops, blocks put in order when all hops are done
+//   kPhases       one launch, barriers between the phases of kHopwise; bitmaps only. It is what kCooperative
+//                 means for mini-batches that share a launch, and for large ones (see `one_launch`)
 //   kStatic       one launch for all hops, a warp works off what its own seeds lead to
 //   kPersistent   one launch for all hops, warps share a queue of (vertex, hop) tasks (PGSampler)
 // The last two write the blocks in three further launches.

@@ -17,6 +17,7 @@ from models.training.console import show_config
 from models.training.device import check_features, device_of_run
 from models.training.errors import one_line_errors
 from models.training.job_result import JobResult
+from models.training.link_job import train_links
 from models.training.module import METRICS
 
 
@@ -45,6 +46,8 @@ def train(cfg: DictConfig) -> float:
         if cfg.num_threads < 1:
             raise ValueError(f"num_threads is {cfg.num_threads}; it must be at least 1, or null for all cores")
         torch.set_num_threads(cfg.num_threads)
+    if cfg.task == "link":
+        return train_links(cfg)
     if cfg.optimized_metric not in METRICS:
         raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
 

@@ -66,6 +66,10 @@ class WeightOrder:
     def __init__(self, order: Tensor) -> None:
         """Picks the heaviest, from `order_by_weight`."""
 
+class Race:
+    def __init__(self, weights: Tensor) -> None:
+        """Picks by the weights `[num_edges]` as they are at each call, without tables (csrc/sampler/race.h)."""
+
 class Labor:
     def __init__(self, layer_dependency: bool, batch_dependency: int, turns_key: int) -> None:
         """Picks by LABOR-0."""
@@ -80,7 +84,7 @@ class HopwiseSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """Samples the graph of these arrays, on the CPU. `part_edges` >= 1 has no meaning for this class."""
 
@@ -102,7 +106,7 @@ class FusedSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
 
@@ -233,6 +237,7 @@ class _CudaSampler:
         edge_ids: bool,
         pad: bool,
         device: int,
+        picks: WeightTables | WeightOrder | Labor | None = None,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
 
@@ -267,13 +272,13 @@ class _CudaSampler:
         """Those that no mini-batch has."""
 
     def launch(
-        self, batches: Sequence[tuple[int, int, int, int, int]], blocks: int, stream_address: int, /
+        self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /
     ) -> tuple[int, list[CudaResult]]:
         """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-        A mini-batch is (address of its seeds, their number, its key, address of its memory, address of its sizes on the
-        GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are zero between launches
-        may not be: the caller makes them so.
+        A mini-batch is (address of its seeds, their number, its key, next key and phase, address of its memory, address
+        of its sizes on the GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are
+        zero between launches may not be: the caller makes them so.
         """
 
 class CudaSampler_i32_i32(_CudaSampler): ...

@@ -62,6 +62,8 @@ void bind_weights(py::module_& m) {
            py::arg("cells"), py::arg("ends"));
   py::class_<WeightOrder>(m, "WeightOrder")
       .def(py::init([](py::object order) { return WeightOrder{std::move(order)}; }), py::arg("order"));
+  py::class_<Race>(m, "Race").def(py::init([](py::object weights) { return Race{std::move(weights)}; }),
+                                  py::arg("weights"));
   py::class_<Labor>(m, "Labor")
       .def(py::init([](bool layer_dependency, uint32_t batch_dependency, uint64_t turns_key) {
              return Labor{layer_dependency, batch_dependency, turns_key};

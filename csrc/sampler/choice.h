@@ -11,6 +11,7 @@
 
 #include "sampler/labor.h"
 #include "sampler/pick.h"
+#include "sampler/race.h"
 #include "sampler/weighted.h"
 
 namespace loader {
@@ -75,6 +76,17 @@ struct LaborChoice {
     return {keys.key, keys.next_key, turns_key, layer_dependency ? 0 : static_cast<uint32_t>(hop),
             period,   keys.phase};
   }
+};
+
+// By weight without tables: see race.h. Only a look at the list tells how many entries have a weight.
+struct RaceChoice {
+  static constexpr bool kCountsByDegree = false;
+
+  const float* floats;  // [num_edges], or null
+  const double* doubles;
+
+  LOADER_HD double weight(int64_t at) const { return floats ? static_cast<double>(floats[at]) : doubles[at]; }
+  LOADER_HD bool whole(int64_t, int64_t) const { return false; }  // entries of weight 0 are not picked
 };
 
 }  // namespace loader

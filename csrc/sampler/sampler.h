@@ -19,7 +19,7 @@ struct Csc {
   int64_t num_nodes;
 };
 
-using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice>;
+using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice, RaceChoice>;
 
 struct SampleOptions {
   std::vector<int64_t> fanouts;  // hop order
@@ -63,6 +63,11 @@ template <typename N>
 [[noreturn]] void throw_duplicate_seed(N seed) {
   throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) +
                               " more than once; seeds must be distinct (torch.unique)");
+}
+
+[[noreturn]] inline void throw_bad_weight(int64_t at, double weight) {
+  throw std::invalid_argument("edge_weights[" + std::to_string(at) + "] is " + std::to_string(weight) +
+                              "; a weight must be finite and at least 0");
 }
 
 template <typename P>

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_square
+from loader.graph import Graph
 from loader.items import as_seed
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
@@ -90,14 +90,14 @@ class Session(ABC):
 
         Args:
             group: at least one request.
-            ahead: the group is sampled beside other work on the device, which is not to be kept waiting.
+            ahead: the group is prefetched, beside other work on the device, which must not wait for it.
 
         Raises:
             ValueError: seeds out of range or duplicated. It may come from either half.
         """
 
     def check(self) -> None:  # noqa: B027 - most sessions have nothing left to say
-        """Raises what samples of which nobody waited for the end had to say."""
+        """Raises errors of samples that nobody waited for."""
 
     def close(self) -> None:  # noqa: B027 - most sessions hold nothing
         """Frees threads and workspaces."""
@@ -271,6 +271,9 @@ class PickOptions(TypedDict, total=False):
         weights: "edge_weights" picks by the graph's weights of edges; None picks evenly. Without replacement each pick
             has the probability of its weight among the neighbours that are not picked yet (successive sampling, the
             law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked, nor taken by fanout -1.
+        weight_tables: with weights: pick from tables, which are made once and hold what the weights were then. False:
+            each mini-batch looks at all entries of its lists, whose weights may have changed (in place). That draws
+            other random numbers, and takes longer. A weight that is none is then an error of the mini-batch.
         top_k: the heaviest `fanout` edges of each vertex instead, of equal ones the first. Nothing is random.
         labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023): `fanout` neighbours of a vertex
             on average, by random numbers that belong to the neighbours. So vertices with common neighbours pick the
@@ -284,6 +287,7 @@ class PickOptions(TypedDict, total=False):
     edge_ids: bool
     seed: int
     weights: str | None
+    weight_tables: bool
     top_k: bool
     labor: bool
     layer_dependency: bool
@@ -296,7 +300,8 @@ class NeighborSampler(Sampler):
     Args:
         fanouts: see `resolve_fanouts`.
         num_hops: see `resolve_fanouts`.
-        replace, edge_ids, seed, weights, top_k, labor, layer_dependency, batch_dependency: see `PickOptions`.
+        replace, edge_ids, seed, weights, weight_tables, top_k, labor, layer_dependency, batch_dependency: see
+            `PickOptions`.
 
     Attributes:
         picks: names where the law of its picks is written. It is a part of the spec.
@@ -317,6 +322,7 @@ class NeighborSampler(Sampler):
         edge_ids: bool = False,
         seed: int = 0,
         weights: str | None = None,
+        weight_tables: bool = True,
         top_k: bool = False,
         labor: bool = False,
         layer_dependency: bool = False,
@@ -328,6 +334,7 @@ class NeighborSampler(Sampler):
         self.picking = Picks.checked(
             replace=replace,
             weights=weights,
+            weight_tables=weight_tables,
             top_k=top_k,
             labor=labor,
             layer_dependency=layer_dependency,
@@ -359,8 +366,10 @@ def check_position(epoch: int, batch: int) -> None:
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
-    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
-    require_square(graph, "a sampler of neighbours")
+    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness.
+
+    The graph is square, see `require_square`: whoever opens a session checks that.
+    """
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise ValueError("seeds must be a tensor with 1 dimension")
     if seeds.dtype == graph.indices.dtype:

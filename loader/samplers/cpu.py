@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 from loader.machine.cpus import available_cpus
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
@@ -70,8 +70,8 @@ class CoreSampler(NeighborSampler):
         are now.
 
         Raises:
-            ValueError: the graph does not lie on the CPU, or its arrays contradict each other; it has no weights or
-                bad ones.
+            ValueError: the graph is bipartite or not on the CPU, or its arrays contradict each other; it has no weights
+                or bad ones.
             TypeError: the types of its arrays do.
             RuntimeError: the sampler was closed.
         """
@@ -80,6 +80,7 @@ class CoreSampler(NeighborSampler):
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
+        require_square(graph, type(self).__name__)
         graph, picks = core_picks(self, graph, self.num_threads)
         if os.getpid() == _PROCESS:
             use_huge_pages(graph.indptr)

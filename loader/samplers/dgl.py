@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
@@ -59,6 +59,7 @@ class _DGLSession(Session):
     def __init__(self, sampler: DGLSampler, graph: Graph) -> None:
         if graph.device.type != "cpu":
             raise ValueError(f"DGLSampler samples on the CPU but the graph lies on {graph.device}")
+        require_square(graph, "DGLSampler")
         self._dgl = import_dgl("sampler=dgl")
         self._config, self._graph = sampler, graph
         # DGL counts layers from the input, we count hops from the seeds.

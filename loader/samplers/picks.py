@@ -29,6 +29,7 @@ class Picks(NamedTuple):
 
     replace: bool = False
     weights: str | None = None
+    weight_tables: bool = True
     top_k: bool = False
     labor: bool = False
     layer_dependency: bool = False
@@ -52,6 +53,11 @@ class Picks(NamedTuple):
             )
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"weights is {weights!r}; a graph's weights are named {_names()}")
+        if not picks.weight_tables and (weights is None or picks.replace or picks.top_k):
+            raise ValueError(
+                "weight_tables=False picks by weight without replacement: it needs "
+                f"weights={_names()}, and neither replace nor top_k"
+            )
         if picks.top_k and weights is None:
             raise ValueError(f"top_k=True picks the heaviest edges, so it needs weights={_names()}")
         if picks.replace and (picks.top_k or picks.labor):
@@ -75,10 +81,8 @@ class Picks(NamedTuple):
 
 class Weighed:
     """The edges of a graph that have a weight above 0, and the tables to pick them by. Tables are made when they are
-    first asked for: 16 bytes an edge to draw by weight, 4 bytes an edge for the heaviest.
-
-    Args:
-        graph: on the CPU.
+    first asked for, on the CPU: 16 bytes an edge to draw by weight, 4 bytes an edge for the heaviest. They lie where
+    the graph's `indices` lie.
 
     Raises:
         ValueError: the graph has no weights, or one that is negative, infinite or NaN; its edge is named.
@@ -93,7 +97,7 @@ class Weighed:
         self._rest = _without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
         assert known.edge_weights is not None
-        self._indptr, self._weights = known.indptr, known.edge_weights
+        self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights
         self._lock = ForkSafeLock()
         self._tables: tuple[Tensor, Tensor] | None = None
         self._order: Tensor | None = None
@@ -109,8 +113,8 @@ class Weighed:
         with self._lock:
             if self._tables is None:
                 cells, ends = (torch.empty(self._weights.numel(), dtype=torch.int64) for _ in range(2))
-                _core.make_weight_tables(self._indptr, self._weights, cells, ends, num_threads)
-                self._tables = cells, ends
+                _core.make_weight_tables(self._indptr.cpu(), self._weights.cpu(), cells, ends, num_threads)
+                self._tables = self._placed(cells), self._placed(ends)
             return self._tables
 
     def order(self, num_threads: int) -> Tensor:
@@ -118,9 +122,14 @@ class Weighed:
         with self._lock:
             if self._order is None:
                 order = torch.empty(self._weights.numel(), dtype=torch.int32)
-                _core.order_by_weight(self._indptr, self._weights, order, num_threads)
-                self._order = order
+                _core.order_by_weight(self._indptr.cpu(), self._weights.cpu(), order, num_threads)
+                self._order = self._placed(order)
             return self._order
+
+    def _placed(self, table: Tensor) -> Tensor:
+        if self._indices.device.type == "cpu":
+            return table.pin_memory() if self._indices.is_pinned() else table
+        return table.to(self._indices.device)
 
 
 def weighed(graph: Graph, who: str) -> Weighed:
@@ -133,12 +142,7 @@ def weighed(graph: Graph, who: str) -> Weighed:
     Raises:
         ValueError: see `Weighed`.
     """
-    weights = graph.edge_weights
-    if weights is None:
-        raise ValueError(
-            f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
-            "Graph(..., edge_weights=weights)"
-        )
+    weights = weights_of(graph, who)
     with _lock:
         made = _made.get(graph)
         if made is None or made.of[0] is not weights or made.of[1] != weights._version:
@@ -146,25 +150,41 @@ def weighed(graph: Graph, who: str) -> Weighed:
         return made
 
 
+def weights_of(graph: Graph, who: str) -> Tensor:
+    """The graph's weights of edges; raises ValueError if it has none."""
+    if graph.edge_weights is None:
+        raise ValueError(
+            f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
+            "Graph(..., edge_weights=weights)"
+        )
+    return graph.edge_weights
+
+
 def core_picks(
     sampler: NeighborSampler, graph: Graph, num_threads: int
-) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | None]:
-    """The graph to sample on the CPU, and how its neighbours are picked, for the core (None: evenly)."""
+) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
+    """The graph to sample, and how its neighbours are picked, for the core (None: evenly)."""
     picks = sampler.picking
     if picks.labor:
         turns = _core.turns_key(sampler.seed)
         return graph, _core.Labor(picks.layer_dependency, picks.batch_dependency, turns)
     if picks.weights is None:
         return graph, None
+    if not picks.weight_tables:
+        return graph, _core.Race(weights_of(graph, type(sampler).__name__))
     found = weighed(graph, type(sampler).__name__)
     if picks.top_k:
         return found.part_of(graph), _core.WeightOrder(found.order(num_threads))
     cells, ends = found.tables(num_threads)
-    use_huge_pages(cells)
+    if cells.device.type == "cpu":
+        use_huge_pages(cells)
     return found.part_of(graph), _core.WeightTables(cells, ends)
 
 
-def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> tuple[int, int, int]:
+Keys = tuple[int, int, int]
+
+
+def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
     """The key of a mini-batch's picks, the next one and the phase, as csrc/sampler/choice.h has them."""
     period = picks.batch_dependency
     if period == 1:
@@ -179,7 +199,7 @@ def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
     if bool(kept.all()):
         return None
     places = kept.nonzero().view(-1)
-    before = torch.zeros(kept.numel() + 1, dtype=torch.int64)
+    before = torch.zeros(kept.numel() + 1, dtype=torch.int64, device=weights.device)
     torch.cumsum(kept, 0, out=before[1:])
     ids = places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[places]
     rest = Graph(
@@ -192,7 +212,7 @@ def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
     )
     # A graph takes the narrowest types that do; a sampler's have to be those of the whole graph.
     rest.indptr, rest.indices = rest.indptr.to(graph.indptr.dtype), rest.indices.to(graph.indices.dtype)
-    return rest
+    return rest.pin_memory() if graph.indices.is_pinned() else rest
 
 
 def _names() -> str:

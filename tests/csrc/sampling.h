@@ -75,6 +75,7 @@ struct OwnedTables {
   std::vector<loader::AliasCell> cells;
   std::vector<uint64_t> ends;
   std::vector<uint32_t> order;
+  std::vector<float> weights;  // some of them 0
 };
 
 template <typename P>
@@ -89,19 +90,22 @@ OwnedTables random_tables(Random& random, const std::vector<P>& indptr) {
       tables.cells.push_back({threshold, steep ? 0 : static_cast<uint32_t>(random.below(degree))});
       tables.ends.push_back(steep ? mass - degree + 1 + i : (uint64_t{i} + 1) << 32);
       tables.order.push_back(degree - 1 - i);
+      tables.weights.push_back(static_cast<float>(random.below(5)));
     }
   }
   return tables;
 }
 
 loader::AnyChoice random_choice(Random& random, const OwnedTables& tables) {
-  switch (random.below(4)) {
+  switch (random.below(5)) {
     case 0:
       return loader::WeightedChoice{random.chance(0.3), tables.cells.data(), tables.ends.data()};
     case 1:
       return loader::TopKChoice{tables.order.data()};
     case 2:
       return loader::LaborChoice{random.chance(0.5), static_cast<uint32_t>(random.between(1, 3)), 7};
+    case 3:
+      return loader::RaceChoice{tables.weights.data(), nullptr};
     default:
       return loader::UniformChoice{random.chance(0.3)};
   }

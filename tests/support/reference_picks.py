@@ -116,3 +116,36 @@ def labor(
         return [i for i, u in enumerate(sources) if number(u, step) * len(sources) < fanout * WORD**2]
 
     return choose
+
+
+QUOTIENT = (  # powers of f, ascending: 2**28 * -log2(1 - f) / f
+    387270500, 193635715, 129059894, 97575434, 67943036, 131961057, -228523948, 759000059, -952283399, 671376768
+)  # fmt: skip
+LAST = 1.7976931348623157e308
+
+
+def exponential(y: int) -> int:
+    """2**57 * -log2(1 - y / 2**64), nearly."""
+    halvings = 64 - (WORD**2 - y).bit_length() if y >= WORD**2 // 2 else 0
+    fraction = WORD**2 - ((WORD**2 - y) << halvings)
+    quotient = 0
+    for coefficient in reversed(QUOTIENT):
+        quotient = coefficient + (quotient * (fraction >> 32) >> 32)
+    return (halvings << 57) + ((fraction * (quotient << 34) >> 64) >> 5)
+
+
+def race(graph: Graph, seed: int, epoch: int, batch: int) -> Choose:
+    picker = Picker(seed, epoch, batch)
+
+    def choose(v: int, hop: int, fanout: int) -> list[int]:
+        begin, end = graph.indptr[v : v + 2].tolist()
+        times = []
+        for i, w in enumerate(graph.edge_weights[begin:end].tolist()):
+            block = philox((v % WORD, v >> 32, hop, i // 2), picker.key)
+            y = block[i % 2 * 2] + block[i % 2 * 2 + 1] * WORD
+            if w > 0:
+                times.append((min(float(exponential(y)) / w, LAST), i))
+        times.sort()
+        return sorted(i for _, i in (times if fanout == -1 else times[:fanout]))
+
+    return choose

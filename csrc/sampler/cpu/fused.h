@@ -49,6 +49,7 @@ class FusedSampler {
   struct alignas(128) Scan {
     Arena<N> picked;
     Arena<P> edges;
+    RaceScan race;
     int64_t row = -1;    // that another part began
     int64_t of_row = 0;  // picks of it that this part found
   };
@@ -74,7 +75,9 @@ class FusedSampler {
   int64_t count_edges(int hop);
   int64_t scan(int hop);
   const uint32_t* make_high_words(const SourceNumbers& numbers, int64_t entries);
-  void scan_part(Scan& found, const LaborScan<N>& labor, const std::vector<int64_t>& entries, int hop,
+  void scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
+                 const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end);
+  void race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries, int hop,
                  int64_t begin, int64_t end);
   void pick(int hop);
   void pick_part(const Fetch& part, int64_t begin, int64_t end);

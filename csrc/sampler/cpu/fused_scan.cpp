@@ -23,20 +23,30 @@ int64_t FusedSampler<P, N>::scan(int hop) {
     found.edges.clear();
     found.row = -1;
   }
-  const SourceNumbers numbers = std::get<LaborChoice>(options_.choice).numbers(options_.keys, hop);
-  const LaborScan<N> labor(numbers, make_high_words(numbers, entries.back()));
-  pool_->each(parts, [&](int part, int) {
-    scan_part(found_[part], labor, entries, hop, entries.back() * part / parts,
-              entries.back() * (part + 1) / parts);
-  });
+  const auto in_parts = [&](const auto& look) {
+    pool_->each(parts, [&](int part, int) {
+      look(found_[part], entries.back() * part / parts, entries.back() * (part + 1) / parts);
+    });
+  };
+  if (const auto* const choice = std::get_if<LaborChoice>(&options_.choice)) {
+    const SourceNumbers numbers = choice->numbers(options_.keys, hop);
+    const LaborScan<N> labor(numbers, make_high_words(numbers, entries.back()));
+    in_parts([&](Scan& found, int64_t begin, int64_t end) {
+      scan_part(found, *choice, labor, entries, hop, begin, end);
+    });
+  } else {
+    const auto& race = std::get<RaceChoice>(options_.choice);
+    in_parts(
+        [&](Scan& found, int64_t begin, int64_t end) { race_part(found, race, entries, hop, begin, end); });
+  }
   for (const Scan& found : found_)
     if (found.row >= 0) counts[found.row] += static_cast<uint32_t>(found.of_row);
   const int64_t blocks = static_cast<int64_t>(kept.offsets.size()) - 1;
   int64_t sum = 0;
   for (int64_t block = 0; block < blocks; ++block) {
     kept.offsets[block] = sum;
-    const int64_t end = std::min((block + 1) * kBlockRows, rows);
-    for (int64_t row = block * kBlockRows; row < end; ++row) sum += counts[row];
+    const int64_t begin = kept.first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+    for (int64_t row = begin; row < end; ++row) sum += counts[row];
   }
   return kept.offsets[blocks] = sum;
 }
@@ -58,15 +68,14 @@ const uint32_t* FusedSampler<P, N>::make_high_words(const SourceNumbers& numbers
 
 // The entries [begin, end) of all lists. The count of a row is written by the part in which it begins.
 template <typename P, typename N>
-void FusedSampler<P, N>::scan_part(Scan& found, const LaborScan<N>& labor,
+void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
                                    const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end) {
-  const auto& choice = std::get<LaborChoice>(options_.choice);
   const int64_t fanout = options_.fanouts[hop - 1];
   Arena<P>* const edges = options_.edge_ids ? &found.edges : nullptr;
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
-  int64_t row = block * kBlockRows, first = entries[block];
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
     if (row + kAhead < rows) __builtin_prefetch(&graph_.indices[begins_[row + kAhead]]);
@@ -92,6 +101,25 @@ void FusedSampler<P, N>::scan_part(Scan& found, const LaborScan<N>& labor,
     }
     first += degree;
   }
+}
+
+// The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut.
+template <typename P, typename N>
+void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries,
+                                   int hop, int64_t begin, int64_t end) {
+  uint32_t* const counts = hops_[hop - 1].counts.data();
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
+  for (; row < rows && first < end; first += degrees_[row++]) {
+    if (first < begin || degrees_[row] == 0) continue;
+    const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(hop)};
+    counts[row] =
+        static_cast<uint32_t>(found.race(choice, draws, begins_[row], static_cast<uint32_t>(degrees_[row]),
+                                         options_.fanouts[hop - 1], found.edges));
+  }
+  N* const picked = found.picked.extend(found.edges.size());
+  for (size_t i = 0; i < found.edges.size(); ++i) picked[i] = graph_.indices[found.edges[i]];
 }
 
 // Makes what the scan found the hop's picks, and marks them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace loader {
@@ -47,6 +48,23 @@ struct Positions {
       if (labor_picks(numbers(static_cast<uint64_t>(indices[begin + i])), degree,
                       static_cast<uint32_t>(fanout)))
         picked.push_back(begin + static_cast<P>(i));
+  }
+
+  template <typename P, typename N>
+  void operator()(const RaceChoice& choice, const N*, P begin, uint32_t degree,
+                  std::vector<P>& picked) const {
+    std::vector<std::pair<double, P>> race;
+    for (uint32_t i = 0; i < degree; ++i) {
+      const P at = begin + static_cast<P>(i);
+      const double weight = choice.weight(at);
+      if (!(weight >= 0 && weight <= kLast)) throw_bad_weight(at, weight);
+      if (weight > 0) race.emplace_back(arrival(draws().pair(i), weight), at);
+    }
+    std::sort(race.begin(), race.end());
+    if (fanout != kAllNeighbours && fanout < static_cast<int64_t>(race.size())) race.resize(fanout);
+    const size_t before = picked.size();
+    for (const auto& [time, at] : race) picked.push_back(at);
+    std::sort(picked.begin() + static_cast<int64_t>(before), picked.end());
   }
 
  private:

@@ -22,7 +22,9 @@ void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, 
 inline uint32_t first_blocks(const UniformChoice&, uint32_t fanout) { return (fanout + 3) / 4; }
 inline uint32_t first_blocks(const WeightedChoice&, uint32_t fanout) { return (fanout + 1) / 2; }
 inline uint32_t first_blocks(const TopKChoice&, uint32_t) { return 0; }
-inline uint32_t first_blocks(const LaborChoice&, uint32_t) { return 0; }  // scan.h
+// Their rows are no rows of a batch: scan.h.
+inline uint32_t first_blocks(const LaborChoice&, uint32_t) { return 0; }
+inline uint32_t first_blocks(const RaceChoice&, uint32_t) { return 0; }
 
 template <typename P>
 class PickBatch {
@@ -169,7 +171,9 @@ class PickBatch {
   }
 
   template <typename N>
-  void draw_rows(const LaborChoice&, const uint32_t*, const N*, P*) {}  // its rows are no rows of a batch
+  void draw_rows(const LaborChoice&, const uint32_t*, const N*, P*) {}
+  template <typename N>
+  void draw_rows(const RaceChoice&, const uint32_t*, const N*, P*) {}
 
   // All rows of one call have one key.
   uint64_t key() const {

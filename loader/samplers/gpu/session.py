@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
@@ -42,6 +42,7 @@ class CudaSession(Session):
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
         self._index = sampler.device.index
+        self._picking = sampler.picking
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
@@ -52,8 +53,8 @@ class CudaSession(Session):
         """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
 
         The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
-        that they are used on has to wait for what that stream holds when this returns. With `ahead`, `schedule="auto"`
-        means `hopwise` on half of the multiprocessors, which keeps none that other work has waiting for it.
+        that uses them has to wait for the work that this stream has when this returns. With `ahead`, `schedule="auto"`
+        takes half of the multiprocessors.
 
         Raises:
             ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.
@@ -120,8 +121,8 @@ class CudaSession(Session):
             if self._pad:
                 b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=device)
                 told = b.sizes.data_ptr()
-            key = _core.batch_key(seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.num_seeds, key, memory.data_ptr(), told))
+            keys = batch_keys(self._picking, seed, b.epoch, b.index)
+            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), told))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if count == 1:
@@ -152,7 +153,7 @@ class CudaSession(Session):
 
 
 class _Unchecked(NamedTuple):
-    """A padded mini-batch that is not known to have had good seeds; its memory is the consumer's alone.
+    """A padded mini-batch that is not known to have had good seeds. Only the consumer holds its memory.
 
     Keeps the seeds while the kernel may read them.
     """

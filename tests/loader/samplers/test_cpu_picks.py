@@ -18,6 +18,7 @@ from loader.samplers import FusedSampler, HopwiseSampler
 KINDS: dict[str, dict[str, Any]] = {
     "weighted": {"weights": "edge_weights"},
     "weighted, replaced": {"weights": "edge_weights", "replace": True},
+    "raced": {"weights": "edge_weights", "weight_tables": False},
     "heaviest": {"weights": "edge_weights", "top_k": True},
     "labor": {"labor": True},
     "labor, all hops": {"labor": True, "layer_dependency": True},
@@ -51,6 +52,8 @@ def expected_of(graph: Graph, seeds: torch.Tensor, fanouts: list[int], kind: str
     options = KINDS[kind]
     if options.get("top_k"):
         choose = reference_picks.heaviest(graph)
+    elif not options.get("weight_tables", True):
+        choose = reference_picks.race(graph, **at)
     elif options.get("labor"):
         dependency = {name: value for name, value in options.items() if name != "labor"}
         choose = reference_picks.labor(graph, **at, **dependency)
@@ -134,12 +137,14 @@ def test_one_hub_of_a_million(kind) -> None:
     assert made[0] == HopwiseSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, torch.tensor([0])).digest()
     heavy = set(range(0, degree, 250_000))
     picked = batch.blocks[-1].edge_ids.tolist()
+    if kind == "raced":
+        assert heavy <= set(picked)
     if "weighted" in kind:
         assert heavy <= set(picked) if kind == "weighted" else set(picked) <= heavy
     assert len(picked) == 10 or "labor" in kind
 
 
-@pytest.mark.parametrize("kind", ["weighted", "weighted, replaced", "heaviest"])
+@pytest.mark.parametrize("kind", ["weighted", "weighted, replaced", "heaviest", "raced"])
 def test_edges_of_weight_zero_are_not_there(kind) -> None:
     plain = messy_graph(200, 4000, 5)
     weights = weights_of("zeros", plain.num_edges, 5)
@@ -177,3 +182,38 @@ def test_groups_and_single_mini_batches_of_labor_agree(kind) -> None:
     grouped = [finish().digest() for finish in session.begin(requests)]
     assert grouped == [sampler.sample(graph, r.seeds, epoch=1, batch=r.batch).digest() for r in requests]
     session.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_race_sees_weights_that_change(dtype) -> None:
+    plain = messy_graph(300, 6000, 8)
+    graph = weigh(plain, torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(1)).to(dtype))
+    sampler = FusedSampler([5, 5], edge_ids=True, num_threads=3, **KINDS["raced"])
+    seeds = torch.arange(0, 300, 7)
+    first = sampler.sample(graph, seeds)
+    assert graph.edge_weights is not None
+    picked = torch.cat([block.edge_ids for block in first.blocks]).long()
+    graph.edge_weights[picked] = 0
+    second = sampler.sample(graph, seeds)
+    assert not torch.isin(torch.cat([block.edge_ids for block in second.blocks]).long(), picked).any()
+    expected = expected_of(graph, seeds, [5, 5], "raced", seed=0, epoch=0, batch=0)
+    assert second.digest() == expected.digest()
+
+
+@pytest.mark.parametrize("make", [FusedSampler, HopwiseSampler])
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_a_race_refuses_weights_that_are_none_and_goes_on(make, bad) -> None:
+    plain = messy_graph(300, 6000, 8)
+    graph = weigh(plain, torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(1)))
+    sampler = make([5, 5], num_threads=3, **KINDS["raced"])
+    seeds = torch.arange(0, 300, 7)
+    expected = sampler.sample(graph, seeds).digest()
+    v = int(seeds[graph.in_degrees()[seeds].argmax()])
+    at = int(graph.indptr[v]) + 1
+    assert graph.edge_weights is not None
+    before = float(graph.edge_weights[at])
+    graph.edge_weights[at] = bad
+    with pytest.raises(ValueError, match=rf"edge_weights\[{at}\] is .*; a weight must be finite and at least 0"):
+        sampler.sample(graph, seeds)
+    graph.edge_weights[at] = before
+    assert sampler.sample(graph, seeds).digest() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, getcontext
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise
@@ -64,19 +65,34 @@ def successive(weights: list[float], fanout: int) -> dict[tuple[int, ...], float
     return {subset: float(ways(subset, whole)) for subset in combinations(places, fanout)}
 
 
+@pytest.mark.parametrize("tables", [True, False])
 @pytest.mark.parametrize("fanout", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", list(LISTS))
-def test_all_subsets_come_with_their_probability(name, fanout) -> None:
+def test_all_subsets_come_with_their_probability(name, fanout, tables) -> None:
     weights = LISTS[name]
     probability = successive(weights, fanout)
     assert abs(sum(probability.values()) - 1) < 1e-9
-    rows = picks_of(many_times(weights, 4000), fanout, 50)
+    rows = picks_of(many_times(weights, 4000), fanout, 50, weight_tables=tables)
     assert_counts(rows, probability)
 
 
-def test_seven_of_eight() -> None:
+@pytest.mark.parametrize("tables", [True, False])
+def test_seven_of_eight(tables) -> None:
     weights = LISTS["seven of eight"]
-    assert_counts(picks_of(many_times(weights, 4000), 7, 50), successive(weights, 7))
+    rows = picks_of(many_times(weights, 4000), 7, 50, weight_tables=tables)
+    assert_counts(rows, successive(weights, 7))
+
+
+def test_exponentials_are_those_of_the_logarithm() -> None:
+    """Within 2**-26 of their size, for draws of all sizes."""
+    getcontext().prec = 60
+    draws = [2**i + j for i in range(64) for j in (-1, 0, 1) if i > 1] + [
+        2**64 - 2**i - j for i in range(63) for j in (1, 2)
+    ]
+    draws += [i * 2**57 + 12345 for i in range(128)]
+    for y in draws:
+        exact = -((1 - Decimal(y) / 2**64).ln() / Decimal(2).ln()) * 2**57
+        assert abs(reference_picks.exponential(y) - exact) <= 1 + exact / 2**26
 
 
 def assert_counts(rows: NDArray[np.int64], probability: dict[tuple[int, ...], float]) -> None:

@@ -29,6 +29,9 @@ def weighed_graph(weights: torch.Tensor | None = None) -> Graph:
     [
         ({"weights": "times"}, ValueError, "weights is 'times'; a graph's weights are named 'edge_weights'"),
         ({"weights": torch.ones(3)}, TypeError, "weights is a Tensor; it must be the name"),
+        ({"weight_tables": False}, ValueError, "it needs weights='edge_weights', and neither replace nor top_k"),
+        ({"weight_tables": False, "weights": "edge_weights", "replace": True}, ValueError, "neither replace nor top_k"),
+        ({"weight_tables": False, "weights": "edge_weights", "top_k": True}, ValueError, "neither replace nor top_k"),
         ({"top_k": True}, ValueError, "it needs weights='edge_weights'"),
         ({"top_k": True, "weights": "edge_weights", "replace": True}, ValueError, "does not go with top_k=True"),
         ({"labor": True, "replace": True}, ValueError, "does not go with labor=True"),

@@ -5,8 +5,8 @@
 
 Milliseconds a call of `loader.random_walk`, synchronised at both ends; median over calls with other seeds. "torch" is
 the same walk by plain torch on the same GPU: a call of `torch.rand` and three of indexing a step. "G steps/s" counts
-steps that went somewhere. What is made once for a graph (the filter of edges of node2vec, the tables of weights, which the
-CPU makes) is timed by itself, with the memory that it takes.
+steps that went somewhere. What is made once for a graph (the filter of edges of node2vec, the tables of weights, which
+the CPU makes) is timed by itself, with the memory that it takes.
 """
 
 from __future__ import annotations

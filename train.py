@@ -1,4 +1,4 @@
-"""Trains GraphSAGE as `conf/` says: `python train.py dataset=ogbn-arxiv sampler=fused model.num_layers=3`."""
+"""Trains a model as `conf/` says: `python train.py dataset=ogbn-arxiv sampler=fused model.num_layers=3`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import hydra
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
+from loader.whole_graph import WholeGraph
 from models.training.console import show_config
 from models.training.device import check_features, device_of_run
 from models.training.errors import one_line_errors
 from models.training.job_result import JobResult
 from models.training.link_job import train_links
-from models.training.module import METRICS, WholeGraph
+from models.training.module import METRICS
 
 
 def train(cfg: DictConfig) -> float:
@@ -54,9 +55,10 @@ def train(cfg: DictConfig) -> float:
     if job.metric is not None:
         return job.metric
 
-    # Whatever can refuse its settings does so before the data are read; the model through a trial of one feature.
+    # Whatever can refuse its settings does so before the data are read; the model through a trial of its smallest size.
     check_features(cfg.features, cfg.device)
-    instantiate(cfg.model, num_features=1, num_classes=2)
+    datamodule_class: Any = get_class(cfg.datamodule["_target_"])
+    instantiate(cfg.model, **datamodule_class.trial_sizes)
     datamodule = instantiate(cfg.datamodule)
     trainer: Trainer = instantiate(
         cfg.trainer, callbacks=_instantiate_each(cfg.callbacks), logger=_instantiate_each(cfg.logger)
@@ -67,12 +69,7 @@ def train(cfg: DictConfig) -> float:
     datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")
     seed_everything(cfg.seed, verbose=False)
-    model = instantiate(
-        cfg.model,
-        num_features=datamodule.num_features,
-        num_classes=datamodule.num_classes,
-        multilabel=datamodule.multilabel,
-    )
+    model = instantiate(cfg.model, **datamodule.sizes)
     trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
     metrics = dict(trainer.callback_metrics)
 

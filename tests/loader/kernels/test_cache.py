@@ -1,0 +1,117 @@
+"""The cache of compiled kernels: whatever happens to its files, a kernel is right or made again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loader.kernels import cache
+
+ENTRY = cache.Entry("loader::a_kernel<10>", 90, "NVRTC 13.0", "_Z8a_kernel", bytes(range(256)) * 40)
+KEY = cache.key_of("a", "b")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_warned", set())
+    return tmp_path / "kernels"
+
+
+def file_in(folder: Path) -> Path:
+    (path,) = folder.glob("*.kernel")
+    return path
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    assert cache.read(KEY) is None
+    cache.write(KEY, ENTRY)
+    assert cache.read(KEY) == ENTRY
+    assert [path.name for path in folder.iterdir()] == [f"{KEY}.kernel"]  # no draft is left
+
+
+@pytest.mark.parametrize("size", [0, 5, 30, 60, 200, 9000, 10_000])
+def test_a_truncated_file_is_as_good_as_none(size: int, folder: Path) -> None:
+    cache.write(KEY, ENTRY)
+    path = file_in(folder)
+    path.write_bytes(path.read_bytes()[:size])
+    assert cache.read(KEY) is None
+    assert [entry for _, entry in cache.entries()] == [None]
+    cache.write(KEY, ENTRY)
+    assert cache.read(KEY) == ENTRY
+
+
+@given(st.integers(0, 10_000), st.integers(0, 7))
+def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, at: int, bit: int) -> None:
+    folder = tmp_path_factory.mktemp("flipped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOADER_KERNEL_CACHE", str(folder))
+        cache.write(KEY, ENTRY)
+        path = file_in(folder)
+        data = bytearray(path.read_bytes())
+        data[at % len(data)] ^= 1 << bit
+        path.write_bytes(data)
+        assert cache.read(KEY) is None
+
+
+def test_a_file_under_another_name_is_not_taken(folder: Path) -> None:
+    cache.write(KEY, ENTRY)
+    other = cache.key_of("c")
+    file_in(folder).rename(folder / f"{other}.kernel")
+    assert cache.read(other) is None
+
+
+def test_parts_of_a_key_do_not_run_together() -> None:
+    assert cache.key_of("ab", "c") != cache.key_of("a", "bc")
+    assert cache.key_of("ab") != cache.key_of("a", "b")
+
+
+@pytest.mark.parametrize("blocked", ["a file in its place", "a folder that cannot be made"])
+def test_a_folder_that_cannot_be_written_costs_one_line(
+    blocked: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if blocked == "a file in its place":
+        folder.write_text("")
+    else:
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", "/proc/no-such-folder/kernels")
+    for _ in range(3):
+        cache.write(KEY, ENTRY)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "each start compiles them" in lines[0]
+    assert cache.read(KEY) is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_no_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "fdopen", lambda handle, mode: (os.close(handle), open("/dev/full", mode))[1])  # noqa: SIM115
+    cache.write(KEY, ENTRY)
+    assert "No space left" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+
+
+def _write_and_read(folder: str, start: object) -> None:
+    os.environ["LOADER_KERNEL_CACHE"] = folder
+    start.wait()  # type: ignore[attr-defined]
+    for _ in range(50):
+        cache.write(KEY, ENTRY)
+        assert cache.read(KEY) == ENTRY
+
+
+def test_eight_processes_at_once_do_not_disturb_each_other(folder: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(8)
+    workers = [context.Process(target=_write_and_read, args=(str(folder), start)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert [path.name for path in folder.iterdir()] == [f"{KEY}.kernel"]

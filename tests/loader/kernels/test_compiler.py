@@ -1,0 +1,224 @@
+"""Kernels when they are needed: from the cache, or by a compiler, once; and what is said if that cannot be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from loader import _core
+from loader.kernels import CompilationError, NoCompilerError, cache, check_kernels, compile_kernels, compiler, nvrtc
+from loader.kernels.__main__ import main
+
+HEADER = "items/cuda/order.cuh"
+KERNELS = [(HEADER, "loader::items_at_kernel"), (HEADER, "loader::another_kernel")]
+
+
+class FakeCompiler:
+    """An NVRTC whose code is the name of what it compiled."""
+
+    version = (13, 0)
+    text = "13.0"
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.compiled: list[str] = []
+        self.seconds = seconds
+        self.options: list[Sequence[str]] = []
+        self.headers: Mapping[str, str] = {}
+
+    def compile(self, source: str, headers: Mapping[str, str], name: str, options: Sequence[str]) -> tuple[bytes, str]:
+        time.sleep(self.seconds)
+        if "bad" in name:
+            raise CompilationError(f"{name} does not compile")
+        self.compiled.append(name)
+        self.options.append(options)
+        self.headers = headers
+        return f"code of {name}".encode(), name.replace("::", "_")
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCompiler:
+    monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
+    fake = FakeCompiler()
+    monkeypatch.setattr(compiler, "compiler", lambda: fake)
+    return fake
+
+
+def test_a_kernel_is_compiled_once_and_kept(tool: FakeCompiler) -> None:
+    first = compile_kernels(KERNELS, 90)
+    assert first == [(f"code of {name}".encode(), name.replace("::", "_")) for _, name in KERNELS]
+    assert compile_kernels(KERNELS, 90) == first
+    assert sorted(tool.compiled) == sorted(name for _, name in KERNELS)
+    assert all("-arch=sm_90" in options for options in tool.options)
+
+
+def test_only_headers_that_are_included_are_given(tool: FakeCompiler) -> None:
+    compile_kernels(KERNELS[:1], 90)
+    assert HEADER in tool.headers
+    assert "items/permutation.h" in tool.headers
+    assert "cstdint" in tool.headers  # a stand-in for the standard one
+    assert "sampler/cuda/kernels.cuh" not in tool.headers
+
+
+def test_architectures_and_sources_have_kernels_of_their_own(
+    tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_kernels(KERNELS[:1], 90)
+    compile_kernels(KERNELS[:1], 80)
+    monkeypatch.setattr(compiler, "_source_digest", lambda header: "other sources")
+    compile_kernels(KERNELS[:1], 90)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    compile_kernels(KERNELS[:1], 90)
+    assert len(tool.compiled) == 4
+
+
+def test_what_the_driver_refuses_is_compiled_anew(tool: FakeCompiler) -> None:
+    compile_kernels(KERNELS, 90)
+    compile_kernels(KERNELS[:1], 90, True)
+    assert tool.compiled.count(KERNELS[0][1]) == 2
+    assert len(tool.compiled) == 3
+
+
+def test_a_damaged_file_is_compiled_anew(tool: FakeCompiler) -> None:
+    expected = compile_kernels(KERNELS[:1], 90)
+    ((path, _),) = cache.entries()
+    path.write_bytes(b"nonsense")
+    assert compile_kernels(KERNELS[:1], 90) == expected
+    assert len(tool.compiled) == 2
+
+
+def test_threads_that_need_one_kernel_compile_it_once(tool: FakeCompiler) -> None:
+    tool.seconds = 0.2
+    got: list[list[tuple[bytes, str]]] = []
+    threads = [threading.Thread(target=lambda: got.append(compile_kernels(KERNELS, 90))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 6
+    assert all(one == got[0] for one in got)
+    assert len(tool.compiled) == 2
+
+
+def test_an_error_reaches_whoever_asks_and_the_others_are_kept(tool: FakeCompiler) -> None:
+    for _ in range(2):
+        with pytest.raises(CompilationError, match="bad_kernel does not compile"):
+            compile_kernels([KERNELS[0], (HEADER, "bad_kernel")], 90)
+    assert tool.compiled == [KERNELS[0][1]]
+
+
+def test_a_line_says_what_takes_long(
+    tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiler, "_TELL_AFTER", 0.05)
+    tool.seconds = 0.3
+    compile_kernels(KERNELS, 90)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "compiling 2 GPU kernels for sm_90" in lines[0]
+    assert "compiled 2 GPU kernels in" in lines[1]
+    compile_kernels(KERNELS, 90)
+    assert capsys.readouterr().err == ""
+
+
+class TestCannotCompile:
+    def test_a_chip_that_is_too_old(self, tool: FakeCompiler) -> None:
+        for ask in (lambda: compile_kernels(KERNELS, 70), lambda: check_kernels(70)):
+            with pytest.raises(NoCompilerError, match=r"capability 7\.0; the kernels need 7\.5 or newer\. Use device"):
+                ask()
+
+    def test_a_driver_that_is_too_old(self, tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_core, "cuda_driver_version", lambda: 12040)
+        with pytest.raises(NoCompilerError, match=r"driver is for CUDA 12\.4, and NVRTC 13\.0 .* update the driver"):
+            compile_kernels(KERNELS, 90)
+        monkeypatch.setattr(_core, "cuda_driver_version", lambda: 13000)
+        compile_kernels(KERNELS, 90)
+
+    def test_no_nvrtc(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
+        monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["libnvrtc-that-is-not.so"]))
+        nvrtc._open.cache_clear()
+        monkeypatch.delenv("LOADER_NVRTC", raising=False)
+        with pytest.raises(NoCompilerError, match="no NVRTC was found.*pip install nvidia-cuda-nvrtc"):
+            compile_kernels(KERNELS, 90)
+        monkeypatch.setenv("LOADER_NVRTC", str(tmp_path / "none.so"))
+        with pytest.raises(NoCompilerError, match=r"LOADER_NVRTC names .*none\.so, which cannot be used"):
+            compile_kernels(KERNELS, 90)
+        nvrtc._open.cache_clear()
+
+    def test_a_library_that_is_no_nvrtc(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "cache"))
+        (tmp_path / "libnvrtc.so").write_bytes(b"\x7fELF, but no more")
+        monkeypatch.setenv("LOADER_NVRTC", str(tmp_path / "libnvrtc.so"))
+        with pytest.raises(NoCompilerError, match="cannot be used"):
+            compile_kernels(KERNELS, 90)
+
+    def test_no_driver(self) -> None:
+        if torch.cuda.is_available():
+            pytest.skip("there is a driver")
+        with pytest.raises(RuntimeError, match="no NVIDIA driver|cannot be used"):
+            _core.cuda_driver_version()
+
+
+class TestCommand:
+    def test_list_and_clear(self, tool: FakeCompiler, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main([]) == 0
+        assert "nothing" in capsys.readouterr().out
+        compile_kernels(KERNELS, 90)
+        ((path, _), _) = cache.entries()
+        path.write_bytes(b"damaged")
+        assert main(["list"]) == 0
+        listed = capsys.readouterr().out
+        assert f"damaged: {path.name}" in listed
+        assert "1 for sm_90 by NVRTC 13.0; 1 damaged" in listed
+        assert main(["clear"]) == 0
+        assert list(cache.entries()) == []
+
+
+def has_nvrtc() -> bool:
+    try:
+        nvrtc.compiler()
+    except NoCompilerError:
+        return False
+    return True
+
+
+needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
+
+
+@needs_nvrtc
+class TestWithNvrtc:
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
+
+    def test_ahead_without_a_gpu(self, capsys: pytest.CaptureFixture[str]) -> None:
+        chips = ["--arch", "75", "--arch", "90"]
+        assert main(["compile", *chips, "--match", "items_at"]) == 0
+        assert "2 kernels for sm_75, sm_90: 2 compiled" in capsys.readouterr().out
+        assert main(["compile", *chips, "--match", "items_at"]) == 0
+        assert "0 compiled" in capsys.readouterr().out
+        for _, entry in cache.entries():
+            assert entry is not None
+            assert entry.code.startswith(b"\x7fELF")
+            assert entry.symbol.encode() in entry.code
+
+    def test_wrong_arguments_are_named(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["compile", "--arch", "70"]) == 2
+        assert "--arch 70; NVRTC" in capsys.readouterr().err
+        assert main(["compile", "--arch", "90", "--match", "no such kernel"]) == 2
+        assert "no kernel has no such kernel in its name" in capsys.readouterr().err
+
+    def test_a_kernel_that_does_not_compile(self) -> None:
+        with pytest.raises(CompilationError, match="does not compile loader::no_kernel"):
+            compile_kernels([(HEADER, "loader::no_kernel")], 90)
+
+
+def test_names_of_kernels_are_distinct() -> None:
+    kernels = _core.cuda_kernels()
+    assert len(set(kernels)) == len(kernels) > 300
+    assert {header for header, _ in kernels} <= _core.cuda_sources().keys()

@@ -96,6 +96,11 @@ class GraphDataModule(LightningDataModule):
             )
         if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
             raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+        if not callable(features):
+            raise TypeError(
+                f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
+                "e.g. the class loader.stores.HostFeatures"
+            )
         self.dataset = dataset
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turn, as_size
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
@@ -102,6 +102,7 @@ class Loader:
         session: Session | None = None,
         prioritize_loading: bool = True,
     ) -> None:
+        require_graph(graph)
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
         if not isinstance(sampler, Sampler):
@@ -184,11 +185,10 @@ class Loader:
 
         After `load_state_dict` of a state in that very epoch it changes nothing: the rest of the epoch follows.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}; it must be at least 0")
+        epoch = as_size("epoch", epoch, least=0)
         amid = 0 < self._next[1] < self.sequence.num_batches
         if self._next[0] != epoch:
-            self._next = (int(epoch), 0)
+            self._next = (epoch, 0)
             if amid and self.on_resume is not None:
                 self.on_resume(0)  # what is done of the loaded epoch is not done of this one
         self._at = None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import NodeItems
 from loader.loader import Loader
 from loader.samplers.base import Sampler
@@ -48,15 +48,18 @@ class NodeLoader(Loader):
         **options: Any,
     ) -> None:
         items = NodeItems(seeds)
+        require_graph(graph)
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
-        self.features = HostFeatures(features) if isinstance(features, Tensor) else features
+        self.features = _store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
             if not isinstance(labels, Tensor):
-                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")
+                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
+            if labels.layout != torch.strided:
+                raise ValueError(f"labels has the layout {labels.layout}; it must be dense: .to_dense()")
             if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
                 raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
             labels = labels.to(sampler.device)
@@ -76,15 +79,32 @@ class NodeLoader(Loader):
         return self.items.ids
 
 
+def _store(name: str, rows: Any) -> FeatureStore | None:
+    """The store that was given, or that of a tensor.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if rows is None or isinstance(rows, FeatureStore):
+        return rows
+    if isinstance(rows, Tensor):
+        return HostFeatures(rows)
+    kind = type(rows)
+    way = "torch.from_numpy" if kind.__module__ == "numpy" else "torch.as_tensor"
+    raise TypeError(
+        f"{name} is a {kind.__name__}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
+    )
+
+
 def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
     """The store of the edges' features.
 
     Raises:
         ValueError: the sampler returns no edge ids, or there are fewer rows than edges.
     """
-    if features is None:
+    store = _store("edge_features", features)
+    if store is None:
         return None
-    store = HostFeatures(features) if isinstance(features, Tensor) else features
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
     if store.num_rows < graph.num_edges:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from loader.datasets.cache import cache_folder, current_version, has_conversion, open_cache, read_meta
+from loader.datasets.cache import CachedArrays, cache_folder, current_version, has_conversion, open_cache, read_meta
 from loader.datasets.cache_lock import conversion_lock
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
@@ -91,6 +91,15 @@ class Dataset(ABC):
         else:
             log.info("%s: opened from %s", self.name, folder)
         cached = open_cache(folder, key, mapped=_MAPPED, verify=self.verify)
+        try:
+            return self._assemble(cached)
+        except DatasetError:
+            # The conversion checked all that is refused here: unless options of this run are to blame, a file was
+            # changed since. What is mapped was not compared with its checksums yet.
+            open_cache(folder, key, mapped=_MAPPED, verify=True)
+            raise
+
+    def _assemble(self, cached: CachedArrays) -> NodeDataset:
         arrays = cached.arrays
         num_classes = int(cached.properties["num_classes"])
         splits = self.draw_splits(arrays["labels"])

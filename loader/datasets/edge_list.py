@@ -20,6 +20,7 @@ from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.transforms import check_edge_options, edges_to_csc_with, induced_subgraph_with, largest_component
 
+_FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
 _CHUNK_BYTES = 1 << 26  # of features written at once
 
 
@@ -244,6 +245,8 @@ def checked_labels(
             f"[{num_nodes}, num_classes] for several labels a vertex: features have {num_nodes} rows"
         )
     check_real(labels, f"{name}: labels")
+    if labels.ndim == 2 and labels.shape[1] == 1:  # as OGB has them
+        labels = labels.reshape(-1)
     if labels.ndim == 2:
         if num_classes not in (None, labels.shape[1]):
             raise DatasetError(
@@ -267,13 +270,28 @@ def checked_labels(
     labels = labels.astype(np.int64) if labels.dtype == np.bool_ else as_int64(labels, f"{name}: labels")
     labels = np.maximum(labels, -1)
     largest = int(labels.max(initial=-1))
-    num_classes = largest + 1 if num_classes is None else num_classes
+    if num_classes is None:
+        _check_gaps(labels, largest, name)
+        num_classes = largest + 1
     if largest >= num_classes:
         vertex = int(labels.argmax())
         raise DatasetError(f"{name}: vertex {vertex} has label {largest}; valid labels are 0 to {num_classes - 1}")
     if num_classes < 2:
         raise DatasetError(f"{name}: the labels make {num_classes} classes; at least 2 are needed")
     return labels, num_classes
+
+
+def _check_gaps(labels: NDArray[np.generic], largest: int, name: str) -> None:
+    """Refuses labels that would make many classes without a vertex: they are numbers of something else."""
+    if largest < _FEW_CLASSES:
+        return
+    known = np.unique(labels)
+    known = known[np.searchsorted(known, 0) :]
+    if known.size < (largest + 1) / 2:
+        raise DatasetError(
+            f"{name}: labels are {known[0]} to {largest}, which would make {largest + 1} classes, but only "
+            f"{known.size} of them occur; renumber by numpy.unique(labels, return_inverse=True), or set num_classes"
+        )
 
 
 def _checked_weights(

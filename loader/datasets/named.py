@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
 
@@ -61,8 +62,13 @@ def open_dataset(
     folder = (conf_folder() if conf is None else conf) / "dataset"
     file = folder / f"{name}.yaml"
     if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none"
-        raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
+        known = sorted(path.stem for path in folder.glob("*.yaml"))
+        if Path(name).is_dir():
+            raise ValueError(f"{name} is a folder; name the .npz file in it, or one of: {', '.join(known)}")
+        raise ValueError(
+            f"there is no {file}; give a .npz file or one of: {', '.join(known) or 'none'} (--conf names the folder)"
+            f"{nearest(name, known)}"
+        )
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 

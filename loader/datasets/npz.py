@@ -16,7 +16,7 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
-from loader.datasets.node_dataset import SPLITS
+from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
 
@@ -37,11 +37,13 @@ class NpzDataset(EdgeListDataset):
     indices        [num_edges] integer       indices[indptr[v]:indptr[v + 1]]
     and:
     features       [num_nodes, num_features] real numbers, stored as float32
-    labels         [num_nodes] integer       the class, -1 where there is none; or
+    labels         [num_nodes] integer       the class, -1 if there is none (a column [num_nodes, 1] is
+                                             taken as that); or
                    [num_nodes, num_classes]  zeros and ones, where a vertex may have several labels
     train,         [size] integer or         the split, as vertex ids or as masks; all three, or none of
     val, test      [num_nodes] bool          them together with the option `split`
-    num_classes    one integer               optional; else one more than the largest label
+    num_classes    one integer               optional; else one more than the largest label, if most
+                                             numbers up to it occur
     and where you have them:
     edge_weights   [num_edges] float32 or    finite and at least 0; like the next two in the order of the
                    float64                   edges above
@@ -90,6 +92,10 @@ class NpzDataset(EdgeListDataset):
         self.split_seed = split_seed
 
     def source(self) -> list[Any]:
+        if self.path.is_dir():
+            raise DatasetError(
+                f"{self.name}: {self.path.absolute()} is a folder; set dataset.path to the .npz file in it"
+            )
         if not self.path.is_file():
             raise DatasetError(
                 f"{self.name}: there is no file {self.path.absolute()}; set dataset.path to your .npz file"
@@ -143,12 +149,11 @@ class NpzDataset(EdgeListDataset):
         if "num_classes" not in arrays:
             return None
         given = arrays["num_classes"]
-        if given.size != 1 or given.dtype.kind not in "iu":
+        if given.size != 1:
             raise DatasetError(
-                f"{self.path}: num_classes is {given.dtype} of shape {list(given.shape)}; it must be one integer, or "
-                "be left out"
+                f"{self.path}: num_classes has shape {list(given.shape)}; it must be one integer, or be left out"
             )
-        return int(given.reshape(-1)[0])
+        return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
 
     def _node_types(self, arrays: dict[str, NDArray[np.generic]]) -> dict[str, int] | None:
         if "node_types" not in arrays and "node_type_sizes" not in arrays:

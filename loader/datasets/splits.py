@@ -96,6 +96,11 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
         return torch.from_numpy(np.flatnonzero(array))
     if not np.issubdtype(array.dtype, np.integer):
         raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask")
+    if array.size == num_nodes > 2 and ((array == 0) | (array == 1)).all():
+        raise DatasetError(
+            f"{what} has {num_nodes} entries, all of them 0 or 1, like a mask of dtype {array.dtype}; a mask must be "
+            "boolean: astype(bool)"
+        )
     ids = np.sort(as_int64(array, what))
     if ids.size > 1 and (ids[1:] == ids[:-1]).any():
         twice = ids[1:][ids[1:] == ids[:-1]][0]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_square
-from loader.items import as_seed
+from loader.graph import Graph, require_graph, require_square
+from loader.items import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 
 MAX_FANOUT = 1024
@@ -27,8 +27,13 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         num_hops: number of hops, the model's depth.
 
     Raises:
+        TypeError: `fanouts` is text, or a number is no integer.
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
+    if isinstance(fanouts, str):
+        raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
+    if num_hops is not None:
+        num_hops = as_size("num_hops", num_hops, least=0)
     if isinstance(fanouts, Iterable):
         resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
@@ -40,7 +45,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         resolved = (_as_fanout(fanouts),)
         if num_hops is None:
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved *= operator.index(num_hops)
+        resolved *= num_hops
     if not 1 <= len(resolved) <= MAX_HOPS:
         raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
@@ -175,6 +180,7 @@ class Sampler(ABC):
             ValueError: seeds out of range or duplicated.
             RuntimeError: the sampler was closed.
         """
+        require_graph(graph)
         kept = self._use(graph)
         try:
             (finish,) = kept.session.begin([Request(seeds, epoch, batch)])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from loader import _core
+from loader.machine.devices import as_device
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
 
@@ -46,7 +47,7 @@ def fused(
     given = {name: value for name, value in options.items() if value is not None}
     if device == "auto":
         device = "cuda" if _core.with_cuda and torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
+    device = as_device(device)
     if device.type == "cpu":
         of_both, of_gpu = (inspect.signature(cls).parameters for cls in (NeighborSampler, CudaSampler))
         for name, value in given.items():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.cpus import available_cpus
+from loader.machine.cpus import as_threads, available_cpus
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class HostFeatures(StoreOfRows):
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
-        ValueError: `tensor` has no dimension, is not contiguous or not on the CPU; `num_threads` < 1.
+        ValueError: `tensor` has no dimension, is not contiguous, not dense or not on the CPU; `num_threads` is not in
+            1 to 1024.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class HostFeatures(StoreOfRows):
     ) -> None:
         self._format, self._device = RowFormat(tensor, **options), torch.device("cpu")
         self.tensor = self._format.stored(tensor)
-        self.num_threads = available_cpus() if num_threads is None else int(num_threads)
+        self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 

@@ -55,6 +55,8 @@ class RowFormat:
             )
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
+        if tensor.layout != torch.strided:
+            raise ValueError(f"features has the layout {tensor.layout}; it must be dense: .to_dense()")
         if tensor.dim() == 0:
             raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:

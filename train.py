@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import re
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__" and not any((Path(__file__).parent / "loader").glob("_core.*")):
+    # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
+    sys.path.append(sys.path.pop(0))
 
 import hydra
 import torch
 from hydra.utils import instantiate
-from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.console import show_config
-from models.training.device import check_features, device_of_run
-from models.training.errors import one_line_errors
-from models.training.job_result import JobResult
-from models.training.module import METRICS, WholeGraph
+from models.training.checks import check_checkpoint, check_length, check_metrics
+from models.training.command_line import composed, composing
+from models.training.errors import INTERRUPTED, Interrupted, one_line_errors
+from models.training.metrics import METRICS
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+CONF = Path(__file__).resolve().parent / "conf"
 
 
 def train(cfg: DictConfig) -> float:
@@ -26,26 +39,37 @@ def train(cfg: DictConfig) -> float:
         cfg: composed from `conf/train.yaml`.
 
     Returns:
-        The best value of `cfg.optimized_metric` where checkpoints are chosen by it, else its last one.
+        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
+        ended before there was one.
 
     Raises:
         ValueError, FileNotFoundError, ImportError: something the user can mend, before work starts.
+        Interrupted: Ctrl-C, while it trained; the message says how to go on.
     """
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    cfg.device, why = device_of_run(cfg.device)
-    print(f"device: {cfg.device} ({why})")
+    if cfg.optimized_metric not in METRICS:
+        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
+    check_length(cfg.trainer)
     if cfg.ckpt_path is not None:
         if not Path(cfg.ckpt_path).is_file():
             raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path}; there is no such file")
         cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
+
+    # Lightning takes seconds to import: what needs none of it is refused before.
+    with kept_levels("lightning.pytorch"):
+        from lightning.pytorch import seed_everything
+
+    from loader.machine.cpus import as_threads
+    from models.training.console import save_config
+    from models.training.device import check_features, device_of_run
+    from models.training.job_result import JobResult
+    from models.training.module import WholeGraph
+
+    cfg.device, why = device_of_run(cfg.device)
     if cfg.num_threads is not None:
-        if cfg.num_threads < 1:
-            raise ValueError(f"num_threads is {cfg.num_threads}; it must be at least 1, or null for all cores")
-        torch.set_num_threads(cfg.num_threads)
-    if cfg.optimized_metric not in METRICS:
-        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
+        torch.set_num_threads(as_threads(cfg.num_threads))
 
     job = JobResult(cfg)
     if job.metric is not None:
@@ -55,14 +79,18 @@ def train(cfg: DictConfig) -> float:
     check_features(cfg.features, cfg.device)
     instantiate(cfg.model, num_features=1, num_classes=2)
     datamodule = instantiate(cfg.datamodule)
-    trainer: Trainer = instantiate(
-        cfg.trainer, callbacks=_instantiate_each(cfg.callbacks), logger=_instantiate_each(cfg.logger)
-    )
-    show_config(cfg, Path(cfg.run_dir))
+    trainer = make_trainer(cfg)
+    written = save_config(cfg, Path(cfg.run_dir))
+    if trainer.is_global_zero:
+        print(f"device: {cfg.device} ({why}); configuration: {written}")
 
     datamodule.prepare_data()
     datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")
+    data = datamodule.data
+    check_metrics(cfg, data.splits)
+    if data.splits["val"].numel() == 0:
+        trainer.limit_val_batches = 0  # or Lightning wonders
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(
         cfg.model,
@@ -70,10 +98,17 @@ def train(cfg: DictConfig) -> float:
         num_classes=datamodule.num_classes,
         multilabel=datamodule.multilabel,
     )
-    trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
+    if cfg.ckpt_path is not None:
+        check_checkpoint(Path(cfg.ckpt_path), model, model.hparams)
+    try:
+        trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
+    except SystemExit:  # so Lightning ends on Ctrl-C
+        if not trainer.interrupted:
+            raise
+    if trainer.interrupted:
+        raise Interrupted(how_to_go_on(cfg, trainer)) if trainer.is_global_zero else SystemExit(INTERRUPTED)
     metrics = dict(trainer.callback_metrics)
 
-    data = datamodule.data
     whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
@@ -81,9 +116,49 @@ def train(cfg: DictConfig) -> float:
     return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
 
 
-def _instantiate_each(group: DictConfig) -> list[Any]:
-    """The objects of a group; an entry that an experiment sets to null is left out."""
-    return [instantiate(entry) for entry in group.values() if entry is not None]
+def make_trainer(cfg: DictConfig) -> Trainer:
+    """The trainer of a run, with its callbacks and loggers, and with none of Lightning's own in their place."""
+    from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+
+    def each(group: str) -> list[Any]:
+        # An entry that an experiment sets to null is left out.
+        return [instantiate(entry) for entry in (cfg.get(group) or {}).values() if entry is not None]
+
+    callbacks, loggers = each("callbacks"), each("logger")
+    trainer: Trainer = instantiate(
+        cfg.trainer,
+        callbacks=callbacks,
+        logger=loggers or False,
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+    )
+    return trainer
+
+
+def how_to_go_on(cfg: DictConfig, trainer: Trainer) -> str:
+    """What is said of an interrupted training."""
+    where = f"interrupted in epoch {trainer.current_epoch}, after step {trainer.global_step}"
+    checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
+    if not checkpoint.is_file():
+        return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"
+    path = str(checkpoint)
+    if re.search(r"[^\w./-]", path):
+        path = f'"{path}"'  # for Hydra, within the quotes of the shell
+    argument = f"ckpt_path={path}"
+    if '"' in argument:
+        argument = f"'{argument}'"
+    return f"{where}; to go on, give the same options again and {argument}"
+
+
+@contextmanager
+def kept_levels(name: str) -> Iterator[None]:
+    """Keeps the level of a logger, as Hydra's configuration has it, where the package sets one at its import."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _optimized(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
@@ -91,16 +166,23 @@ def _optimized(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
     best = getattr(checkpoint, "best_model_score", None)
     if best is not None and getattr(checkpoint, "monitor", None) == name:
         return float(best)
+    if name not in metrics:
+        print(f"{name} is not known: training ended before it was computed")
+        return math.nan
     return float(metrics[name])
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> float:
+    composed()
     # Lightning's own, with torch 2.13; nothing here can avoid it.
     warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+    if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
+        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     with one_line_errors(cfg.debug):
         return train(cfg)
 
 
 if __name__ == "__main__":
-    main()
+    with composing(CONF):
+        main()

@@ -3,6 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+try:
+    from loader import _core as _core
+except ImportError as error:
+    raise ImportError(
+        f"the loader's compiled core is not in {__path__[0]} ({error}). If that is a checkout, install it by "
+        "`pip install -e .` there; to use a loader that is installed elsewhere, run Python from another folder"
+    ) from error
+
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph

@@ -240,6 +240,15 @@ class Loader:
         if self.on_resume is not None:
             self.on_resume(len(self) - self.sequence.steps(self._next[1]))
 
+    def done(self) -> None:
+        """Says that the consumer is done with the mini-batch that it was given last, and asks for no other.
+
+        A timeline then has the end of that one, too; else asking for the next one says so.
+        """
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.done()
+
     def close(self) -> None:
         """Ends the iterator that runs and its threads; the loader can be iterated over again."""
         running = self._running() if self._running is not None else None
@@ -366,6 +375,10 @@ class _Epoch(Iterator[Any]):
             raise
         self._loader._gave(self, batch)
         return batch
+
+    def done(self) -> None:
+        if self._run is not None:
+            self._run.done()
 
     def close(self) -> None:
         """Ends the iterator and its threads."""

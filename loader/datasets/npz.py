@@ -80,7 +80,7 @@ class NpzDataset(EdgeListDataset):
         **options: Any,
     ) -> None:
         super().__init__(
-            name if name is not None else Path(path).stem,
+            name if name is not None else Path(path).absolute().stem,
             undirected=undirected,
             self_loops=self_loops,
             parallel_edges=parallel_edges,

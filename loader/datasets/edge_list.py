@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import DatasetError
+from loader.datasets.feature_rows import write_rows
 from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
@@ -150,7 +151,9 @@ class EdgeListDataset(Dataset):
                 ids = torch.from_numpy(np.flatnonzero(np.isin(nodes, ids.numpy())))
             writer.write(split, ids.numpy())
         with progress.step("writing features", num_nodes) as advance:
-            write_features(writer, self._feature_rows(found.features, nodes), advance)
+            count = num_nodes if nodes is None else nodes.size
+            shape = (count, found.features.shape[1])
+            write_rows(writer, shape, lambda: self._feature_rows(found.features, nodes, count), advance)
         writer.properties.update(num_classes=num_classes, multilabel=labels.ndim == 2)
         if node_types is not None:
             writer.properties["node_types"] = [[name, int(size)] for name, size in node_types.items()]
@@ -204,21 +207,16 @@ class EdgeListDataset(Dataset):
         return by_edge, node_times
 
     def _feature_rows(
-        self, features: NDArray[np.generic], nodes: NDArray[np.int64] | None
-    ) -> tuple[tuple[int, int], Iterator[NDArray[np.float32]]]:
-        count = features.shape[0] if nodes is None else nodes.size
+        self, features: NDArray[np.generic], nodes: NDArray[np.int64] | None, count: int
+    ) -> Iterator[NDArray[np.float32]]:
         step = max(1, _CHUNK_BYTES // (4 * max(features.shape[1], 1)))
-
-        def rows() -> Iterator[NDArray[np.float32]]:
-            for at in range(0, count, step):
-                picked = slice(at, at + step) if nodes is None else nodes[at : at + step]
-                with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
-                    part = np.asarray(features[picked], dtype=np.float32)
-                if self.check_features:
-                    self._check_finite(part, picked, at)
-                yield self.transform_features(part)
-
-        return (count, features.shape[1]), rows()
+        for at in range(0, count, step):
+            picked = slice(at, at + step) if nodes is None else nodes[at : at + step]
+            with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
+                part = np.ascontiguousarray(features[picked], dtype=np.float32)
+            if self.check_features:
+                self._check_finite(part, picked, at)
+            yield self.transform_features(part)
 
     def _check_finite(self, part: NDArray[np.float32], picked: slice | NDArray[np.int64], at: int) -> None:
         if np.isfinite(part).all():
@@ -311,16 +309,3 @@ def _checked_weights(
             "and at least 0: leave such edges out, or give them a weight of 0"
         )
     return weights
-
-
-def write_features(
-    writer: CacheWriter,
-    features: tuple[tuple[int, int], Iterator[NDArray[np.float32]]],
-    advance: Callable[[int], None],
-) -> None:
-    """Writes features of a shape part by part, so that they are never in memory as a whole."""
-    shape, parts = features
-    with writer.stream("features", shape, np.float32) as out:
-        for part in parts:
-            out.append(part)
-            advance(part.shape[0])

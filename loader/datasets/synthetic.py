@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_list import write_features
+from loader.datasets.feature_rows import write_table
 from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
@@ -142,7 +142,7 @@ class SyntheticDataset(Dataset):
         for split, ids in random_split(n, self.split, self.seed).items():
             writer.write(split, ids.numpy())
         with progress.step("drawing features", n) as advance:
-            write_features(writer, self._features(planted, rngs[3]), advance)
+            write_table(writer, *self._features(planted, rngs[3]), advance)
         writer.properties.update(num_classes=num_classes, multilabel=self.multilabel)
 
     def _labels(self, planted: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.generic]:

@@ -54,7 +54,7 @@ class NodeDataset:
         require_graph(self.graph)
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
-        object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name))
+        object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=1))
         n = self.num_nodes
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
             raise DatasetError(
@@ -99,20 +99,20 @@ def require_dense(array: Any, what: str) -> None:
         raise DatasetError(f"{what} has the layout {array.layout}; it must be dense: .to_dense()")
 
 
-def checked_num_classes(num_classes: Any, name: str) -> int:
+def checked_num_classes(num_classes: Any, name: str, least: int = 2) -> int:
     """`num_classes` as an int.
 
     Raises:
-        DatasetError: it is no integer, or less than 2.
+        DatasetError: it is no integer, or less than `least`.
     """
     try:
         number = operator.index(num_classes)
     except TypeError:
         number = 0
-    if number < 2 or isinstance(num_classes, bool):
+    if number < least or isinstance(num_classes, bool):
         raise DatasetError(
-            f"{name}: num_classes is {num_classes!r}; it must be an integer of at least 2, one more than the largest "
-            "label"
+            f"{name}: num_classes is {num_classes!r}; it must be an integer of at least {least}, one more than the "
+            "largest label"
         )
     return number
 

@@ -49,6 +49,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "GraphDataModule":
+        from loader.machine.optional import import_optional
+
+        import_optional("lightning.pytorch", "GraphDataModule", "train")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'loader' has no attribute {name!r}")

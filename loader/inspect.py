@@ -22,6 +22,7 @@ from torch import Tensor
 from loader.datasets import DatasetError, NodeDataset, open_dataset
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
+from loader.machine.optional import import_optional
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -205,8 +206,7 @@ def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
 
 def show(card: dict[str, Any], console: Console) -> None:
     """Prints what `inspect` returned, in at most 80 columns."""
-    from rich.table import Table
-
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
     graph, memory, times = card["graph"], card["memory"], card["milliseconds"]
     console.print(
         f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} vertices, {graph['num_edges']:,} edges, degree "
@@ -318,9 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.json == "-":
         print(text)
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
     if batch_size < args.batch_size:
         console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
     show(card, console)

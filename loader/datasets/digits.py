@@ -11,6 +11,7 @@ from torch import Tensor
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.splits import check_fractions, stratified_split
+from loader.machine.optional import import_optional
 
 
 class Digits(EdgeListDataset):
@@ -50,11 +51,11 @@ class Digits(EdgeListDataset):
         return {**super().options(), "num_neighbors": self.num_neighbors}
 
     def read(self, writer: CacheWriter) -> EdgeList:
-        from sklearn.datasets import load_digits
-        from sklearn.neighbors import NearestNeighbors
-
-        pixels, labels = load_digits(return_X_y=True)
-        search = NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
+        datasets, neighbors = (
+            import_optional(f"sklearn.{module}", "dataset digits", "datasets") for module in ("datasets", "neighbors")
+        )
+        pixels, labels = datasets.load_digits(return_X_y=True)
+        search = neighbors.NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
         near = search.kneighbors(return_distance=False)  # of each digit, itself left out
         return EdgeList(
             src=near.ravel(),

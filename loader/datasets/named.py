@@ -8,6 +8,7 @@ from pathlib import Path
 from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
+from loader.machine.optional import import_optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -50,7 +51,7 @@ def open_dataset(
         ValueError: there is no such configuration, or an option is not `key=value`.
         DatasetError: the dataset cannot be read.
     """
-    from omegaconf import OmegaConf
+    OmegaConf = import_optional("omegaconf", "a dataset by its name", "datasets").OmegaConf
 
     for option in options:
         if "=" not in option:
@@ -69,9 +70,7 @@ def open_dataset(
             f"there is no {file}; give a .npz file or one of: {', '.join(known) or 'none'} (--conf names the folder)"
             f"{nearest(name, known)}"
         )
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
+    instantiate = import_optional("hydra.utils", "a dataset by its name", "datasets").instantiate
     config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
     config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
     if missing := OmegaConf.missing_keys(config):
@@ -79,7 +78,7 @@ def open_dataset(
         raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
     try:
         dataset = instantiate(config.dataset)
-    except InstantiationException as error:
+    except Exception as error:  # of Hydra's, around what the class raised
         raise error.__cause__ or error from None
     loaded: NodeDataset = dataset.load()
     return loaded

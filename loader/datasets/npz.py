@@ -25,36 +25,48 @@ _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("i
 
 
 class NpzDataset(EdgeListDataset):
-    """A .npz file (`numpy.savez(path, **arrays)`) with these arrays:
+    """A .npz file (`numpy.savez(path, **arrays)`) with the arrays below.
 
-    ============== ========================= ===========================================================
-    array          shape                     what
-    ============== ========================= ===========================================================
-    the edges, in one of three forms:
-    edge_index     [2, num_edges] integer    row 0 the sources, row 1 the destinations
-    src, dst       [num_edges] integer       the same as two arrays
-    indptr,        [num_nodes + 1],          CSC: the in-neighbours of vertex v are
-    indices        [num_edges] integer       indices[indptr[v]:indptr[v + 1]]
-    and:
-    features       [num_nodes, num_features] real numbers, stored as float32
-    labels         [num_nodes] integer       the class, -1 if there is none (a column [num_nodes, 1] is
-                                             taken as that); or
-                   [num_nodes, num_classes]  zeros and ones, where a vertex may have several labels
-    train,         [size] integer or         the split, as vertex ids or as masks; all three, or none of
-    val, test      [num_nodes] bool          them together with the option `split`
-    num_classes    one integer               optional; else one more than the largest label, if most
-                                             numbers up to it occur
-    and where you have them:
-    edge_weights   [num_edges] float32 or    finite and at least 0; like the next two in the order of the
-                   float64                   edges above
-    edge_times     [num_edges] integer       in whatever unit
-    edge_types     [num_edges] integer       from 0 on
-    node_times     [num_nodes] integer       in whatever unit
-    node_types     [num_types] strings       names of the types of vertices: each is a range of ids, in this
-                                             order,
-    node_type_     [num_types] integer       of this many vertices
-    sizes
-    ============== ========================= ===========================================================
+    The edges, in one of three forms:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `edge_index`         [2, num_edges] integer         row 0 the sources, row 1 the destinations
+    `src`, `dst`         [num_edges] integer            the same as two arrays
+    `indptr`, `indices`  [num_nodes + 1], [num_edges]   CSC: the in-neighbours of vertex v are
+                         integer                        `indices[indptr[v]:indptr[v + 1]]`
+    ==================== ============================== =====================================================
+
+    What belongs to the vertices:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `features`           [num_nodes, num_features]      real numbers, stored as float32
+    `labels`             [num_nodes] integer            the class, -1 if there is none (a column
+                                                        [num_nodes, 1] is taken as that)
+    or `labels`          [num_nodes, num_classes]       zeros and ones: a vertex may have several labels
+    `train`, `val`,      [size] integer or              the split, as vertex ids or as masks; all three, or
+    `test`               [num_nodes] bool               none of them together with the option `split`
+    `num_classes`        one integer                    optional; else one more than the largest label, if
+                                                        most numbers up to it occur
+    ==================== ============================== =====================================================
+
+    And if you have them:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `edge_weights`       [num_edges] float32 or float64 finite and at least 0; like the next two in the order
+                                                        of the edges above
+    `edge_times`         [num_edges] integer            in whatever unit
+    `edge_types`         [num_edges] integer            from 0 on
+    `node_times`         [num_nodes] integer            in whatever unit
+    `node_types`         [num_types] strings            names of the types of vertices: each is a range of
+                                                        ids, in this order,
+    `node_type_sizes`    [num_types] integer            of this many vertices
+    ==================== ============================== =====================================================
 
     Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
 

@@ -279,7 +279,7 @@ class PickOptions(TypedDict, total=False):
 
 
 class NeighborSampler(Sampler):
-    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch`es.
+    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch` objects.
 
     Args:
         fanouts: see `resolve_fanouts`.

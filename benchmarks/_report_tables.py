@@ -122,9 +122,9 @@ def sampler_cpu(result: Result) -> list[str]:
 
 
 def whole_ms(row: Result, schedule: str) -> float:
-    """Whole sampling, the arrays of the blocks included: they are cut after `sample`, while the GPU ends its work."""
+    """Whole sampling, the arrays of the blocks included. A sampler that left them for later has `cut_ms`."""
     of: dict[str, float] = row[schedule]
-    return max(of["ms"], of["host_ms"] + (of["cut_ms"] or 0))
+    return max(of["ms"], of["host_ms"] + (of.get("cut_ms") or 0))
 
 
 def auto_ms(row: Result) -> float:
@@ -135,7 +135,8 @@ def auto_ms(row: Result) -> float:
 def sampler_gpu(result: Result) -> list[str]:
     rows = []
     names = [key for key, value in result["rows"][0].items() if isinstance(value, dict) and "ms" in value]
-    keys = ("host_work_ms", "all_host_work_ms", "cut_ms")
+    keys = [key for key in ("host_work_ms", "all_host_work_ms", "cut_ms") if key in result["rows"][0]["cooperative"]]
+    cut_later = "cut_ms" in keys  # when this was measured
     for row in result["rows"]:
         peer = PEERS_MS.get((tuple(row["fanouts"]), row["batch"]))
         rows.append(
@@ -158,8 +159,12 @@ def sampler_gpu(result: Result) -> list[str]:
         f"Medians of {result['passes']} passes, on a core of the host that is at full speed. On a host that is shared, "
         "anything takes up to 1.9 times as long on some cores, probably while another uses the core's other hardware "
         f"thread; a fixed piece of Python tells that, of {result['fixed_work_us']:.1f} us. The host's work counts "
-        "where its core is quiet during the mini-batch; the second figure is that of all. The third is what it takes "
-        "to cut the arrays of the blocks out of the mini-batch's memory, which is done when a model asks for them.",
+        "where its core is quiet during the mini-batch; the second figure is that of all."
+        + (
+            " The third is what it takes to cut the arrays of the blocks, which was left for later."
+            if cut_later
+            else ""
+        ),
         "",
         *markdown(
             ("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "host, us", "best peer, ms", "faster by"), rows
@@ -169,7 +174,8 @@ def sampler_gpu(result: Result) -> list[str]:
     ]
     several, work = table_of(result["batches_per_launch"]), table_of(result["host_work"])
     lines += [
-        "Milliseconds a mini-batch where several are sampled together, before the arrays of their blocks are cut:",
+        "Milliseconds a mini-batch where several are sampled together"
+        + (", before the arrays of their blocks are cut:" if cut_later else ":"),
         "",
         *several,
     ]
@@ -428,6 +434,14 @@ def shortcuts_gpu(result: Result) -> list[str]:
     ]
 
 
+def shortcuts_removed(result: Result) -> list[str]:
+    return [
+        "Each brought less than 2 %, which is not worth its code: all of them were removed.",
+        "",
+        *shortcuts_gpu(result),
+    ]
+
+
 def shchur(result: Result) -> list[str]:
     rows = [
         (
@@ -469,6 +483,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "aggregate_gpu": ("Aggregation on a GPU", contenders),
     "train_step_gpu": ("A training step on a GPU", train_step),
     "shortcuts_gpu": ("What each shortcut on a GPU brings", shortcuts_gpu),
+    "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
 }

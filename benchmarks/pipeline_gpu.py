@@ -43,7 +43,6 @@ from loader.stores import FeatureStore, HostFeatures, StoreContext
 from loader.timing import Timeline
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
-from models.training.graphed_adam import GraphedAdam
 from models.training.module import NodeClassifier
 from models.training.profiler import NoProfiler
 
@@ -85,11 +84,8 @@ class Training:
     def __init__(self, num_features: int, num_layers: int, *, graphed: bool) -> None:
         torch.manual_seed(0)
         self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
-        # As `models.training.module.NodeClassifier`: by CUDA graphs, or not at all.
-        parameters: Any = self.model.parameters()
-        self.optimizer: torch.optim.Optimizer = (
-            GraphedAdam(parameters, lr=3e-3) if graphed else torch.optim.Adam(parameters, lr=3e-3, fused=True)
-        )
+        # As `models.training.module.NodeClassifier`.
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
         self.graphed = graphed
         self.replays = GraphedLoss(self.loss_and_logits, self.model)
 
@@ -103,7 +99,8 @@ class Training:
 
     def step(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()
-        self.replays.backward(self.loss(batch))
+        with torch.autograd.set_multithreading_enabled(False):  # as `NodeClassifier.backward`
+            self.loss(batch).backward()
         self.optimizer.step()
 
     def epoch(self, batches: Any) -> float:

@@ -6,11 +6,10 @@
 Milliseconds a mini-batch, median over mini-batches of different seeds, synchronised at both ends; the schedules take
 turns at every mini-batch. `host` is the time until `sample` returns to Python. The i-th mini-batch of size b is
 `perm[i * b : (i + 1) * b]`. `host_work_ms` is the host's own work on a mini-batch: to launch it and, when the GPU is
-done, to take it back; median over mini-batches of one sampler, one after the other. The host never sleeps between.
-It is measured on a core that is at full speed, see `_common.QuietCore`: mini-batches during which it is not are in
-`all_host_work_ms` alone, and `quiet` is the share of the others. `cut_ms` is what it takes to have the arrays of the
-blocks, which is left to whoever asks for them. All is measured several times, one pass over the cases after the
-other, and of the passes the median is taken.
+done, to take it back with all of its arrays; median over mini-batches of one sampler, one after the other. The host
+never sleeps between. It is measured on a core that is at full speed, see `_common.QuietCore`: mini-batches during which
+it is not are in `all_host_work_ms` alone, and `quiet` is the share of the others. All is measured several times, one
+pass over the cases after the other, and of the passes the median is taken.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ def host_work(session: Session, perm: torch.Tensor, size: int, core: QuietCore, 
 
     times: list[float] = []
     quiet: list[float] = []
-    cuts: list[float] = []
     batches = max(1, perm.numel() // size)
     end = time.perf_counter() + _HOST_SECONDS
     warm_from = 0
@@ -100,22 +98,17 @@ def host_work(session: Session, perm: torch.Tensor, size: int, core: QuietCore, 
         done = time.perf_counter()
         taken = [f() for f in finish]
         taken_at = time.perf_counter()
-        for batch in taken:
-            _ = batch.blocks[0].indptr
-        cut_at = time.perf_counter()
         if i >= warm_from:
             times.append(1e3 * (launched - start + taken_at - done) / together)
             if was_quiet and core.is_quiet():
                 quiet.append(times[-1])
-                cuts.append(1e3 * (cut_at - taken_at) / together)
-        del taken, finish, batch, _  # what it takes to let go of a mini-batch is its user's
+        del taken, finish  # what it takes to let go of a mini-batch is its user's
         if len(quiet) == _HOST_ROUNDS or (times and time.perf_counter() > end):
             break
     return {
         "host_work_ms": float(np.median(quiet)) if quiet else None,  # no core was at full speed
         "all_host_work_ms": float(np.median(times)),
         "quiet": len(quiet) / len(times),
-        "cut_ms": float(np.median(cuts)) if cuts else None,
     }
 
 
@@ -202,9 +195,9 @@ def main() -> None:
         for _ in range(args.passes):
             passes.append(one_pass(graph, perm, args.rounds, args.blocks_per_sm, core))
             host = [row["cooperative"] for row in passes[-1]["rows"]]
-            keys = ("host_work_ms", "all_host_work_ms", "cut_ms")
+            keys = ("host_work_ms", "all_host_work_ms")
             shown = ["/".join(microseconds(row[key]) for key in keys) for row in host]
-            print(f"pass {len(passes)}: host at work, cooperative, us, quiet/all/cut: {' '.join(shown)}", flush=True)
+            print(f"pass {len(passes)}: host at work, cooperative, us, quiet/all: {' '.join(shown)}", flush=True)
     result = median_of(passes)
     for row in result["rows"]:
         cells = "  ".join(

@@ -1,6 +1,6 @@
 """What each shortcut past torch, Lightning or the loader's plain way brings: an epoch with it and one without it.
 
-    python benchmarks/shortcuts_gpu.py [--rounds 7] [--only adam backward]
+    python benchmarks/shortcuts_gpu.py [--rounds 7] [--only notes signature]
 
 GraphSAGE on a graph of the size of ogbn-products, sampled on the GPU, steps by CUDA graphs. The two epochs of a row
 take turns, each first in every second round, and differ in the shortcut alone. `brings` is the median, over rounds, of
@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from _common import RESULTS, ints, write_json
@@ -30,30 +29,11 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import fused
-from loader.samplers.gpu import layout
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
 
 WARM_UP = 2  # epochs: caches fill, graphs are captured
 Epoch = Callable[[], float]  # seconds of one more epoch
-
-
-class PlainAdam(Training):
-    """Steps of torch's own fused Adam."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
-
-
-class PlainBackward(Training):
-    """Gradients by way of autograd, in this thread."""
-
-    def step(self, batch: MiniBatch) -> None:
-        self.optimizer.zero_grad()
-        with torch.autograd.set_multithreading_enabled(False):
-            self.loss(batch).backward()
-        self.optimizer.step()
 
 
 class PlainNotes(Classifier):
@@ -89,25 +69,14 @@ class Setting:
             device="cuda", **options,
         )  # fmt: skip
 
-    def training(self, kind: type[Training] = Training) -> Training:
-        return kind(self.x.shape[1], len(self.fanouts), graphed=True)
+    def training(self) -> Training:
+        return Training(self.x.shape[1], len(self.fanouts), graphed=True)
 
     def classifier(self, kind: type[Classifier]) -> Classifier:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
     def cached(self) -> CachedFeatures:
         return CachedFeatures(self.x, "cuda", fraction=0.25, context=StoreContext(self.graph))
-
-
-def of_training(setting: Setting, kind: type[Training]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
-    """Epochs that differ in the step."""
-
-    def epochs(store: FeatureStore) -> tuple[Epoch, Epoch]:
-        loader = setting.loader(store)
-        first, second = (partial(setting.training(k).epoch, loader) for k in (Training, kind))
-        return first, second
-
-    return epochs
 
 
 def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureStore], tuple[Epoch, Epoch]]:
@@ -124,22 +93,6 @@ def of_lightning(setting: Setting, kind: type[Classifier]) -> Callable[[FeatureS
     return epochs
 
 
-def of_cutting(setting: Setting, store: FeatureStore) -> tuple[Epoch, Epoch]:
-    """Arrays that are cut when they are asked for, beside those that are cut as soon as they are sampled."""
-    loader, training, lazily = setting.loader(store), setting.training(), layout.SampledBlock.of
-
-    def at_once(*args: Any) -> layout.SampledBlock:
-        block = lazily(*args)
-        block._cut()
-        return block
-
-    def without() -> float:
-        with mock.patch.object(layout.SampledBlock, "of", at_once):
-            return training.epoch(loader)
-
-    return partial(training.epoch, loader), without
-
-
 def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
     """A cache that asks for the order of one gather's ids in 17, beside one that always does."""
     seldom, always = setting.cached(), setting.cached()
@@ -151,10 +104,7 @@ def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
-        "adam": ("GraphedAdam, beside Adam(fused=True)", of_training(setting, PlainAdam)),
-        "backward": ("GraphedLoss.backward past autograd", of_training(setting, PlainBackward)),
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
-        "cutting": ("arrays cut lazily", partial(of_cutting, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
     }

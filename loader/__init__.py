@@ -14,9 +14,20 @@ except ImportError as error:
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
+    from loader.items import Walkers
+    from loader.link_loader import LinkLoader
     from loader.node_loader import NodeLoader
-    from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
-    from loader.samples import Block, MiniBatch
+    from loader.samplers import (
+        DGLSampler,
+        FullSampler,
+        FusedSampler,
+        HopwiseSampler,
+        LinkSampler,
+        Sampler,
+        WalkSampler,
+        random_walk,
+    )
+    from loader.samples import Block, Links, MiniBatch, Walks
 
 __version__ = "0.1.0"
 
@@ -29,9 +40,16 @@ _HOMES = {
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodule",
     "HopwiseSampler": "loader.samplers",
+    "LinkLoader": "loader.link_loader",
+    "LinkSampler": "loader.samplers",
+    "Links": "loader.samples",
     "MiniBatch": "loader.samples",
     "NodeLoader": "loader.node_loader",
     "Sampler": "loader.samplers",
+    "WalkSampler": "loader.samplers",
+    "Walkers": "loader.items",
+    "Walks": "loader.samples",
+    "random_walk": "loader.samplers",
 }
 
 __all__ = [
@@ -42,9 +60,16 @@ __all__ = [
     "Graph",
     "GraphDataModule",
     "HopwiseSampler",
+    "LinkLoader",
+    "LinkSampler",
+    "Links",
     "MiniBatch",
     "NodeLoader",
     "Sampler",
+    "WalkSampler",
+    "Walkers",
+    "Walks",
+    "random_walk",
 ]
 
 

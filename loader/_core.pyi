@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-with_cuda: bool  # whether the CUDA part was built; names with Cuda and cuda exist only then
+def cuda_sources() -> dict[str, str]:
+    """The headers that kernels are compiled from, by the name that they are included by."""
+
+def cuda_kernels() -> list[tuple[str, str]]:
+    """(header, name) of every kernel that a run can ask for."""
+
+def cuda_driver_version() -> int:
+    """The CUDA version that the driver is for, 1000 * major + 10 * minor; RuntimeError: there is no driver."""
 
 def batch_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all picks of one mini-batch; arguments and result are unsigned 64-bit integers."""
@@ -71,6 +78,48 @@ class FusedSampler:
     def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
+max_walk_length: int
+max_metapath: int  # types of edges
+
+def walk_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all walks of one mini-batch; arguments and result are unsigned 64-bit integers."""
+
+def negatives_key(seed: int, epoch: int, batch: int) -> int:
+    """The key of all negative samples of one mini-batch; see `walk_key`."""
+
+class WalkEngine:
+    def __init__(self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, num_threads: int) -> None:
+        """Walks through these lists, on the CPU.
+
+        `sorted` `[num_edges]` has each list in ascending order; only the second order with another threshold for listed
+        neighbours needs it. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
+        """
+
+    def walk(
+        self,
+        starts: Tensor,
+        first_lane: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        accept: tuple[int, int, int] | None,
+        path: Sequence[int],
+        vertices: Tensor,
+        places: Tensor | None,
+    ) -> None:
+        """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
+        wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor) -> None:
+        """Writes `count` vertices at random for each of the walkers to `out` `[walkers, count]`."""
+
+    def sift_by(self, words: Tensor) -> None:
+        """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
+
+def filter_words(num_edges: int) -> int:
+    """Length of the filter of that many edges."""
+
 class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 
@@ -93,6 +142,7 @@ class _CudaSampler:
         replace: bool,
         edge_ids: bool,
         pad: bool,
+        device: int,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
 
@@ -195,11 +245,11 @@ class CudaGatherer:
 class HostRegistration:
     """Locks pages of the host for the GPU while it lives."""
 
-    def __init__(self, address: int, nbytes: int) -> None: ...
+    def __init__(self, address: int, nbytes: int, device: int) -> None: ...
     def release(self) -> None: ...
 
-def cuda_device_address(host_address: int) -> int:
-    """Where the current GPU sees pinned host memory."""
+def cuda_device_address(host_address: int, device: int) -> int:
+    """Where a GPU sees pinned host memory."""
 
 cuda_notes_bytes: int
 
@@ -287,3 +337,32 @@ def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int,
 
 cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
+
+class SubgraphSampler:
+    def __init__(self, indptr: Tensor, indices: Tensor, num_threads: int) -> None:
+        """Samples the graph of these arrays, both int32 or int64, on the CPU. Any number of threads may call."""
+
+    def sample(
+        self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool, edge_ids: bool, induced: bool
+    ) -> tuple[list[int], list[int], list[int], SampledBuffer]:
+        """Samples a subgraph as torch_geometric has them, around seeds `[n]`, any of them several times.
+
+        Returns the numbers of new vertices `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
+        arrays begin in the buffer, in bytes: nodes, sources, targets and, if wanted, edge ids, of the graph's type.
+        """
+
+def negatives(
+    num_nodes: int,
+    seed: int,
+    epoch: int,
+    batch: int,
+    given: Tensor | None,
+    sources: Tensor | None,
+    targets: Tensor,
+    indptr: Tensor | None,
+    indices: Tensor | None,
+    strict: bool,
+) -> None:
+    """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
+    `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
+    indices, whose lists ascend, no edges."""

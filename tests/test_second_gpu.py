@@ -18,7 +18,6 @@ from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, PinnedFeatures, StagedFeatures
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
-from models.training.graphed_adam import GraphedAdam
 
 pytestmark = [*needs_gpu, needs_two_gpus]
 
@@ -106,7 +105,7 @@ def test_replayed_training(graph: Graph, x: Tensor) -> None:
         loader = NodeLoader(graph.to(device), store, labels, seeds, sampler, 100, drop_last=True, device=device)
         torch.manual_seed(0)
         net = GraphSAGE(FEATURES, 64, CLASSES, 2).to(device)
-        optimizer = GraphedAdam(net.parameters(), lr=1e-3)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
 
         def loss_and_logits(batch: MiniBatch, net: GraphSAGE = net) -> tuple[Tensor, Tensor]:
             assert batch.features is not None
@@ -120,11 +119,10 @@ def test_replayed_training(graph: Graph, x: Tensor) -> None:
             for batch in loader:
                 optimizer.zero_grad()
                 loss, _ = graphed(batch)
-                graphed.backward(loss)
+                loss.backward()
                 optimizer.step()
                 found.append(loss.detach().cpu())
         assert graphed.replayed > 60
-        assert optimizer.replayed > 40
         losses.append(torch.stack(found))
         loader.close()
         store.close()

@@ -1,8 +1,6 @@
 // Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
 // checked the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing
 // waits.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -12,30 +10,11 @@
 #include <vector>
 
 #include "aggregate/cuda/mean.h"
-#include "bindings/views.h"
+#include "bindings/gpu.h"
+#include "gpu/narrow.h"
 
 namespace loader {
 namespace {
-
-// Makes a device the current one of this thread for as long as it lives.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int device) {
-    error_ = cudaGetDevice(&before_);
-    if (error_ == cudaSuccess && device != before_) error_ = cudaSetDevice(device);
-  }
-  ~DeviceGuard() {
-    int now = before_;
-    if (cudaGetDevice(&now) == cudaSuccess && now != before_) cudaSetDevice(before_);
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  cudaError_t error() const { return error_; }
-
- private:
-  int before_ = 0;
-  cudaError_t error_;
-};
 
 template <typename T>
 struct Type {
@@ -44,7 +23,7 @@ struct Type {
 
 // The types of indptr and indices by the bytes of their elements.
 template <typename F>
-cudaError_t with_index_types(int index_bytes, int id_bytes, const F& f) {
+void with_index_types(int index_bytes, int id_bytes, const F& f) {
   if (index_bytes == 4 && id_bytes == 4) return f(Type<int32_t>{}, Type<int32_t>{});
   if (index_bytes == 8 && id_bytes == 4) return f(Type<int64_t>{}, Type<int32_t>{});
   if (index_bytes == 8 && id_bytes == 8) return f(Type<int64_t>{}, Type<int64_t>{});
@@ -56,23 +35,18 @@ cudaError_t with_index_types(int index_bytes, int id_bytes, const F& f) {
 enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
 
 template <typename F>
-cudaError_t with_dtype(int dtype, const F& f) {
+void with_dtype(int dtype, const F& f) {
   switch (dtype) {
     case kFloat32:
       return f(Type<float>{});
     case kFloat64:
       return f(Type<double>{});
     case kFloat16:
-      return f(Type<__half>{});
+      return f(Type<half>{});
     case kBFloat16:
-      return f(Type<__nv_bfloat16>{});
+      return f(Type<bfloat16>{});
   }
   throw py::value_error("there is no type number " + std::to_string(dtype));
-}
-
-void throw_if_failed(cudaError_t error, const char* what) {
-  if (error != cudaSuccess)
-    throw std::runtime_error(std::string(what) + " on the GPU failed: " + cudaGetErrorString(error));
 }
 
 // What a launch is told, in groups: it is called twice a layer of each training step, where tensors would
@@ -101,7 +75,7 @@ DeviceBlock<P, I> block_of(const BlockArgs& args) {
 }
 
 template <typename F>
-cudaError_t with_index_types(const BlockArgs& args, const F& f) {
+void with_index_types(const BlockArgs& args, const F& f) {
   return with_index_types(std::get<5>(args), std::get<6>(args), f);
 }
 
@@ -124,31 +98,30 @@ void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const Ro
              const ActivationArgs& active, uintptr_t workspace) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
-  py::gil_scoped_release nogil;
-  const DeviceGuard guard(device);
-  throw_if_failed(guard.error(), "choosing the device of the aggregation");
-  const auto launch = [&, stream = stream](auto input, auto output) {
+  const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
-    return with_index_types(block, [&](auto p, auto i) {
+    with_index_types(block, [&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      return launch_mean_forward(block_of<P, I>(block), rows<const T>(x), reinterpret_cast<const I*>(nodes),
-                                 dim, rows<O>(mean), rows<O>(own), padding, f,
-                                 reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
+      launch_mean_forward(block_of<P, I>(block), rows<const T>(x), reinterpret_cast<const I*>(nodes), dim,
+                          rows<O>(mean), rows<O>(own), padding, f, reinterpret_cast<void*>(workspace), device,
+                          reinterpret_cast<gpu::Stream>(stream));
     });
   };
-  cudaError_t error;
-  if (dtype == out_dtype) {
-    error = with_dtype(dtype, [&](auto type) { return launch(type, type); });
-  } else if (dtype == kFloat32 && out_dtype == kBFloat16) {
-    error = launch(Type<float>{}, Type<__nv_bfloat16>{});
-  } else if (dtype == kFloat32 && out_dtype == kFloat16) {
-    error = launch(Type<float>{}, Type<__half>{});
-  } else {
-    throw py::type_error("the mean of a wider type than float32 cannot be written as a narrower one");
-  }
-  throw_if_failed(error, "the mean over neighbours");
+  doing("the mean over neighbours on the GPU", [&, device = device] {
+    const py::gil_scoped_release nogil;
+    const gpu::OnDevice current(device);
+    if (dtype == out_dtype) {
+      with_dtype(dtype, [&](auto type) { launch(type, type); });
+    } else if (dtype == kFloat32 && out_dtype == kBFloat16) {
+      launch(Type<float>{}, Type<bfloat16>{});
+    } else if (dtype == kFloat32 && out_dtype == kFloat16) {
+      launch(Type<float>{}, Type<half>{});
+    } else {
+      throw py::type_error("the mean of a wider type than float32 cannot be written as a narrower one");
+    }
+  });
 }
 
 // grad_mean and grad_own [num_dst, dim]; x [num_src, dim], as `forward` had it, or 0 without ReLU; grad_x
@@ -159,21 +132,22 @@ void backward(const WhereArgs& where, const BlockArgs& block, int dtype, uintptr
               int64_t dim, uintptr_t grad_x, const ActivationArgs& active, uintptr_t workspace) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
-  py::gil_scoped_release nogil;
-  const DeviceGuard guard(device);
-  throw_if_failed(guard.error(), "choosing the device of the aggregation");
-  const cudaError_t error = with_dtype(dtype, [&, stream = stream](auto type) {
-    using T = typename decltype(type)::type;
-    return with_index_types(block, [&](auto p, auto i) {
-      using P = typename decltype(p)::type;
-      using I = typename decltype(i)::type;
-      return launch_mean_backward(block_of<P, I>(block), reinterpret_cast<const I*>(sorted_sources),
-                                  reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean),
-                                  rows<const T>(grad_own), rows<const T>(x), dim, rows<T>({grad_x, dim}), f,
-                                  reinterpret_cast<void*>(workspace), reinterpret_cast<cudaStream_t>(stream));
+  doing("the gradient of the mean over neighbours on the GPU", [&, device = device, stream = stream] {
+    const py::gil_scoped_release nogil;
+    const gpu::OnDevice current(device);
+    with_dtype(dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      with_index_types(block, [&](auto p, auto i) {
+        using P = typename decltype(p)::type;
+        using I = typename decltype(i)::type;
+        launch_mean_backward(block_of<P, I>(block), reinterpret_cast<const I*>(sorted_sources),
+                             reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean),
+                             rows<const T>(grad_own), rows<const T>(x), dim, rows<T>({grad_x, dim}), f,
+                             reinterpret_cast<void*>(workspace), device,
+                             reinterpret_cast<gpu::Stream>(stream));
+      });
     });
   });
-  throw_if_failed(error, "the gradient of the mean over neighbours");
 }
 
 // As LiveBlock has them: addresses of indptr and indices, num_dst, num_edges, address and stride of x,
@@ -198,12 +172,12 @@ void write_live(const std::vector<LiveFields>& fields, uintptr_t to, uintptr_t c
                  reinterpret_cast<const void*>(nodes),
                  key};
   }
-  const DeviceGuard guard(device);
-  throw_if_failed(guard.error(), "choosing the device of the live blocks");
   const LiveCopy copy{reinterpret_cast<const void*>(copy_from), reinterpret_cast<void*>(copy_to), copy_bytes};
-  throw_if_failed(write_live_blocks(blocks, static_cast<int>(fields.size()), reinterpret_cast<LiveBlock*>(to),
-                                    copy, reinterpret_cast<cudaStream_t>(stream)),
-                  "writing the live blocks");
+  doing("writing the live blocks", [&] {
+    const gpu::OnDevice current(device);
+    write_live_blocks(blocks, static_cast<int>(fields.size()), reinterpret_cast<LiveBlock*>(to), copy, device,
+                      reinterpret_cast<gpu::Stream>(stream));
+  });
 }
 
 }  // namespace

@@ -1,21 +1,16 @@
 // Exports the gather on the GPU, and the pinning of host memory that Python owns.
-#include <cuda_runtime_api.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "bindings/gpu.h"
 #include "bindings/views.h"
 #include "features/cuda/gather.h"
 
 namespace loader {
 namespace {
-
-void check(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // forgotten, or torch would raise it at its next call
-  throw std::runtime_error(what + " failed: " + cudaGetErrorString(error));
-}
 
 ElementType element_type(const std::string& dtype) {
   if (dtype == "torch.float32") return ElementType::kFloat32;
@@ -42,6 +37,7 @@ class CudaGatherer {
       throw py::value_error("cache, slots and hits belong together; give all of them or none");
     if (on_gpu && !slots.is_none())
       throw py::value_error("table lies on cuda; it must lie on cpu beside a cache");
+    device_ = device_index(raised);
     placement_ = on_gpu ? Placement::kDevice : slots.is_none() ? Placement::kHost : Placement::kCached;
 
     const RowsView rows = rows_view(table, "table", on_gpu ? "cuda" : "cpu");  // [num_rows, ...]
@@ -75,7 +71,6 @@ class CudaGatherer {
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
               uintptr_t stream_address) {
-    const auto stream = reinterpret_cast<cudaStream_t>(stream_address);
     raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
@@ -83,12 +78,11 @@ class CudaGatherer {
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
     args.scratch = reinterpret_cast<void*>(scratch);
-    cudaError_t error;
-    {
-      py::gil_scoped_release release;
-      error = launch_gather(args, format_, placement_, stream);
-    }
-    check(error, "gathering on the GPU");
+    doing("gathering on the GPU", [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      launch_gather(args, format_, placement_, device_, reinterpret_cast<gpu::Stream>(stream_address));
+    });
   }
 
   int blocks() const { return args_.blocks; }
@@ -116,9 +110,10 @@ class CudaGatherer {
     if (notes->bad_raised == 0) return;
     const int64_t id = notes->bad_id, position = notes->position;
     notes->bad_raised = 0;
-    check(cudaMemsetAsync(args_.raised, 0, sizeof(*args_.raised),
-                          reinterpret_cast<cudaStream_t>(stream_address)),
-          "clearing the report of a bad id");
+    doing("clearing the report of a bad id", [&] {
+      const gpu::OnDevice current(device_);
+      gpu::set_bytes(args_.raised, 0, sizeof(*args_.raised), reinterpret_cast<gpu::Stream>(stream_address));
+    });
     throw py::value_error("an earlier gather was given ids[" + std::to_string(position) +
                           "] = " + std::to_string(id) + "; the table has " + std::to_string(args_.num_rows) +
                           " rows, valid ids are 0 to " + std::to_string(args_.num_rows - 1) +
@@ -139,6 +134,7 @@ class CudaGatherer {
   GatherArgs args_{};
   RowFormat format_{};
   Placement placement_;
+  int device_;
   int64_t order_from_ = 0;
   // The second is a prime, so that it is not always the same one of gathers that take turns that is asked.
   static constexpr int kAskedInOrder = 16, kAskedOnceIn = 17;
@@ -149,44 +145,46 @@ class CudaGatherer {
 // Pages of the host, locked and mapped for all GPUs as long as this lives.
 class HostRegistration {
  public:
-  HostRegistration(uintptr_t address, int64_t nbytes) : address_(reinterpret_cast<void*>(address)) {
+  HostRegistration(uintptr_t address, int64_t nbytes, int device)
+      : address_(reinterpret_cast<void*>(address)), device_(device) {
     if (nbytes < 1) throw py::value_error("nbytes is " + std::to_string(nbytes) + "; it must be at least 1");
-    cudaError_t error;
-    {
-      py::gil_scoped_release release;  // gigabytes take seconds
-      error = cudaHostRegister(address_, static_cast<size_t>(nbytes),
-                               cudaHostRegisterPortable | cudaHostRegisterMapped);
-    }
-    if (error != cudaSuccess) address_ = nullptr;
-    check(error, "pinning " + std::to_string(nbytes) + " bytes of host memory");
+    const py::gil_scoped_release release;  // gigabytes take seconds
+    constexpr unsigned kPortable = 1, kMapped = 2;
+    const gpu::OnDevice current(device);
+    gpu::check(gpu::driver().cuMemHostRegister(address_, static_cast<size_t>(nbytes), kPortable | kMapped),
+               ("pinning " + std::to_string(nbytes) + " bytes of host memory").c_str());
   }
   ~HostRegistration() {
-    if (address_ && cudaHostUnregister(address_) != cudaSuccess) cudaGetLastError();
+    try {
+      if (address_) unregister();
+    } catch (const std::exception&) {  // the process ends, and the driver with it
+    }
   }
   HostRegistration(const HostRegistration&) = delete;
   HostRegistration& operator=(const HostRegistration&) = delete;
 
   void release() {
-    void* const address = address_;
-    address_ = nullptr;
-    if (!address) return;
-    cudaError_t error;
-    {
-      py::gil_scoped_release release;
-      error = cudaHostUnregister(address);
-    }
-    check(error, "unpinning host memory");
+    if (!address_) return;
+    const py::gil_scoped_release release;
+    unregister();
   }
 
  private:
+  void unregister() {
+    const gpu::OnDevice current(device_);
+    gpu::check(gpu::driver().cuMemHostUnregister(std::exchange(address_, nullptr)), "unpinning host memory");
+  }
+
   void* address_;
+  const int device_;
 };
 
-uintptr_t device_address(uintptr_t host_address) {
-  void* address = nullptr;
-  check(cudaHostGetDevicePointer(&address, reinterpret_cast<void*>(host_address), 0),
-        "asking for the GPU's address of pinned memory");
-  return reinterpret_cast<uintptr_t>(address);
+uintptr_t device_address(uintptr_t host_address, int device) {
+  const gpu::OnDevice current(device);
+  uintptr_t address = 0;
+  gpu::check(gpu::driver().cuMemHostGetDevicePointer(&address, reinterpret_cast<void*>(host_address), 0),
+             "asking for the GPU's address of pinned memory");
+  return address;
 }
 
 }  // namespace
@@ -207,10 +205,10 @@ void bind_features_cuda(py::module_& m) {
       .def("scratch_bytes", &CudaGatherer::scratch_bytes)
       .def("raise_bad_id", &CudaGatherer::raise_bad_id);
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
-      .def(py::init<uintptr_t, int64_t>(), py::arg("address"), py::arg("nbytes"))
+      .def(py::init<uintptr_t, int64_t, int>(), py::arg("address"), py::arg("nbytes"), py::arg("device"))
       .def("release", &HostRegistration::release, "Unlocks them now.");
-  m.def("cuda_device_address", &device_address, py::arg("host_address"),
-        "Where the current GPU sees pinned host memory.");
+  m.def("cuda_device_address", &device_address, py::arg("host_address"), py::arg("device"),
+        "Where a GPU sees pinned host memory.");
   m.attr("cuda_notes_bytes") = sizeof(Notes);
 }
 

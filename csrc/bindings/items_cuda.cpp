@@ -1,4 +1,5 @@
 // Exports the order of an epoch on the GPU.
+#include "bindings/gpu.h"
 #include "bindings/items.h"
 #include "bindings/views.h"
 #include "items/cuda/order.h"
@@ -10,10 +11,12 @@ void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_
           uintptr_t stream) {
   const auto items = view<int64_t>(out, "out", -1, "cuda");  // [count]
   const Runs runs = checked_runs(num_items, first, length, stride, items.size);
-  const cudaError_t error =
-      launch_items_at(Permutation(num_items, key), runs, items.data, reinterpret_cast<cudaStream_t>(stream));
-  if (error != cudaSuccess)
-    throw std::runtime_error(std::string("ordering items on the GPU failed: ") + cudaGetErrorString(error));
+  const int device = device_index(out);
+  doing("ordering items on the GPU", [&] {
+    const gpu::OnDevice current(device);
+    launch_items_at(Permutation(num_items, key), runs, items.data, device,
+                    reinterpret_cast<gpu::Stream>(stream));
+  });
 }
 
 }  // namespace

@@ -8,27 +8,28 @@ void bind_items(py::module_& m);
 void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
-#ifdef LOADER_WITH_CUDA
+void bind_gpu(py::module_& m);
+void bind_walks(py::module_& m);
+void bind_pyg(py::module_& m);
+void bind_links(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
-#endif
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of the loader: samplers, feature gathering, neighbourhood aggregation.";
-#ifdef LOADER_WITH_CUDA
-  m.attr("with_cuda") = true;
-  loader::bind_items_cuda(m);
-  loader::bind_sampler_cuda(m);
-  loader::bind_features_cuda(m);
-  loader::bind_aggregate_cuda(m);
-#else
-  m.attr("with_cuda") = false;
-#endif
   loader::bind_items(m);
   loader::bind_sampler(m);
   loader::bind_features(m);
   loader::bind_aggregate(m);
+  loader::bind_gpu(m);
+  loader::bind_items_cuda(m);
+  loader::bind_sampler_cuda(m);
+  loader::bind_features_cuda(m);
+  loader::bind_aggregate_cuda(m);
+  loader::bind_walks(m);
+  loader::bind_pyg(m);
+  loader::bind_links(m);
 }

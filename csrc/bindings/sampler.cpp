@@ -4,7 +4,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "bindings/sampled_buffer.h"
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
 #include "sampler/cpu/fused.h"
@@ -20,9 +20,6 @@
 
 namespace loader {
 namespace {
-
-constexpr int64_t kLine = 64;                         // bytes: where arrays begin
-constexpr int64_t kPooledBytes = int64_t{512} << 10;  // less is not worth a huge page
 
 constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
 
@@ -36,39 +33,6 @@ SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge
                             std::to_string(kMaxFanout) + ", or -1 for all neighbours");
   return {std::move(fanouts), replace, edge_ids, 0};
 }
-
-// The memory of one mini-batch. Large ones come from a pool and go back to it with the last reference:
-// faulting fresh pages in would cost about what the sampling costs, and stop all threads of the process now
-// and then.
-class SampledBuffer {
- public:
-  SampledBuffer(std::shared_ptr<BufferPool> pool, int64_t nbytes)
-      : pool_(nbytes < kPooledBytes ? nullptr : std::move(pool)), nbytes_(nbytes) {
-    if (pool_)
-      buffer_ = pool_->take(nbytes);
-    else
-      buffer_.data = static_cast<uint8_t*>(std::aligned_alloc(kLine, (nbytes + kLine - 1) / kLine * kLine));
-    if (!buffer_.data) throw std::bad_alloc();
-  }
-  ~SampledBuffer() {
-    if (pool_)
-      pool_->give_back(buffer_);
-    else
-      std::free(buffer_.data);
-  }
-  SampledBuffer(const SampledBuffer&) = delete;
-  SampledBuffer& operator=(const SampledBuffer&) = delete;
-
-  uint8_t* data() const { return buffer_.data; }
-  py::buffer_info info() const {
-    return py::buffer_info(buffer_.data, static_cast<py::ssize_t>(nbytes_), /*readonly=*/false);
-  }
-
- private:
-  const std::shared_ptr<BufferPool> pool_;
-  Buffer buffer_;
-  const int64_t nbytes_;
-};
 
 // One mini-batch that was sampled, or the error that it ended with.
 struct Sampled {
@@ -157,8 +121,8 @@ class AnySampler {
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
     const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1};
-    const auto make_one = [part_edges](const std::shared_ptr<ThreadPool>& pool) {
-      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<ThreadPool>, int64_t>)
+    const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
+      if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)
         return std::make_unique<Impl<P, N>>(pool, part_edges);
       else  // it shares out rows, not edges
         return std::make_unique<Impl<P, N>>(pool);

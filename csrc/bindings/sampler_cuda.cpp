@@ -8,7 +8,7 @@
 
 #include "bindings/sampler_result.h"
 #include "bindings/views.h"
-#include "sampler/cuda/sampler.h"
+#include "sampler/cuda/launch.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -38,8 +38,8 @@ template <typename P, typename N>
 class Engine {
  public:
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad)
-      : results_(std::make_shared<Results>()) {
+         bool edge_ids, bool pad, int device)
+      : device_(device), results_(std::make_shared<Results>()) {
     const View<const P> offsets = gpu_view<const P>(indptr, "indptr");    // [num_nodes + 1]
     const View<const N> sources = gpu_view<const N>(indices, "indices");  // [num_edges]
     if (offsets.size < 1)
@@ -55,11 +55,7 @@ class Engine {
     args_.choice = {replace};
     args_.edge_ids = edge_ids;
     args_.pad = pad;
-    int device = 0, shared = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the current GPU");
-    check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-               "asking for a GPU's shared memory");
-    args_.shared_bytes = shared;
+    args_.shared_bytes = gpu::attribute(device_, gpu::Attribute::kSharedMemoryPerBlockOptin);
     if (const int most = most_fanout(args_.shared_bytes); widest_fanout(args_.fanouts, args_.hops) > most)
       throw py::value_error(
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
@@ -162,14 +158,14 @@ class Engine {
                             " mini-batches; the plan is for 1 to " + std::to_string(slots_));
     std::vector<Result> results;
     results.reserve(batches.size());
-    auto* const on = reinterpret_cast<cudaStream_t>(stream);
+    auto* const on = reinterpret_cast<gpu::Stream>(stream);
     args_.num_batches = static_cast<int>(batches.size());
     for (size_t i = 0; i < batches.size(); ++i) {
       const auto& [seeds, num_seeds, key, memory, sizes] = batches[i];
       if (num_seeds < 0 || num_seeds > args_.frontier_capacity[0])
         throw py::value_error("there are " + std::to_string(num_seeds) + " seeds; the plan is for up to " +
                               std::to_string(args_.frontier_capacity[0]));
-      results.emplace_back(results_, ++sequence_, args_.hops, on);
+      results.emplace_back(results_, ++sequence_, args_.hops, device_, on);
       args_.batches[i] = {reinterpret_cast<const void*>(seeds),
                           num_seeds,
                           key,
@@ -179,8 +175,10 @@ class Engine {
                           results.back().header(),
                           sequence_};
     }
-    int launches = 0;
-    check_cuda(launch_sample(args_, schedule_, blocks, &launches, on), "launching the sampler");
+    const int launches = doing("launching the sampler", [&] {
+      const gpu::OnDevice current(device_);
+      return launch_sample(args_, schedule_, blocks, device_, on);
+    });
     return {launches, std::move(results)};
   }
 
@@ -263,6 +261,7 @@ class Engine {
     return room;
   }
 
+  const int device_;
   UniformArgs<P, N> args_{};
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
   Schedule schedule_ = Schedule::kHopwise;
@@ -277,9 +276,9 @@ template <typename P, typename N>
 void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
-      .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool>(),
+      .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
-           py::arg("edge_ids"), py::arg("pad"))
+           py::arg("edge_ids"), py::arg("pad"), py::arg("device"))
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

@@ -11,15 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/views.h"
+#include "bindings/gpu.h"
 #include "sampler/cuda/results.h"
 
 namespace loader {
-
-inline void check_cuda(cudaError_t error, const char* what) {
-  if (error != cudaSuccess)
-    throw std::runtime_error(std::string(what) + " failed: " + cudaGetErrorString(error));
-}
 
 // The headers of a sampler, and the largest sizes that they told. The GIL is held.
 class Results {
@@ -66,17 +61,19 @@ class Results {
 // A mini-batch that was launched. Its header is its own until its sizes were told, or it is dropped.
 class Result {
  public:
-  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, cudaStream_t stream)
+  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, int device, gpu::Stream stream)
       : results_(std::move(results)),
         header_(results_->take()),
         sequence_(sequence),
         hops_(hops),
+        device_(device),
         stream_(stream) {}
   Result(Result&& other) noexcept
       : results_(std::move(other.results_)),
         header_(std::exchange(other.header_, nullptr)),
         sequence_(other.sequence_),
         hops_(other.hops_),
+        device_(other.device_),
         stream_(other.stream_) {}
   Result& operator=(Result&&) = delete;
   ~Result() { let_go(); }
@@ -118,12 +115,13 @@ class Result {
   void wait_until_written() const {
     for (uint64_t spins = 0; !written(); ++spins) {
       if (spins % 4096 != 4095) continue;
-      const cudaError_t state = cudaStreamQuery(stream_);
-      if (state == cudaErrorNotReady) {
+      const gpu::OnDevice current(device_);  // whose default stream is meant
+      const gpu::Status state = gpu::driver().cuStreamQuery(stream_);
+      if (state == gpu::kNotReady) {
         if (spins > (uint64_t{1} << 22)) std::this_thread::sleep_for(std::chrono::microseconds(50));
         continue;
       }
-      check_cuda(state, "sampling on the GPU");
+      gpu::check(state, "sampling on the GPU");
       if (!written()) throw std::runtime_error("the sampling kernel ended without a result");
     }
     std::atomic_thread_fence(std::memory_order_acquire);
@@ -136,8 +134,8 @@ class Result {
   std::shared_ptr<Results> results_;
   SampleHeader* header_;
   uint64_t sequence_;
-  int hops_;
-  cudaStream_t stream_;
+  int hops_, device_;
+  gpu::Stream stream_;
 };
 
 }  // namespace loader

@@ -22,7 +22,8 @@ struct SampleOptions {
   std::vector<int64_t> fanouts;  // hop order
   bool replace;
   bool edge_ids;
-  uint64_t key;  // batch_key(seed, epoch, batch)
+  uint64_t key;       // batch_key(seed, epoch, batch)
+  bool once = false;  // a vertex' neighbours are picked at one hop only: the one after the hop that met it
 
   int hops() const { return static_cast<int>(fanouts.size()); }
 };
@@ -32,12 +33,14 @@ struct SampleSizes {
   std::vector<int64_t> edges;      // [hops], hop order
 };
 
-// Outputs of the sizes that SampleSizes announced, hop order; edge_ids is null when not asked for.
+// Outputs of the sizes that SampleSizes announced, hop order; what is not asked for is null. `rows` is the
+// local id of each edge's destination.
 template <typename P, typename N>
 struct BlockOut {
   P* indptr;
   N* indices;
   P* edge_ids;
+  N* rows = nullptr;
 };
 
 template <typename P, typename N>

@@ -183,6 +183,39 @@ class Graph:
             node_types=node_types,
         )
 
+    @classmethod
+    def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> Graph:
+        """The graph of a `torch_geometric.data.Data`; an edge's id is its place in `data.edge_index`.
+
+        Args:
+            data: has `edge_index` `[2, num_edges]`, or `adj_t` (then ids are places of its entries), and `num_nodes`.
+            weight_attr: name of its edge weights, `[num_edges]`.
+            time_attr: name of its times, of edges `[num_edges]` or of vertices `[num_nodes]`.
+
+        Raises:
+            TypeError: `data` has several types, or an attribute is no tensor.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.interop import from_pyg
+
+        return from_pyg(cls, data, weight_attr, time_attr)
+
+    @classmethod
+    def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> Graph:
+        """The graph of a `dgl.DGLGraph` of one type; an edge's id is DGL's.
+
+        Args:
+            g: homogeneous.
+            weight_attr: name of the edge weights in `g.edata`, `[num_edges]`.
+
+        Raises:
+            TypeError: `g` has several types.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.interop import from_dgl
+
+        return from_dgl(cls, g, weight_attr)
+
     @property
     def num_dst(self) -> int:
         return self.indptr.numel() - 1
@@ -267,6 +300,36 @@ class Graph:
             return self
         away = [name for name, array in self._arrays().items() if kind != "cpu" or array.device.type != "cpu"]
         return self.place(**dict.fromkeys(away, device))
+
+    def reverse(self) -> Graph:
+        """The graph with every edge turned round: its lists are the out-neighbours of this one's vertices.
+
+        Edges keep their ids: without ids of your own, an edge's id is its position in this graph's `indices`. Weights,
+        times and types of the edges come along, times and types of the vertices where the graph is square. Lists are
+        sorted.
+        """
+        rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
+        square = self.num_src == self.num_dst
+        turned = Graph.from_edges(
+            rows,
+            self.indices,
+            self.num_src,
+            num_src=self.num_dst,
+            keep_edge_ids=True,
+            edge_weights=self.edge_weights,
+            edge_times=self.edge_times,
+            edge_types=self.edge_types,
+            node_times=self.node_times if square else None,
+            node_types={name: (ids.start, ids.stop) for name, ids in self.node_types.items()}
+            if square and self.node_types is not None
+            else None,
+        )
+        assert turned.edge_ids is not None
+        if self.edge_ids is None:
+            turned.edge_ids = turned.edge_ids.to(self.indptr.dtype)
+        else:
+            turned.edge_ids = self.edge_ids[turned.edge_ids]
+        return turned
 
     def pin_memory(self) -> Graph:
         """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy); see `place`."""

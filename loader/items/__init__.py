@@ -1,7 +1,20 @@
 """What an epoch is made of, in which order, and how its mini-batches are shared among ranks."""
 
+from loader.items.edges import EdgeItems
 from loader.items.items import Items, NodeItems, Seeds
 from loader.items.order import Order
 from loader.items.sequence import BatchSequence, Turn, as_seed, as_size
+from loader.items.walkers import Walkers
 
-__all__ = ["BatchSequence", "Items", "NodeItems", "Order", "Seeds", "Turn", "as_seed", "as_size"]
+__all__ = [
+    "BatchSequence",
+    "EdgeItems",
+    "Items",
+    "NodeItems",
+    "Order",
+    "Seeds",
+    "Turn",
+    "Walkers",
+    "as_seed",
+    "as_size",
+]

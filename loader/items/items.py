@@ -17,9 +17,11 @@ class Seeds(NamedTuple):
 
     Attributes:
         ids: `[n]` vertices or, for edges, `[n, 2]`.
+        numbers: `[n]` int64, their positions in the list of items, from kinds of items whose samples tell them.
     """
 
     ids: Tensor
+    numbers: Tensor | None = None
 
 
 class Items(ABC):

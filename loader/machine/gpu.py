@@ -7,21 +7,15 @@ from typing import Any
 
 import torch
 
-from loader import _core
 from loader.machine.devices import as_device
 
 
 class NoGpuError(RuntimeError):
-    """A GPU was asked for, and build or machine have none."""
+    """A GPU was asked for, and there is none that torch finds."""
 
 
 def require_cuda(wanted_by: str) -> None:
-    """Raises NoGpuError, with the way out, unless build and machine both have CUDA."""
-    if not _core.with_cuda:
-        raise NoGpuError(
-            f"{wanted_by} needs a build with CUDA, this one has none; with nvcc on the PATH, reinstall with "
-            "pip install -e . -C cmake.define.LOADER_CUDA=ON"
-        )
+    """Raises NoGpuError, with the way out, unless torch finds a GPU here."""
     if not torch.cuda.is_available():
         raise NoGpuError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
 

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
+from loader.samplers.links import LinkSampler, Negatives
 from loader.samplers.placement import fused
+from loader.samplers.subgraph import SubgraphSampler
+from loader.samplers.walk_call import random_walk
+from loader.samplers.walks import WalkSampler
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.sampler import CudaSampler
@@ -17,11 +21,16 @@ __all__ = [
     "FullSampler",
     "FusedSampler",
     "HopwiseSampler",
+    "LinkSampler",
+    "Negatives",
     "NeighborSampler",
     "Request",
     "Sampler",
     "Session",
+    "SubgraphSampler",
+    "WalkSampler",
     "fused",
+    "random_walk",
     "resolve_fanouts",
 ]
 

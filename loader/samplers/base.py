@@ -65,13 +65,15 @@ class Request(NamedTuple):
     """One mini-batch that is to be sampled.
 
     Attributes:
-        seeds: `[n]`, integer, distinct vertices of the graph.
+        seeds: `[n]`, integer, distinct vertices of the graph; or what the sampler's kind of items has as ids.
         epoch, batch: which epoch, and which mini-batch of it; both count from 0.
+        numbers: see `loader.items.Seeds`.
     """
 
     seeds: Tensor
     epoch: int
     batch: int
+    numbers: Tensor | None = None
 
 
 class Session(ABC):

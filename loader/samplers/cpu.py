@@ -86,10 +86,11 @@ class CoreSampler(NeighborSampler):
 class CoreSession(Session):
     """Samples a graph in the CPU's memory.
 
-    A group is one call of the core: if it has more mini-batches than half the threads, each thread takes whole
-    mini-batches, with a workspace of its own; the mini-batches of a smaller one are sampled one after the other by all
-    threads. Any number of Python threads may call at a time. The first has the session's threads; another samples a
-    single mini-batch by itself meanwhile, and waits for its turn with a group.
+    A group is one call of the core. If it has more mini-batches than half the threads, each thread takes whole
+    mini-batches, with a workspace of its own, and helps the others when there is none left. The mini-batches of a
+    smaller group are sampled one after the other by all threads. Any number of Python threads may call at a time. The
+    first has the session's threads; another samples a single mini-batch by itself meanwhile, and waits for its turn
+    with a group.
 
     A session works in a forked child, too: it starts its threads anew there.
     """

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from loader import _core
 from loader.machine.devices import as_device
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
@@ -40,13 +39,13 @@ def fused(
     Raises:
         TypeError: an option that there is not.
         ValueError: an option that does not apply on that device; the message says which.
-        RuntimeError: a GPU was asked for, and build or machine have none.
+        RuntimeError: a GPU was asked for, and there is none.
     """
     from loader.samplers.gpu.sampler import QUEUES, CudaSampler
 
     given = {name: value for name, value in options.items() if value is not None}
     if device == "auto":
-        device = "cuda" if _core.with_cuda and torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     device = as_device(device)
     if device.type == "cpu":
         of_both, of_gpu = (inspect.signature(cls).parameters for cls in (NeighborSampler, CudaSampler))

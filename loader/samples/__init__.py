@@ -3,6 +3,9 @@
 from loader.samples.base import Rows, Sample
 from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
+from loader.samples.links import Links
 from loader.samples.minibatch import MiniBatch
+from loader.samples.subgraph import Subgraph, subgraph_of
+from loader.samples.walks import Walks
 
-__all__ = ["Block", "LazyRows", "MiniBatch", "Rows", "Sample"]
+__all__ = ["Block", "LazyRows", "Links", "MiniBatch", "Rows", "Sample", "Subgraph", "Walks", "subgraph_of"]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader.machine.optional import import_dgl, import_optional
 from loader.samples.block import Block
+from loader.samples.subgraph import subgraph_of
 
 
 def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
@@ -24,7 +25,7 @@ def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
         ImportError: DGL is not installed; the message says what to install.
     """
     dgl = import_dgl("to_dgl()")
-    blocks = [_dgl_block(dgl, block, batch.nodes) for block in batch.blocks]
+    blocks = [dgl_block(dgl, block, batch.nodes) for block in batch.blocks]
     if batch.x is not None:
         blocks[0].srcdata["feat"] = batch.x
     if batch.y is not None:
@@ -51,44 +52,27 @@ def to_pyg(batch: Any) -> Any:
     """
     Data = import_optional("torch_geometric.data", "to_pyg()", "datasets").Data
 
-    hop_nodes = [torch.arange(batch.batch_size, device=batch.nodes.device)]
-    sources, targets, edge_ids, edge_attr = [], [], [], []
-    local = torch.full_like(batch.nodes, -1, dtype=torch.int64)  # place in n_id, by place in batch.nodes
-    local[: batch.batch_size] = hop_nodes[0]
-    num_nodes = batch.batch_size
-    for block in reversed(batch.blocks):
-        frontier = hop_nodes[-1]
-        positions, degrees = _edges_of(block, frontier)
-        src = block.indices[positions].long()
-        new = torch.unique(src[local[src] < 0])
-        local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=new.device)
-        num_nodes += new.numel()
-        hop_nodes.append(new)
-        sources.append(local[src])
-        targets.append(local[frontier].repeat_interleave(degrees))
-        if block.edge_ids is not None:
-            edge_ids.append(block.edge_ids[positions].long())
-        if block.edge_features is not None:
-            edge_attr.append(block.edge_features[positions])
-    kept = torch.cat(hop_nodes)
+    subgraph, nodes, positions = subgraph_of(batch)
     data = Data(
-        x=batch.x[kept] if batch.x is not None else None,
-        edge_index=torch.stack([torch.cat(sources), torch.cat(targets)]),
+        x=batch.x[nodes] if batch.x is not None else None,
+        edge_index=subgraph.edge_index,
         y=batch.y,
-        n_id=batch.nodes[kept].long(),
+        n_id=subgraph.nodes,
         batch_size=batch.batch_size,
-        num_sampled_nodes=[nodes.numel() for nodes in hop_nodes],
-        num_sampled_edges=[src.numel() for src in sources],
+        num_sampled_nodes=list(subgraph.num_nodes),
+        num_sampled_edges=list(subgraph.num_edges),
     )
-    data.num_nodes = num_nodes
-    if edge_ids:
-        data.e_id = torch.cat(edge_ids)
-    if edge_attr:
-        data.edge_attr = torch.cat(edge_attr)
+    data.num_nodes = subgraph.nodes.numel()
+    if subgraph.edge_ids is not None:
+        data.e_id = subgraph.edge_ids
+    if batch.blocks[0].edge_features is not None:
+        pairs = zip(reversed(batch.blocks), positions, strict=True)
+        data.edge_attr = torch.cat([block.edge_features[places] for block, places in pairs])
     return data
 
 
-def _dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
+def dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
+    """A block as DGL's, with the ids of its vertices and edges; `nodes` are those of the mini-batch."""
     indptr, indices = block.indptr, block.indices
     if indptr.dtype != indices.dtype:
         indptr, indices = indptr.long(), indices.long()
@@ -101,12 +85,3 @@ def _dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
     if block.edge_features is not None:
         made.edata["feat"] = block.edge_features
     return made
-
-
-def _edges_of(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions in `block.indices` of the edges of `rows`, row after row, and each row's number of edges."""
-    begin = block.indptr[rows].long()
-    degrees = block.indptr[rows + 1].long() - begin
-    offsets = torch.cumsum(degrees, 0) - degrees  # where each row's edges begin in the result
-    shift = (begin - offsets).repeat_interleave(degrees)
-    return torch.arange(shift.numel(), device=shift.device) + shift, degrees

@@ -57,7 +57,7 @@ class SampleStage(Stage):
 
     def begin(self, group: Sequence[Turn]) -> Sequence[Callable[[], Any]]:
         seeds = self._seeds(group)
-        requests = [Request(s.ids, t.epoch, t.number) for s, t in zip(seeds, group, strict=True)]
+        requests = [Request(s.ids, t.epoch, t.number, s.numbers) for s, t in zip(seeds, group, strict=True)]
         finish = self._session.begin(requests, ahead=self._ahead)
         if self._labels is None:
             return [

@@ -6,20 +6,18 @@ import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
-from loader import _core
+from loader.kernels import NoCompilerError, check_kernels
 from loader.stores import options_of
-
-_BUILD = "install a CUDA toolkit and reinstall with: pip install . -C cmake.define.LOADER_CUDA=ON"
 
 
 def device_of_run(wanted: str) -> tuple[str, str]:
     """The device ("cpu" or "cuda") for a wish, and the reason in words.
 
     Args:
-        wanted: "auto" takes the GPU where both the machine and the build of `loader._core` have one.
+        wanted: "auto" takes the GPU if torch finds one and kernels can be compiled for it.
 
     Raises:
-        ValueError: an unknown wish, or "cuda" where the machine or the build has none.
+        ValueError: an unknown wish, or "cuda" without a GPU that can be used.
     """
     if wanted not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device is '{wanted}'; it must be auto, cpu or cuda")
@@ -64,6 +62,9 @@ def _missing() -> tuple[str, str] | None:
         if torch.version.cuda is None:
             return "this torch was built without CUDA", "install a CUDA build (https://pytorch.org/get-started)"
         return "torch finds no NVIDIA GPU on this machine", "check nvidia-smi and CUDA_VISIBLE_DEVICES"
-    if not _core.with_cuda:
-        return "loader._core was built without CUDA", _BUILD
+    major, minor = torch.cuda.get_device_capability()
+    try:
+        check_kernels(10 * major + minor)
+    except NoCompilerError as error:
+        return str(error), "GPU kernels are compiled at the first start"
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import chain
 from operator import attrgetter
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loader.machine.gpu import current_stream_handle
 from loader.ops.autocast import autocast_dtype
 from loader.ops.live import Kind, LiveBatch, Room
 from loader.samples import MiniBatch
@@ -25,7 +23,7 @@ _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
 # Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities
 # of the stages in loader/stages/.
-PRIORITY = -2
+_PRIORITY = -2
 _requires_grad = attrgetter("requires_grad")
 
 
@@ -39,10 +37,8 @@ class GraphedLoss:
 
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed;
     others (the last, smaller one of an epoch; one that is larger than any before) run as they are. If larger ones come
-    often, it is captured again. Gradients reach the parameters as autograd hands them over, so that hooks, DDP,
-    gradient accumulation, clipping and loss scaling work as ever. `backward(loss)` does what `loss.backward()` does,
-    sooner: past autograd where that would call nobody. A hook on a node of autograd's graph, not on a tensor, is called
-    only where the node is one that accumulates a parameter's gradient, and is kept by whoever put the hook there.
+    often, it is captured again. Autograd hands the gradients to the parameters, so hooks, DDP, gradient accumulation,
+    clipping and loss scaling work as ever.
 
     The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
     whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. One backward pass a loss.
@@ -70,7 +66,6 @@ class GraphedLoss:
     def reset(self) -> None:
         """Forgets what was captured, its memory, and the sizes seen."""
         self._captured: _Captured | None = None
-        self._given: Tensor | None = None  # the last replayed loss, until `backward`
         self._kind: Kind | None = None
         self._room: Room | None = None  # for the largest of the kind
         self._as_it_is = 0  # mini-batches of the kind that were not replayed, since the last capture
@@ -78,7 +73,6 @@ class GraphedLoss:
 
     def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
-        self._given = None  # which would keep the graphs that it came from
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
         if kind is None or not self._takes(kind):
             return self._function(batch)
@@ -96,26 +90,7 @@ class GraphedLoss:
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1
-        self._given, output = self._captured.run(batch)
-        return self._given, output
-
-    def backward(self, loss: Tensor) -> None:
-        """`loss.backward()`, of any loss, with fewer launches for a replayed one and without a change of threads."""
-        given, self._given = self._given, None
-        if given is not None and _is_divided_by_one(loss, given):
-            loss = given
-        captured = self._captured
-        if loss is given and captured is not None and captured.alone_sees(loss):
-            captured.hand_over(loss)
-            return
-        one = None
-        # For a replayed loss alone: anything else may make what the backward pass begins with a parameter's gradient.
-        if captured is not None and isinstance(loss.grad_fn, _Replay._backward_cls):
-            one = captured.one
-        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
-        # that for each step took longer than what it is to launch.
-        with torch.autograd.set_multithreading_enabled(False):
-            loss.backward(one)
+        return self._captured.run(batch)
 
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
@@ -127,50 +102,7 @@ class GraphedLoss:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: graphs belong to the process and the parameters that they were captured with."""
-        return {**self.__dict__, "_captured": None, "_given": None}
-
-
-def _is_divided_by_one(loss: Tensor, given: Tensor) -> bool:
-    """Whether that is how `loss` came from `given`, and nobody but `given` can tell that it was left out.
-
-    Lightning divides by the number of mini-batches that it accumulates over. Hooks that were put on the division
-    itself, not on its result, are not seen.
-    """
-    node = loss.grad_fn
-    if node is None or node.name() != "DivBackward0":
-        return False
-    (dividend, _), (of_divisor, _) = node.next_functions
-    if dividend is not given.grad_fn or of_divisor is not None or loss._backward_hooks or loss.retains_grad:
-        return False
-    # What a node saved has no declaration in torch, as the kinds of node have none.
-    divisor: Any = node._saved_other  # type: ignore[attr-defined]
-    return divisor.device.type == "cpu" and bool(divisor == 1)
-
-
-def _is_watched() -> bool:
-    """Whether something looks at what autograd does: a process group's hooks, anomaly detection, a profiler."""
-    return (
-        torch.is_anomaly_enabled()
-        or torch.autograd._profiler_enabled()
-        or (torch.distributed.is_available() and torch.distributed.is_initialized())
-    )
-
-
-def _most_held(next_functions: tuple[tuple[Any, int], ...]) -> int:
-    """References to the one of the nodes that has most."""
-    nodes = [node for node, _ in next_functions if node is not None]
-    return max(map(sys.getrefcount, nodes), default=0)
-
-
-def _held_by_nobody() -> int:
-    """References to a node that nobody holds but the graph that it is in, and what counts them."""
-    with torch.inference_mode(False), torch.enable_grad():  # whoever imports this may be in another mode
-        result = torch.nn.Parameter(torch.zeros(1, device="cpu")).expand(2)
-    assert result.grad_fn is not None
-    return _most_held(result.grad_fn.next_functions)
-
-
-_HELD_BY_NOBODY = _held_by_nobody()
+        return {**self.__dict__, "_captured": None}
 
 
 class _Call(nn.Module):
@@ -239,7 +171,6 @@ class _Captured:
         self.parameters = list(parameters.values())
         self._context = _context()
         self.runs = 0
-        self._stream = 0  # of the last forward pass
         # Tensors of our own for the parameters' memory: those that accumulate the parameters' gradients may be alive in
         # some other graph, and belong to a stream that cannot be captured.
         weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
@@ -259,7 +190,7 @@ class _Captured:
         live.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
         here = torch.cuda.current_stream(live.kind.device)
-        stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
+        stream = torch.cuda.Stream(live.kind.device, priority=_PRIORITY)
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
@@ -278,9 +209,7 @@ class _Captured:
         mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self.forward, **mode):
             loss, output = loss_and_output()
-        # What `backward` begins with as a rule, and what the graph reads: it is written to only for another value.
-        self.one, self._grad_loss = torch.ones_like(loss), torch.ones_like(loss)
-        self._is_one = True
+        self._grad_loss = torch.ones_like(loss)  # what the backward pass begins with
         one_thread = torch.autograd.set_multithreading_enabled(False)
         with torch.cuda.graph(self.backward, pool=self.forward.pool(), **mode), one_thread:
             found = gradients_of(loss, self._grad_loss)
@@ -297,39 +226,8 @@ class _Captured:
     def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         self.live.load(batch)
         self.runs += 1
-        self._stream = self._current_stream()
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
         return loss, self.output
-
-    def begin_with(self, grad_loss: Tensor) -> None:
-        """The gradient of the loss for the next replay of the backward pass."""
-        is_one = grad_loss.data_ptr() == self.one.data_ptr()
-        if not (is_one and self._is_one):
-            self._grad_loss.copy_(grad_loss)
-        self._is_one = is_one
-
-    def alone_sees(self, loss: Tensor) -> bool:
-        """Whether autograd would do nothing about the backward pass of `loss` but make our gradients the `grad`s.
-
-        Hooks may be those of a tensor, or of the nodes that accumulate gradients: the latter do not show, but who puts
-        them there keeps the node, as Horovod does, or has a process group, as DDP and FSDP.
-        """
-        if loss._backward_hooks or loss.retains_grad or self._stream != self._current_stream() or _is_watched():
-            return False
-        for p in self.parameters:
-            if p.grad is not None or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
-                return False
-        node = loss.grad_fn
-        return node is not None and _most_held(node.next_functions) <= _HELD_BY_NOBODY
-
-    def _current_stream(self) -> int:
-        return current_stream_handle(self.live.kind.device.index)
-
-    def hand_over(self, loss: Tensor) -> None:
-        """The backward pass of `loss`, the last one that was replayed, past autograd: that takes the host longer."""
-        self.replay_backward(loss.grad_fn, self.one)
-        for parameter, gradient in self._handed:
-            parameter.grad = gradient.detach()
 
     def replay_backward(self, ctx: Any, grad_loss: Tensor) -> None:
         """Of the forward pass whose `ctx` is given."""
@@ -340,7 +238,7 @@ class _Captured:
                 "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "
                 "call backward first, or train without graphs"
             )
-        self.begin_with(grad_loss)
+        self._grad_loss.copy_(grad_loss)
         self.backward.replay()
         ctx.batch = None
 

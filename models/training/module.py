@@ -19,7 +19,6 @@ from loader.samples import MiniBatch
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
-from models.training.graphed_adam import GraphedAdam
 from models.training.metrics import SPLITS
 from models.training.scores import RunningScores
 
@@ -141,10 +140,10 @@ class NodeClassifier(LightningModule):
         return self.net(batch.blocks, features)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        if args or kwargs or self._fabric is not None:
+        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
+        # that for each step took longer than what it is to launch.
+        with torch.autograd.set_multithreading_enabled(False):
             super().backward(loss, *args, **kwargs)
-        else:
-            self.graphed.backward(loss)
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
@@ -278,15 +277,12 @@ class NodeClassifier(LightningModule):
         return self(batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        # One kernel for all parameters, a graph where steps are; on the CPU torch's own choice. Lightning does not clip
-        # for an optimiser that undoes the loss scaling by itself, as the fused one does.
+        # On a GPU one kernel for all parameters, on the CPU torch's own choice. Lightning does not clip the gradients
+        # of an optimiser that undoes the loss scaling by itself, as the fused one does.
         trainer = self._trainer
         clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
-        options: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         fused = all(p.is_cuda for p in self.parameters()) and not clips
-        if fused and self.cuda_graph is not False:
-            return GraphedAdam(self.parameters(), **options)
-        return torch.optim.Adam(self.parameters(), **options, fused=fused or None)
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused or None)
 
     def _step(self, batch: MiniBatch, stage: str) -> Tensor:
         y = batch.y

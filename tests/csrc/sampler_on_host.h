@@ -1,9 +1,8 @@
 // The GPU sampler on the host: its memory, and its launches by the stand-in for CUDA's runtime.
 #pragma once
 
-#include <cuda_runtime_api.h>
-// The stand-in above comes first.
-#include "sampler/cuda/launch.cuh"
+#include "sampler_kernels_on_host.h"
+// Brings the stand-in for CUDA, which comes first.
 #include "sampling.h"
 
 namespace stress {
@@ -218,9 +217,9 @@ class OnHost {
                          options.key + b,       vertex_memory[b].data(),
                          edge_memory[b].data(), nullptr,
                          &headers_[b],          ++sequence_};
-    if (const auto error = launch_sample(args, how.schedule, how.blocks, &launches_, nullptr);
-        error != cudaSuccess) {
-      if (cudaGetLastError() != cudaSuccess) fail("a launch that was refused left its error to others");
+    try {
+      launches_ = launch_sample(args, how.schedule, how.blocks, on_host::machine.device, nullptr);
+    } catch (const gpu::Error&) {
       throw Refused{};
     }
     for (const uint64_t slot : slots)

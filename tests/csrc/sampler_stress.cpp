@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "crew.h"
 #include "sampler/cpu/fused.h"
 #include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
@@ -84,9 +85,8 @@ int64_t compare_groups(Random& random, int rounds) {
     const int64_t part = random.chance(0.5) ? 1 : 100;
     using Fused = loader::FusedSampler<P, N>;
     loader::GroupSampler<loader::FusedSampler, P, N> group_sampler(
-        graph.view(), options, threads, [part](const std::shared_ptr<loader::ThreadPool>& pool) {
-          return std::make_unique<Fused>(pool, part);
-        });
+        graph.view(), options, threads,
+        [part](const std::shared_ptr<loader::Workers>& pool) { return std::make_unique<Fused>(pool, part); });
 
     constexpr int kBatches = 12;
     std::vector<std::vector<N>> seeds;
@@ -128,10 +128,47 @@ int64_t compare_groups(Random& random, int rounds) {
   return edges;
 }
 
+// Members of a crew help with the one job that there is: each of its parts waits until `kHelpers` others have
+// taken one. An exception of a part that another member took reaches who waits for the round.
+void check_helpers() {
+  constexpr int kHelpers = 3;
+  loader::ThreadPool pool(kHelpers + 1);
+  loader::Crew crew(pool.size());
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<bool> done{false};
+    std::atomic<int> took[kHelpers + 1] = {}, threw{0}, caught{0};
+    pool.each(pool.size(), [&](int stint, int worker) {
+      if (stint > 0) return crew.help(worker, [&] { return done.load(); });
+      loader::Crew::Member member(crew, worker);
+      if (member.owner() != worker || member.size() != pool.size()) stress::fail("not the member");
+      try {
+        member.each(20, [&](int, int by) {
+          ++took[by];
+          const auto helpers = [&] {
+            int count = 0;
+            for (int i = 0; i <= kHelpers; ++i) count += i != worker && took[i] > 0;
+            return count;
+          };
+          while (helpers() < kHelpers) std::this_thread::yield();
+          if (by != worker && threw.exchange(1) == 0) throw std::runtime_error("of a helper");
+        });
+      } catch (const std::runtime_error&) {
+        ++caught;
+      }
+      done = true;
+      crew.ring();
+    });
+    int parts = 0;
+    for (const auto& count : took) parts += count;
+    if (parts != 20 || caught != 1) stress::fail("the crew lost a part or an exception");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = stress::rounds(argc, argv, 10);
+  check_helpers();
   Random random(20240229);
   const int64_t edges = compare<int32_t, int32_t>(random, rounds) +
                         compare<int64_t, int32_t>(random, rounds) + compare<int64_t, int64_t>(random, rounds);

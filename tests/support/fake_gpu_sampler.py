@@ -166,6 +166,7 @@ class FakeEngine:
         replace: bool,
         edge_ids: bool,
         pad: bool,
+        device: int,
     ) -> None:
         assert indptr.dtype == edge_dtype
         assert indices.dtype == node_dtype

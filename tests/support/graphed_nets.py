@@ -84,7 +84,7 @@ def captured(batches: list[MiniBatch], **options: Any) -> Net:
 
 def gradients_of_a_step(net: Net, batch: MiniBatch) -> list[Tensor]:
     """Those of a replayed mini-batch, which the parameters are rid of again."""
-    net.graphed.backward(net.loss(batch)[0])
+    net.loss(batch)[0].backward()
     found = gradients(net)
     net.optimizer.zero_grad()
     return found

@@ -1,12 +1,12 @@
-// Mean over the sampled in-neighbours on the GPU, and its gradient: raw device pointers and a stream in,
-// error code out. No edge-by-feature intermediate; nothing waits for the host.
+// Mean over the sampled in-neighbours on the GPU, and its gradient: raw device pointers and a stream in. No
+// edge-by-feature intermediate; nothing waits for the host.
 //
 // Index arrays are trusted to be those of a block: looking at them would cost a wait for the GPU.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
+
+#include "gpu/stream.h"
 
 namespace loader {
 
@@ -66,10 +66,61 @@ struct Activation {
 // Rows longer than this are summed by a thread block for each slice of their columns.
 constexpr int64_t kLongRow = 256;
 
+struct LiveBlocks {
+  LiveBlock of[kMaxLiveBlocks];
+};
+
+// The rows that are too long for one group of lanes: count first, then the rows.
+struct LongRows {
+  unsigned long long* count;
+  int64_t* rows;
+};
+
+// What MeanPass of passes.cuh works on.
+template <typename P, typename I, typename T, typename O>
+struct MeanArgs {
+  DeviceBlock<P, I> block;
+  StridedRows<const T> x;
+  const I* nodes;
+  StridedRows<O> mean, own;
+  int padding;
+  Activation f;
+  bool identity;
+  int64_t dim;
+  int64_t rows;  // of the output: those beyond the destinations become zeros
+};
+
+// What GradientPass of passes.cuh works on.
+template <typename P, typename I, typename T>
+struct GradientArgs {
+  const P* indptr;  // of the block: how many sources a destination has
+  const LiveBlock* live;
+  const P* begin;   // [num_src]
+  const P* length;  // [num_src]
+  const I* destinations;
+  int64_t num_src, num_dst;
+  StridedRows<const T> grad_mean, grad_own, x;
+  StridedRows<T> grad_x;
+  Activation f;
+  bool identity;
+  int64_t dim;
+};
+
+// Of the kernels of rows.cuh: threads of a block, lanes of a slice of a long row, and vectors of N elements
+// that a lane has of each row: 8 elements, 4 if they come one by one.
+constexpr int kShortThreads = 256, kLongThreads = 512, kSliceLanes = 8;
+template <int N>
+constexpr int kVectors = N == 1 ? 4 : 8 / N;
+// Thread blocks of sum_short_rows that a multiprocessor shall have room for.
+constexpr int kMeanBlocks = 2, kGradientBlocks = 3;
+
+// All launches are on a stream of `device`, whose context is the current one, and throw std::runtime_error if
+// a kernel cannot be compiled or a launch is refused.
+
 // Writes `count` (at most kMaxLiveBlocks) live blocks to device memory and does the copy, by one launch, in
 // the order of the stream.
-cudaError_t write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy,
-                              cudaStream_t stream);
+void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int device,
+                       gpu::Stream stream);
 
 // Bytes of workspace, uninitialised, aligned to 16.
 int64_t mean_forward_workspace(int64_t num_edges);
@@ -80,9 +131,9 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 // x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
 // s: nothing has to be gathered first. Dropout then goes by that row.
 template <typename P, typename I, typename T, typename O>
-cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes,
-                                int64_t dim, StridedRows<O> mean, StridedRows<O> own, int padding,
-                                Activation activation, void* workspace, cudaStream_t stream);
+void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
+                         StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,
+                         void* workspace, int device, gpu::Stream stream);
 
 // grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought
@@ -90,10 +141,9 @@ cudaError_t launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<cons
 // `sorted_sources` [num_edges] and `order` [num_edges] are given: the sorted indices of the block and the
 // edges they belong to, from a stable sort.
 template <typename P, typename I, typename T>
-cudaError_t launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources,
-                                 const int64_t* order, StridedRows<const T> grad_mean,
-                                 StridedRows<const T> grad_own, StridedRows<const T> x, int64_t dim,
-                                 StridedRows<T> grad_x, Activation activation, void* workspace,
-                                 cudaStream_t stream);
+void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources, const int64_t* order,
+                          StridedRows<const T> grad_mean, StridedRows<const T> grad_own,
+                          StridedRows<const T> x, int64_t dim, StridedRows<T> grad_x, Activation activation,
+                          void* workspace, int device, gpu::Stream stream);
 
 }  // namespace loader

@@ -16,25 +16,27 @@ struct Span {
 
 // The mean. A row is a destination, what it picks are sources.
 template <typename P, typename I, typename T, typename O>
-struct MeanPass {
+struct MeanPass : MeanArgs<P, I, T, O> {
   using In = T;
   using S = Sum<T>;
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
   static constexpr int kInFlight = 4;  // picked rows
-  static constexpr int kBlocksPerProcessor = 2;
+  static constexpr int kBlocksPerProcessor = kMeanBlocks;
   static constexpr bool kListsLongRows = true;
 
-  DeviceBlock<P, I> block;
-  StridedRows<const T> x;
-  const I* nodes;
-  StridedRows<O> mean, own;
-  int padding;
-  Activation f;
-  bool identity;
-  int64_t dim;
-  int64_t rows;  // of the output: those beyond the destinations become zeros
+  using Args = MeanArgs<P, I, T, O>;
+  using Args::block;
+  using Args::dim;
+  using Args::f;
+  using Args::identity;
+  using Args::mean;
+  using Args::nodes;
+  using Args::own;
+  using Args::padding;
+  using Args::rows;
+  using Args::x;
 
   __device__ void settle() {
     if (block.live == nullptr) return;
@@ -99,27 +101,31 @@ struct MeanPass {
 
 // The gradient of the mean. A row is a source, what it picks are destinations.
 template <typename P, typename I, typename T>
-struct GradientPass {
+struct GradientPass : GradientArgs<P, I, T> {
   using In = T;
   using S = Sum<T>;
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
   static constexpr int kInFlight = 2;  // most sources have one destination
-  static constexpr int kBlocksPerProcessor = 3;
+  static constexpr int kBlocksPerProcessor = kGradientBlocks;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
-  const P* indptr;  // of the block: how many sources a destination has
-  const LiveBlock* live;
-  const P* begin;   // [num_src]
-  const P* length;  // [num_src]
-  const I* destinations;
-  int64_t num_src, num_dst;
-  StridedRows<const T> grad_mean, grad_own, x;
-  StridedRows<T> grad_x;
-  Activation f;
-  bool identity;
-  int64_t dim;
+  using Args = GradientArgs<P, I, T>;
+  using Args::begin;
+  using Args::destinations;
+  using Args::dim;
+  using Args::f;
+  using Args::grad_mean;
+  using Args::grad_own;
+  using Args::grad_x;
+  using Args::identity;
+  using Args::indptr;
+  using Args::length;
+  using Args::live;
+  using Args::num_dst;
+  using Args::num_src;
+  using Args::x;
 
   __device__ void settle() {
     if (live == nullptr) return;

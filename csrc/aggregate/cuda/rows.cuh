@@ -5,30 +5,13 @@
 // that a second kernel works off, a thread block for each slice of their columns.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "aggregate/cuda/passes.cuh"
 
 namespace loader {
 
-constexpr int kShortThreads = 256;
-constexpr int kLongThreads = 512;
-constexpr int kSliceLanes = 8;  // of a long row: 8 vectors of 16 bytes are one line of the cache
-constexpr int kMaxRowsPerGroup = 8;
 constexpr int kLongRowsInFlight = 4;
-
-// Vectors of N elements that a lane has of each row: 8 elements, 4 where they come one by one.
-template <int N>
-constexpr int kVectors = N == 1 ? 4 : 8 / N;
-
-// The rows that are too long for one group: count first, then the rows.
-struct LongRows {
-  unsigned long long* count;
-  int64_t* rows;
-
-  __device__ void add(int64_t row) const { rows[atomicAdd(count, 1ULL)] = row; }
-};
 
 // The first picks of a row, asked for while the row before it is summed.
 template <typename Pass>
@@ -111,7 +94,7 @@ __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
     Span<typename Pass::Index> span_after{};
     if (row + 2 < end) span_after = pass.span(row + 2);
     if (span.length > kLongRow) {
-      if (Pass::kListsLongRows && lane == 0) long_rows.add(row);
+      if (Pass::kListsLongRows && lane == 0) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = row;
     } else {
       for (int64_t t = tile; t < pass.dim; t += step) sum_tile<N>(pass, row, span, picks, t, lanes);
       pass.pad(row, lane, lanes);
@@ -176,35 +159,6 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
     }
     __syncthreads();
   }
-}
-
-// Both kernels; `max_long` bounds the number of long rows, and 0 leaves the second one out.
-template <int N, typename Pass>
-cudaError_t sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long,
-                     cudaStream_t stream) {
-  if (num_rows == 0 || pass.dim == 0) return cudaSuccess;
-  int device = 0, processors = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
-  const int64_t vectors = pass.dim / N;
-  int log_lanes = 0;
-  while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
-  // As many rows in a row as leave every processor twice the groups that it can hold at a time.
-  const int64_t groups_per_block = kShortThreads >> log_lanes;
-  const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
-  const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
-  const int64_t rows_per_block = groups_per_block * rows_per_group;
-  const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  sum_short_rows<N><<<static_cast<unsigned>(blocks), kShortThreads, 0, stream>>>(
-      pass, long_rows, log_lanes, static_cast<int>(rows_per_group));
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || max_long == 0) return error;
-  const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
-  const int64_t wanted = std::min<int64_t>(max_long * slices, int64_t{processors} * 4);
-  sum_long_rows<N><<<static_cast<unsigned>(wanted), kLongThreads, 0, stream>>>(pass, long_rows);
-  return cudaGetLastError();
 }
 
 }  // namespace loader

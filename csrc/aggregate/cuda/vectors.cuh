@@ -1,8 +1,7 @@
-// Elements of every type as vectors of up to 16 bytes, and how wide they may be for a layout.
+// Elements of every type as vectors of up to 16 bytes.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "aggregate/cuda/mean.h"
@@ -53,36 +52,6 @@ __device__ __forceinline__ void store_scaled(T* p, const S (&sum)[N], S scale) {
 #pragma unroll
   for (int i = 0; i < N; ++i) out.v[i] = narrow<T>(sum[i] * scale);
   store(p, out);
-}
-
-// Elements of the widest vector that suits a number of columns and every array it was shown: all of them are
-// multiples of it, counted in elements of their own type.
-class Alignment {
- public:
-  explicit Alignment(int64_t dim) : bits_(static_cast<uint64_t>(dim)) {}
-
-  template <typename T>
-  Alignment& of(const StridedRows<T>& rows) {
-    if (rows.data != nullptr)
-      bits_ |= reinterpret_cast<uint64_t>(rows.data) / sizeof(T) | static_cast<uint64_t>(rows.stride);
-    return *this;
-  }
-
-  bool allows(uint64_t elements) const { return bits_ % elements == 0; }
-
- private:
-  uint64_t bits_;
-};
-
-// Calls `f` with the width of the vectors, as a constant.
-template <typename T, typename F>
-cudaError_t with_vectors(const Alignment& alignment, const F& f) {
-  constexpr int kWidest = 16 / sizeof(T);
-  if (alignment.allows(kWidest)) return f(std::integral_constant<int, kWidest>{});
-  if constexpr (kWidest > 2) {
-    if (alignment.allows(kWidest / 2)) return f(std::integral_constant<int, kWidest / 2>{});
-  }
-  return f(std::integral_constant<int, 1>{});
 }
 
 }  // namespace loader

@@ -1,9 +1,10 @@
-// Rows of a table by id, on the GPU. Raw addresses and a stream in, error code out.
+// Rows of a table by id, on the GPU: what the kernels take, and their launch.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
+#include <cstddef>
 #include <cstdint>
+
+#include "gpu/stream.h"
 
 namespace loader {
 
@@ -46,12 +47,49 @@ struct GatherArgs {
   const uint32_t* positions;  // set by the launch: [n], of the ids, in the order of reading
 };
 
+// A counting sort of ids into buckets of equally many rows, see order.cuh.
+constexpr int kOrderThreads = 1024, kIdsAThread = 8;
+constexpr int kBuckets = kOrderThreads;  // a thread of the last block to count has one each
+constexpr int64_t kIdsABlock = int64_t{kOrderThreads} * kIdsAThread;
+constexpr int64_t kMostInOrder = UINT32_MAX;
+
+struct Order {
+  uint32_t begins[kBuckets];  // of each bucket in `positions`; counts before, ends afterwards
+  uint32_t changes;           // ids in another bucket than the one before
+  uint32_t counted;           // blocks that are done with counting
+};
+
+// Bytes of one request to memory, and threads of a warp.
+constexpr int kLineBytes = 128, kWarp = 32;
+
+// The bytes of a row that one group of threads reads at once, and the threads of a group.
+template <int UnitBytes>
+struct Group {
+  static constexpr int kUnit = UnitBytes;
+  static constexpr int kSegment = kLineBytes < kWarp * kUnit ? kLineBytes : kWarp * kUnit;
+  static constexpr int kLanes = kSegment / kUnit;
+};
+
+// Division by a number that is the same for all threads. Exact while dividend * divisor < 2^32.
+struct Divisor {
+  uint32_t divisor, magic;
+};
+
+// How the rows of a gather are dealt out: a block takes `rows` of them at a time, of `parts` parts each.
+struct Tiling {
+  int64_t rows;
+  uint32_t parts;
+  Divisor by_parts;
+};
+
 // Ids that a gather needs at least for its rows to be read in another order than `ids` has, so that it
 // pays; and device memory for that.
 int64_t gather_order_from(int64_t table_bytes, Placement placement);
 size_t gather_scratch(int64_t n, Placement placement);
 
-// Launches out[i] = table[ids[i]] on `stream`.
-cudaError_t launch_gather(GatherArgs args, const RowFormat& format, Placement placement, cudaStream_t stream);
+// Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws
+// std::runtime_error if a kernel cannot be compiled or a launch is refused.
+void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device,
+                   gpu::Stream stream);
 
 }  // namespace loader

@@ -10,43 +10,22 @@
 // blocks go over all rows in strides, as many as the launch says: how much is under way at once is a choice.
 #pragma once
 
-#include <algorithm>
-
 #include "features/cuda/gather.h"
 #include "features/cuda/ids.cuh"
 #include "features/cuda/units.cuh"
 
 namespace loader {
 
-constexpr int kLineBytes = 128;  // of one request to memory
-constexpr int kWarp = 32;
-
-// Division by a number that is the same for all threads. Exact while dividend * divisor < 2^32.
-struct Divisor {
-  uint32_t divisor, magic;
-  explicit Divisor(uint32_t d) : divisor(d), magic(d > 1 ? 0xffffffffu / d + 1 : 0) {}
-  __device__ __forceinline__ uint32_t quotient(uint32_t dividend) const {
-    return divisor == 1 ? dividend : __umulhi(dividend, magic);
-  }
-};
-
-// How the rows of a gather are dealt out: a block takes `rows` of them at a time, of `parts` parts each.
-struct Tiling {
-  int64_t rows;
-  uint32_t parts;
-  Divisor by_parts;
-  Tiling(int64_t parts_a_row, int64_t parts_a_tile)
-      : rows(std::max<int64_t>(1, parts_a_tile / parts_a_row)),
-        parts(static_cast<uint32_t>(parts_a_row)),
-        by_parts(parts) {}
-};
+__device__ __forceinline__ uint32_t quotient(const Divisor& by, uint32_t dividend) {
+  return by.divisor == 1 ? dividend : __umulhi(dividend, by.magic);
+}
 
 // The row and the part of it that part `t` of a tile is. A tile of one row may have more parts than the
 // division is exact for.
 struct TilePart {
   uint32_t row, part;
   __device__ __forceinline__ TilePart(const Tiling& tiling, uint32_t t) {
-    row = tiling.rows == 1 ? 0 : tiling.by_parts.quotient(t);
+    row = tiling.rows == 1 ? 0 : quotient(tiling.by_parts, t);
     part = t - row * tiling.parts;
   }
 };
@@ -103,21 +82,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The bytes of a row that one group of threads reads at once, and the threads of a group.
-template <typename Unit>
-struct Group {
-  static constexpr int kUnit = sizeof(typename Unit::In);
-  static constexpr int kSegment = kLineBytes < kWarp * kUnit ? kLineBytes : kWarp * kUnit;
-  static constexpr int kLanes = kSegment / kUnit;
-};
-
 template <typename Unit, bool kCached, int kThreads, int kInFlight>
 __global__ void __launch_bounds__(kThreads)
     by_line(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling,
             const int64_t in_bytes, const unsigned cold_blocks) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
-  constexpr int kUnit = Group<Unit>::kUnit, kSegment = Group<Unit>::kSegment, kLanes = Group<Unit>::kLanes;
+  using Lanes = Group<sizeof(In)>;
+  constexpr int kUnit = Lanes::kUnit, kSegment = Lanes::kSegment, kLanes = Lanes::kLanes;
   constexpr uint32_t kGroups = kThreads / kLanes;
   const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   const int64_t row_units = in_bytes / kUnit;

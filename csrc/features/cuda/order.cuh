@@ -10,25 +10,13 @@
 // The host is told that they did; with a cache it has the next ones looked at less often.
 #pragma once
 
-#include <cub/block/block_scan.cuh>
-
 #include "features/cuda/gather.h"
 #include "features/cuda/ids.cuh"
 
 namespace loader {
 
-constexpr int kOrderThreads = 1024, kIdsAThread = 8;
-constexpr int kBuckets = kOrderThreads;  // a thread of the last block to count has one each
-constexpr int64_t kIdsABlock = int64_t{kOrderThreads} * kIdsAThread;
-constexpr int64_t kMostInOrder = UINT32_MAX;
 // Ids are left as they are if at most one in so many lies in another bucket than the one before.
 constexpr int64_t kIdsPerChange = 4;
-
-struct Order {
-  uint32_t begins[kBuckets];  // of each bucket in `positions`; counts before, ends afterwards
-  uint32_t changes;           // ids in another bucket than the one before
-  uint32_t counted;           // blocks that are done with counting
-};
 
 __device__ __forceinline__ uint32_t bucket_of(const GatherArgs& args, int64_t id, int64_t rows_a_bucket) {
   return in_range(args, id) ? static_cast<uint32_t>(id / rows_a_bucket) : 0;
@@ -38,11 +26,36 @@ __device__ __forceinline__ bool is_in_order(const GatherArgs& args, int64_t chan
   return changes * kIdsPerChange <= args.n;
 }
 
+// The sum of `x` of all threads of the block before this one. `warps`: [32] of shared memory.
+__device__ __forceinline__ uint32_t sum_before(uint32_t x, uint32_t* warps) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  uint32_t up_to = x;
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const uint32_t below = __shfl_up_sync(~0u, up_to, offset);
+    if (lane >= offset) up_to += below;
+  }
+  if (lane == kWarp - 1) warps[warp] = up_to;
+  __syncthreads();
+  if (warp == 0) {
+    static_assert(kOrderThreads == kWarp * kWarp, "a lane has a warp's sum");
+    const uint32_t own = warps[lane];
+    uint32_t sum = own;
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const uint32_t below = __shfl_up_sync(~0u, sum, offset);
+      if (lane >= offset) sum += below;
+    }
+    warps[lane] = sum - own;
+  }
+  __syncthreads();
+  return warps[warp] + up_to - x;
+}
+
 // Counts the ids of each bucket and the changes; the last block adds the counts up.
 __global__ void __launch_bounds__(kOrderThreads)
     count_ids(const __grid_constant__ GatherArgs args, const int64_t rows_a_bucket, Order* order) {
-  using Scan = cub::BlockScan<uint32_t, kOrderThreads>;
-  __shared__ typename Scan::TempStorage scan;
+  __shared__ uint32_t warps[kOrderThreads / kWarp];
   __shared__ uint32_t counts[kBuckets];
   __shared__ uint32_t changes;
   __shared__ bool last;
@@ -66,9 +79,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   __syncthreads();
   if (!last) return;
   __threadfence();
-  uint32_t begins;
-  Scan(scan).ExclusiveSum(__ldcg(&order->begins[threadIdx.x]), begins);
-  order->begins[threadIdx.x] = begins;
+  order->begins[threadIdx.x] = sum_before(__ldcg(&order->begins[threadIdx.x]), warps);
   if (threadIdx.x == 0)
     static_cast<volatile Notes*>(args.notes)->in_order = is_in_order(args, __ldcg(&order->changes));
 }
@@ -104,22 +115,6 @@ __global__ void __launch_bounds__(kOrderThreads)
     const int64_t i = begin + threadIdx.x + k * kOrderThreads;
     if (i < end) positions[counts[bucket[k]] + rank[k]] = static_cast<uint32_t>(i);
   }
-}
-
-inline size_t order_bytes(int64_t n) { return sizeof(Order) + static_cast<size_t>(n) * sizeof(uint32_t); }
-
-// Sets `args.positions` to an order that is made in `args.scratch`.
-inline cudaError_t launch_order(GatherArgs& args, cudaStream_t stream) {
-  auto* const order = static_cast<Order*>(args.scratch);
-  auto* const positions = reinterpret_cast<uint32_t*>(order + 1);
-  if (const cudaError_t error = cudaMemsetAsync(order, 0, sizeof(Order), stream); error != cudaSuccess)
-    return error;
-  const int64_t rows_a_bucket = std::max<int64_t>(1, (args.num_rows + kBuckets - 1) / kBuckets);
-  const auto blocks = static_cast<unsigned>((args.n + kIdsABlock - 1) / kIdsABlock);
-  count_ids<<<blocks, kOrderThreads, 0, stream>>>(args, rows_a_bucket, order);
-  place_ids<<<blocks, kOrderThreads, 0, stream>>>(args, rows_a_bucket, order, positions);
-  args.positions = positions;
-  return cudaGetLastError();
 }
 
 }  // namespace loader

@@ -1,8 +1,6 @@
 // What one thread moves at a time: a machine word of a row, copied or converted on its way.
 #pragma once
 
-#include <cstring>
-
 #include "words.cuh"
 
 namespace loader {

@@ -67,7 +67,8 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   if (!clean_) set_.clear();
   clean_ = false;  // an exception leaves marks: the next call removes them
   set_.reset(graph_.num_nodes, options_.hops());
-  const int64_t wanted = pool_->size() == 1 ? 1 : kPartsPerThread * pool_->size();
+  // An owner settles by itself, with one bucket for what its helpers picked.
+  const int64_t wanted = pool_->owner() >= 0 ? 1 : kPartsPerThread * pool_->size();
   for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
   num_buckets_ = (graph_.num_nodes >> bucket_bits_) + 1;
   bucket_ids_.assign(num_buckets_ + 1, 0);
@@ -91,12 +92,13 @@ int64_t FusedSampler<P, N>::count_edges(int hop) {
   const auto rows = static_cast<int64_t>(nodes_.size()), known = static_cast<int64_t>(degrees_.size());
   P* const begins = begins_.extend(static_cast<size_t>(rows - known)) - known;
   P* const degrees = degrees_.extend(static_cast<size_t>(rows - known)) - known;
-  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t first_row = hops_[hop - 1].first_row = options_.once ? known : 0;
+  const int64_t blocks = (rows - first_row + kBlockRows - 1) / kBlockRows;
   std::vector<int64_t>& offsets = hops_[hop - 1].offsets;
   offsets.resize(blocks + 1);
   in_parts(blocks, std::max<int64_t>(part_edges_ / (4 * kBlockRows), 1), [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
-      const int64_t begin = block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+      const int64_t begin = first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
       for (int64_t row = std::max(begin, known); row < end; ++row) {
         if (row + kAhead < rows) __builtin_prefetch(&graph_.indptr[nodes_[row + kAhead]]);
         begins[row] = graph_.indptr[nodes_[row]];
@@ -123,7 +125,8 @@ void FusedSampler<P, N>::pick(int hop) {
   if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
   const int64_t count = parts(edges, part_edges_);
   pool_->each(count, [&](int part, int worker) {
-    pick_part({workers_[worker], hop, 0, count == 1}, edges * part / count, edges * (part + 1) / count);
+    pick_part({workers_[worker], hop, 0, count == 1 || worker == pool_->owner()}, edges * part / count,
+              edges * (part + 1) / count);
   });
 }
 
@@ -137,7 +140,7 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
   const int64_t fanout = options_.fanouts[part.hop - 1];
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(offsets.begin(), offsets.end(), begin) - offsets.begin() - 1;
-  int64_t row = block * kBlockRows, first = offsets[block];
+  int64_t row = hops_[part.hop - 1].first_row + block * kBlockRows, first = offsets[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], count = row_count(row, part.hop);
     if (count == 0) continue;
@@ -254,12 +257,15 @@ void FusedSampler<P, N>::write(const SampleOut<P, N>& out) {
       return;
     }
     int64_t at = hop.offsets[piece.begin];
-    const int64_t last = std::min(piece.end * kBlockRows, sizes_.frontiers[piece.hop - 1]);
-    for (int64_t row = piece.begin * kBlockRows; row < last; ++row) {
-      block.indptr[row] = static_cast<P>(at);
-      at += row_count(row, piece.hop);
+    const int64_t end = sizes_.frontiers[piece.hop - 1];
+    const int64_t last = std::min(hop.first_row + piece.end * kBlockRows, end);
+    for (int64_t row = hop.first_row + piece.begin * kBlockRows; row < last; ++row) {
+      const int64_t count = row_count(row, piece.hop);
+      if (block.indptr) block.indptr[row - hop.first_row] = static_cast<P>(at);
+      if (block.rows) std::fill_n(block.rows + at, count, static_cast<N>(row));
+      at += count;
     }
-    if (last == sizes_.frontiers[piece.hop - 1]) block.indptr[last] = static_cast<P>(at);
+    if (block.indptr && last == end) block.indptr[last - hop.first_row] = static_cast<P>(at);
   };
   pool_->each(count, [&](int part, int) {
     const auto all = static_cast<int64_t>(pieces.size());

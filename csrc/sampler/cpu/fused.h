@@ -23,7 +23,7 @@ class FusedSampler {
 
   explicit FusedSampler(int num_threads, int64_t part_edges = kPartEdges)
       : FusedSampler(std::make_shared<ThreadPool>(num_threads), part_edges) {}
-  explicit FusedSampler(std::shared_ptr<ThreadPool> pool, int64_t part_edges = kPartEdges)
+  explicit FusedSampler(std::shared_ptr<Workers> pool, int64_t part_edges = kPartEdges)
       : pool_(std::move(pool)), part_edges_(part_edges), workers_(pool_->size()) {}
 
   // Samples and keeps the picks; returns the sizes of the arrays that `write` fills.
@@ -36,6 +36,7 @@ class FusedSampler {
   struct Hop {
     Arena<N> picked;
     Arena<P> edges;                // positions of the picks, if edge ids are wanted
+    int64_t first_row;             // whose neighbours are picked, and those of all rows behind it
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
   };
 
@@ -69,7 +70,7 @@ class FusedSampler {
   // Bucket b: the pages [first_page(b), first_page(b + 1)).
   int64_t first_page(int64_t bucket) const;
 
-  const std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<Workers> pool_;
   const int64_t part_edges_;
   std::vector<Worker> workers_;
   RankedSet set_;

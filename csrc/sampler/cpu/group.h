@@ -1,6 +1,7 @@
 // A sampler of one graph for groups of mini-batches, and for several callers at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "crew.h"
 #include "fork.h"
 #include "parallel.h"
 #include "sampler/sampler.h"
@@ -22,10 +24,11 @@ struct Request {
   uint64_t key;
 };
 
-// A large group is spread over the threads, a thread per mini-batch, each with a workspace of its own; the
-// mini-batches of a small one follow each other, and all threads share in each. Who finds the threads busy
-// with another call samples a single mini-batch by itself, in one more workspace, and waits for its turn with
-// a group. Workspaces are made when they are first needed, and kept.
+// A large group is spread over the threads, a thread per mini-batch, each with a workspace of its own; who is
+// done helps the others with theirs. The mini-batches of a small group follow each other, and all threads
+// share in each. Who finds the threads busy with another call samples a single mini-batch by itself, in one
+// more workspace, and waits for its turn with a group. Workspaces are made when they are first needed, and
+// kept: a thread finds its own in the caches of its processor.
 template <template <typename, typename> class Impl, typename P, typename N>
 class GroupSampler {
  public:
@@ -34,7 +37,7 @@ class GroupSampler {
   using Place = std::function<SampleOut<P, N>(size_t i, const SampleSizes& sizes)>;
 
   // Makes a sampler that works with the threads of a pool.
-  using Make = std::function<std::unique_ptr<Sampler>(const std::shared_ptr<ThreadPool>&)>;
+  using Make = std::function<std::unique_ptr<Sampler>(const std::shared_ptr<Workers>&)>;
 
   GroupSampler(const Csc<P, N>& graph, SampleOptions options, int num_threads, Make make)
       : graph_(graph),
@@ -44,62 +47,80 @@ class GroupSampler {
 
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
+    return sample(options_, group, place);
+  }
+  // The same with options of this call.
+  std::vector<std::exception_ptr> sample(const SampleOptions& asked, const std::vector<Request<N>>& group,
+                                         const Place& place) {
     std::vector<std::exception_ptr> errors(group.size());
-    const auto one = [&](Sampler& sampler, size_t i) {
+    const auto one = [&](std::unique_ptr<Sampler>& sampler, size_t i, const auto& workers) {
       try {
-        SampleOptions options = options_;
+        if (!sampler) sampler = make_(workers());
+        SampleOptions options = asked;
         options.key = group[i].key;
-        sampler.write(place(i, sampler.sample(graph_, group[i].seeds, group[i].num_seeds, options)));
+        sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
         errors[i] = std::current_exception();
       }
     };
+    const auto alone = [&](Lease& own, size_t i) {
+      one(own.sampler, i, [] { return std::make_shared<ThreadPool>(1); });
+    };
     if (pool_->size() == 1) {
-      const Lease own(*this);
-      for (size_t i = 0; i < group.size(); ++i) one(*own, i);
+      Lease own(*this);
+      for (size_t i = 0; i < group.size(); ++i) alone(own, i);
     } else if (2 * group.size() <= static_cast<size_t>(pool_->size()) || group.size() == 1) {
       for (size_t i = 0; i < group.size(); ++i) {
         std::unique_lock<LongMutex> turn(turn_, std::try_to_lock);
         if (turn.owns_lock()) {
-          const Busy busy(team_busy_);
-          if (!team_) team_ = make_(pool_);
-          one(*team_, i);
+          const Busy busy(busy_);
+          one(team_, i, [&] { return pool_; });
         } else {
-          one(*Lease(*this), i);
+          Lease own(*this);
+          alone(own, i);
         }
       }
     } else {
       std::lock_guard<LongMutex> turn(turn_);
-      pool_->each(static_cast<int64_t>(group.size()), [&](int i, int) { one(*Lease(*this), i); });
+      const Busy busy(busy_);
+      if (!crew_) {
+        members_.resize(static_cast<size_t>(pool_->size()));
+        crew_ = std::make_unique<Crew>(pool_->size());
+      }
+      std::atomic<size_t> next{0}, left{group.size()};
+      pool_->each(pool_->size(), [&](int, int worker) {
+        for (size_t i; (i = next.fetch_add(1)) < group.size();) {
+          one(members_[worker], i, [&] { return std::make_shared<Crew::Member>(*crew_, worker); });
+          if (left.fetch_sub(1) == 1) crew_->ring();
+        }
+        crew_->help(worker, [&] { return left.load() == 0; });
+      });
     }
     return errors;
   }
 
  private:
-  // A sampler for the calling thread alone, for as long as the lease lives.
+  // A sampler for the calling thread alone, for as long as the lease lives; null if there is none yet.
   class Lease {
    public:
     explicit Lease(GroupSampler& group) : group_(group) {
-      {
-        std::lock_guard<BriefMutex> lock(group.idle_mutex_);
-        if (!group.idle_.empty()) {
-          sampler_ = std::move(group.idle_.back());
-          group.idle_.pop_back();
-        }
-      }
-      if (!sampler_) sampler_ = group.make_(std::make_shared<ThreadPool>(1));
+      std::lock_guard<BriefMutex> lock(group.idle_mutex_);
+      if (group.idle_.empty()) return;
+      sampler = std::move(group.idle_.back());
+      group.idle_.pop_back();
     }
     ~Lease() {
+      if (!sampler) return;
       std::lock_guard<BriefMutex> lock(group_.idle_mutex_);
-      group_.idle_.push_back(std::move(sampler_));
+      group_.idle_.push_back(std::move(sampler));
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    Sampler& operator*() const { return *sampler_; }
+
+    std::unique_ptr<Sampler> sampler;
 
    private:
     GroupSampler& group_;
-    std::unique_ptr<Sampler> sampler_;
   };
 
   struct Busy {
@@ -112,15 +133,20 @@ class GroupSampler {
   const SampleOptions options_;
   const Make make_;
   const std::shared_ptr<ThreadPool> pool_;
-  LongMutex turn_;  // of the pool's threads
-  std::unique_ptr<Sampler> team_;
-  bool team_busy_ = false;
+  LongMutex turn_;                 // of the pool's threads
+  bool busy_ = false;              // somebody has the turn, and with it:
+  std::unique_ptr<Sampler> team_;  // in which all threads share
+  std::unique_ptr<Crew> crew_;
+  std::vector<std::unique_ptr<Sampler>> members_;  // of the crew
   BriefMutex idle_mutex_;
   std::vector<std::unique_ptr<Sampler>> idle_;
   // A child leaves alone what another thread was using at the fork.
   ForkHook hook_{{{}, {}, [this] {
-                    if (team_busy_) static_cast<void>(team_.release());
-                    team_busy_ = false;
+                    if (!busy_) return;
+                    busy_ = false;
+                    static_cast<void>(team_.release());
+                    static_cast<void>(crew_.release());
+                    for (auto& member : members_) static_cast<void>(member.release());
                   }}};
 };
 

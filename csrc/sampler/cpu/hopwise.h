@@ -15,7 +15,7 @@ template <typename P, typename N>
 class HopwiseSampler {
  public:
   explicit HopwiseSampler(int num_threads) : HopwiseSampler(std::make_shared<ThreadPool>(num_threads)) {}
-  explicit HopwiseSampler(std::shared_ptr<ThreadPool> pool) : pool_(std::move(pool)) {}
+  explicit HopwiseSampler(std::shared_ptr<Workers> pool) : pool_(std::move(pool)) {}
 
   // Samples and keeps the result; returns the sizes of the arrays that `write` fills.
   SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
@@ -27,7 +27,7 @@ class HopwiseSampler {
     std::vector<N> indices;        // global ids, then local ids
   };
 
-  const std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<Workers> pool_;
   std::vector<N> frontier_;
   std::vector<Hop> hops_;
 };

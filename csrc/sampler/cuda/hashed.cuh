@@ -15,20 +15,12 @@
 
 namespace loader {
 
-// Words of the bitmap in shared memory by which a full range is ordered, a part of it at a time.
-#ifndef LOADER_SAMPLER_WINDOW
-#define LOADER_SAMPLER_WINDOW 2048
-#endif
-constexpr int kWindowWords = LOADER_SAMPLER_WINDOW;
-
 // Up to so many vertices of a range each is compared with all others.
 #ifndef LOADER_SAMPLER_COMPARED
 #define LOADER_SAMPLER_COMPARED 512
 #endif
 constexpr uint32_t kMostCompared = LOADER_SAMPLER_COMPARED;
 
-// Shared memory of `group` and of `rank`.
-constexpr size_t kOrderBytes = sizeof(uint32_t) * (kRanges > 2 * kWindowWords ? kRanges : 2 * kWindowWords);
 static_assert(kRanges % kBlock == 0, "a thread takes whole ranges");
 
 template <typename Args>

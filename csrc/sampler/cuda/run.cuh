@@ -1,7 +1,6 @@
-// What a thread block of each kernel does. The kernels themselves are in launch.cuh: nothing here needs nvcc.
+// What a thread block of each kernel does. The kernels themselves are in kernels.cuh.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
 #include "sampler/cuda/cooperative.cuh"
@@ -10,19 +9,6 @@
 #include "sampler/cuda/queue.cuh"
 
 namespace loader {
-
-// Shared memory of a block that picks.
-template <int Widest, typename Args>
-size_t stage_bytes(const Args& args) {
-  if (Widest != kWide) return size_t{kBlock} * Widest * sizeof(typename Args::Vertex);
-  return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
-}
-
-// The same where the vertices are put in order in the same launch.
-template <int Widest, typename Args>
-size_t hashed_bytes(const Args& args) {
-  return std::max(stage_bytes<Widest>(args), kOrderBytes);
-}
 
 // Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
 template <int Widest, typename F>

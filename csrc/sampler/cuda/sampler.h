@@ -1,8 +1,5 @@
-// The GPU sampler: what a launch takes, and its launcher. Raw device pointers and a stream in, error code
-// out.
+// The GPU sampler: what its kernels take. For host and device.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -194,6 +191,10 @@ struct SampleArgs {
 constexpr int kWarps = LOADER_SAMPLER_WARPS;  // of a block
 constexpr int kBlock = 32 * kWarps;           // threads
 
+// One block of 16 warps a multiprocessor, with registers enough that nothing is spilled: a thread has a row's
+// loads in flight at once, so more warps bring no more, and fewer blocks meet faster at the grid's barrier.
+constexpr int kBlocksPerMultiprocessor = 1;
+
 // The widest row that a thread of a kernel picks in registers; kWide: a warp picks rows of any fanout.
 constexpr int kWide = 0;
 
@@ -239,18 +240,19 @@ int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
 // of picks takes there.
 constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
+// Words of the bitmap in shared memory by which a full range is ordered, a part of it at a time.
+#ifndef LOADER_SAMPLER_WINDOW
+#define LOADER_SAMPLER_WINDOW 2048
+#endif
+constexpr int kWindowWords = LOADER_SAMPLER_WINDOW;
+
+// Shared memory of `group` and of `rank`.
+constexpr size_t kOrderBytes = sizeof(uint32_t) * (kRanges > 2 * kWindowWords ? kRanges : 2 * kWindowWords);
+
 // uint32 entries of SampleArgs::totals, a mini-batch: 64-bit sums, of blocks and of warps.
 constexpr int kMaxValues = kMaxHops + kMaxHops * (kMaxHops + 1) / 2;
 LOADER_HD constexpr int64_t workspace_totals() { return int64_t{2} * kMaxValues * kMaxBlocks * (1 + kWarps); }
 
-// Launches the sampling of `num_batches` mini-batches on `stream`. `blocks`: of the launch, 0 for as many as
-// are resident at once, which also is the most. `launches` receives the number of kernels launched. More than
-// one mini-batch a launch, and a hash set: kCooperative and kHopwise alone.
-template <typename Args>
-cudaError_t launch_sample(const Args& args, Schedule schedule, int blocks, int* launches,
-                          cudaStream_t stream);
-
-// What there is code for.
 template <typename P, typename N>
 using UniformArgs = SampleArgs<PlainLists<P, N>, UniformChoice>;
 

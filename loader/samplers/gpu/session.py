@@ -14,7 +14,6 @@ from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
-from loader.samplers.gpu.layout import Sampled, SampledBlock
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
 from loader.samples import Block, MiniBatch
@@ -67,7 +66,7 @@ class CudaSession(Session):
                 self._check_padded()
             with made_current(self._device):
                 begun = []
-                for seeds, epoch, batch in group:
+                for seeds, epoch, batch, _ in group:
                     check_position(epoch, batch)
                     if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
                         seeds = as_seeds(space.graph, seeds).to(self._device, non_blocking=True)
@@ -218,19 +217,17 @@ class _Begun:
             )
 
     def _build(self, space: Workspace, frontiers: list[int], edges: list[int]) -> MiniBatch:
-        session, memory, layout = self.session, self.memory, self.plan.layout
-        nodes = layout.nodes(memory, frontiers[-1])
-        hops = range(len(edges) - 1, -1, -1)
-        blocks: tuple[Block, ...]
-        if session._edge_ids:
-            indices, indptr, ids = layout.cut(memory, frontiers, edges)
-            if space.graph.edge_ids is not None:
-                memory.record_stream(current_stream(session._device.index))
-                ids = [space.edge_ids()[i] for i in ids]
-            blocks = tuple([Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h]) for h in hops])
-        else:
-            sampled = Sampled(layout, memory, frontiers, edges)
-            blocks = tuple([SampledBlock.of(sampled, h, frontiers[h + 1], frontiers[h]) for h in hops])
+        session = self.session
+        nodes, indices, indptr, ids = self.plan.layout.cut(self.memory, frontiers, edges)
+        if ids and space.graph.edge_ids is not None:
+            self.memory.record_stream(current_stream(session._device.index))
+            ids = [space.edge_ids()[i] for i in ids]
+        blocks = tuple(
+            [
+                Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h] if ids else None)
+                for h in range(len(edges) - 1, -1, -1)
+            ]
+        )
         if session._pad:
             return PaddedMiniBatch(
                 nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index, sizes=self.sizes

@@ -142,6 +142,7 @@ class Workspace:
             replace=self._replace,
             edge_ids=self._edge_ids,
             pad=self._pad,
+            device=device.index or 0,
         )
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches

@@ -215,3 +215,34 @@ def test_graphs_are_copied_and_pickled(twin) -> None:
         assert torch.equal(getattr(other, name), array)
     assert other.node_types == graph.node_types
     assert other.place("cpu").num_src == 3
+
+
+def test_a_reversed_graph_has_every_edge_turned_round() -> None:
+    src, dst = torch.tensor([0, 2, 2, 1, 2, 2]), torch.tensor([1, 1, 0, 2, 1, 2])
+    extra = {"edge_types": torch.arange(6) % 3, "edge_weights": torch.arange(6).float(), "edge_times": torch.arange(6)}
+    node = {"node_times": torch.arange(3), "node_types": {"a": 1, "b": 2}}
+    for keep in (False, True):
+        graph = Graph.from_edges(src, dst, 3, keep_edge_ids=keep, **extra, **node)
+        turned = graph.reverse()
+        other = Graph.from_edges(dst, src, 3, **extra)
+        for name in ("indptr", "indices", "edge_types", "edge_weights", "edge_times"):
+            assert getattr(turned, name).sort().values.equal(getattr(other, name).sort().values)
+        assert turned.indptr.equal(other.indptr)
+        assert turned.indices.equal(other.indices)
+        assert turned.node_types == graph.node_types
+        assert torch.equal(turned.node_times, graph.node_times)
+        back = turned.reverse()
+        ids = graph.edge_ids if keep else torch.arange(6, dtype=torch.int32)
+        assert torch.equal(back.indices, graph.indices)
+        assert torch.equal(back.edge_ids.sort().values, ids.sort().values)
+        assert torch.equal(back.edge_types[back.edge_ids.argsort()], graph.edge_types[ids.argsort()])
+
+
+def test_a_reversed_bipartite_graph_swaps_the_two_sides() -> None:
+    graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([4, 1, 4]), num_src=6, node_times=torch.arange(6))
+    turned = graph.reverse()
+    assert (turned.num_src, turned.num_dst) == (2, 6)
+    assert turned.indptr.tolist() == [0, 0, 1, 1, 1, 3, 3]
+    assert turned.indices.tolist() == [0, 0, 1]
+    assert turned.edge_ids.tolist() == [1, 0, 2]
+    assert turned.node_times is None

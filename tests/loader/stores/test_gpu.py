@@ -59,7 +59,7 @@ def in_order(store: Any) -> Any:
 @pytest.mark.parametrize("name", [*STORES, "memmap"])
 def test_without_cuda_it_says_what_to_do(name: str) -> None:
     make = partial(MemmapFeatures, device="cuda") if name == "memmap" else STORES[name]
-    with pytest.raises(RuntimeError, match=r"LOADER_CUDA=ON|needs an NVIDIA GPU"):
+    with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU"):
         make(torch.zeros(10, 4))
 
 

@@ -10,16 +10,13 @@ import torch
 
 from loader import _core
 
-# What is tested is compiled with CUDA alone; it needs no GPU.
-pytestmark = pytest.mark.skipif(not _core.with_cuda, reason="needs a CUDA build")
-
 IDS, ROWS = 50_000, 1 << 21
 
 
 class OnGPU:
     """A tensor on the CPU that says it lay on a GPU: nothing is launched here."""
 
-    device = SimpleNamespace(type="cuda")
+    device = SimpleNamespace(type="cuda", index=0)
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor

@@ -138,6 +138,7 @@ def test_optimiser_is_adam_with_the_given_settings() -> None:
     optimiser = NodeClassifier(5, NUM_CLASSES, lr=0.125, weight_decay=0.25).configure_optimizers()
     assert isinstance(optimiser, torch.optim.Adam)
     assert (optimiser.defaults["lr"], optimiser.defaults["weight_decay"]) == (0.125, 0.25)
+    assert not optimiser.defaults["fused"]
 
 
 def test_a_batch_without_features_or_labels_is_refused(random_graph: Any) -> None:

@@ -26,7 +26,7 @@ schedules = pytest.mark.parametrize(
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_without_cuda_it_says_what_to_do() -> None:
-    with pytest.raises(RuntimeError, match=r"LOADER_CUDA=ON|needs an NVIDIA GPU"):
+    with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU"):
         CudaSampler(10, 2)
 
 

@@ -1,0 +1,27 @@
+// What the bindings of the GPU part have in common.
+#pragma once
+
+#include <string>
+
+#include "bindings/views.h"
+#include "gpu/driver.h"
+
+namespace loader {
+
+// The index of the GPU that a tensor lies on.
+inline int device_index(py::handle tensor) {
+  const py::object index = tensor.attr("device").attr("index");
+  return index.is_none() ? 0 : index.cast<int>();
+}
+
+// Calls `f`; says in its error what was done: "<what> failed: ...".
+template <typename F>
+auto doing(const char* what, const F& f) {
+  try {
+    return f();
+  } catch (const gpu::Error& error) {
+    throw std::runtime_error(std::string(what) + " failed: " + error.what());
+  }
+}
+
+}  // namespace loader

@@ -1,0 +1,256 @@
+#include "features/cuda/gather.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "gpu/all_kernels.h"
+#include "gpu/kernel.h"
+
+namespace loader {
+
+namespace {
+
+constexpr int kDeviceThreads = 256, kHostThreads = 1024;
+// Loads of one thread under way at once. On an H200, of one, two, four and eight: two of 16 bytes were the
+// best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
+template <int Bytes>
+constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
+constexpr int kHostInFlight = 2;
+constexpr int kCachedInFlight = 4;  // of which some are for the other blocks to read
+// Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
+// the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
+// (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes 5.05 ms a
+// mini-batch with them and with 48 of 256 threads; its training step, 0.93 ms alone, takes 1.16 and 1.31.
+constexpr int kHostBlocks = 12;
+// With a cache, half of what such a block looks at is left to the others. In the same epoch, with fanouts
+// (15, 10, 5) and (10, 10, 10), a mini-batch takes 2.21 and 2.94 ms with 96 blocks of 256 threads (a training
+// step 2.40 and 2.09), 2.20 and 2.92 with 32 of 1024 (1.88 and 1.85), 2.25 and 3.00 with 16 (1.40 and 1.27).
+constexpr int kColdBlocks = 32;
+// Those for rows in device memory, beside the others: they are done long before.
+constexpr int kMultiprocessorsPerHotBlock = 2;
+constexpr int64_t kMaxBlocks = 0x7fffffff;
+// From so many ids on, and for tables from so many bytes on, the rows are read by where they lie. On an
+// H200 (benchmarks/gather_gpu.py --large-gib --ids), rows of 400 bytes: ids in random order gain 1.0,
+// 1.2, 2.2, 2.9 and 3.5 times with 500,000 of them over 0.5, 1, 2, 4 and 8 GB, 1.0, 1.1, 2.0, 2.2 and 1.9
+// with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that lie in order lose the 12 microseconds
+// in which that is found, and 0.1 ms beside training, whose thread blocks it waits for.
+constexpr int64_t kOrderedIds = 32768, kOrderedTableBytes = int64_t{768} << 20;
+
+// Segments that a row at `base` + a multiple of `in_bytes` touches at most. All starts are congruent modulo
+// the greatest common divisor, and the worst is as far into a segment as that allows.
+int64_t most_segments(const uint8_t* base, int64_t in_bytes, int segment) {
+  const int64_t step = std::gcd(in_bytes, static_cast<int64_t>(segment));
+  const int64_t worst = segment - step + static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % step);
+  return (worst + in_bytes + segment - 1) / segment;
+}
+
+// What one thread moves at a time, see units.cuh: its bytes in a row of the table.
+template <int Bytes>
+struct Copied {
+  static constexpr int kIn = Bytes;
+};
+template <typename From, typename To, int Count>
+struct Converted {
+  static constexpr int kIn = Count * static_cast<int>(sizeof(From));
+};
+
+struct ByOutput {
+  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_output";
+};
+struct ByLine {
+  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_line";
+};
+struct CountIds {
+  static constexpr const char *header = "features/cuda/order.cuh", *name = "count_ids";
+};
+struct PlaceIds {
+  static constexpr const char *header = "features/cuda/order.cuh", *name = "place_ids";
+};
+
+}  // namespace
+
+namespace gpu {
+
+template <int Bytes>
+struct Spelled<Copied<Bytes>> {
+  static std::string text() { return spelled<Int<Bytes>>("loader::Copied"); }
+};
+template <typename From, typename To, int Count>
+struct Spelled<Converted<From, To, Count>> {
+  static std::string text() { return spelled<From, To, Int<Count>>("loader::Converted"); }
+};
+
+}  // namespace gpu
+
+namespace {
+
+Tiling tiling(int64_t parts_a_row, int64_t parts_a_tile) {
+  const auto parts = static_cast<uint32_t>(parts_a_row);
+  return {std::max<int64_t>(1, parts_a_tile / parts_a_row),
+          parts,
+          {parts, parts > 1 ? 0xffffffffu / parts + 1 : 0}};
+}
+
+template <typename Unit>
+void launch(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+            gpu::Stream stream) {
+  if (placement == Placement::kDevice) {
+    constexpr int kInFlight = kDeviceInFlight<Unit::kIn>;
+    const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kInFlight);
+    const int64_t grid = (args.n + tiles.rows - 1) / tiles.rows;
+    if (grid > kMaxBlocks)
+      throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
+    gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
+    return gpu::launch<GatherArgs, Tiling>(
+        kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream}, args, tiles);
+  }
+  const bool cached = placement == Placement::kCached;
+  constexpr int kSegment = Group<Unit::kIn>::kSegment, kGroups = kHostThreads / Group<Unit::kIn>::kLanes;
+  int64_t segments = most_segments(args.table, format.in_bytes, kSegment);
+  if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, kSegment));
+  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
+  const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
+  const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
+  const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, unsigned cold) {
+    gpu::launch<GatherArgs, Tiling, int64_t, unsigned>(kernel, device, {grid, kHostThreads, 0, stream}, args,
+                                                       tiles, format.in_bytes, cold);
+  };
+  using Threads = gpu::Int<kHostThreads>;
+  if (!cached) {
+    const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
+    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid,
+                        grid);
+  }
+  const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
+  const unsigned cold = at_most(args.blocks > 0 ? args.blocks : kColdBlocks);
+  const unsigned hot = at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
+  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(), cold + hot,
+               cold);
+}
+
+// The widest unit that every address and the length of a row are multiples of.
+bool fits(const GatherArgs& args, const RowFormat& format, int in, int out) {
+  const auto source = reinterpret_cast<uintptr_t>(args.table) | reinterpret_cast<uintptr_t>(args.cache) |
+                      static_cast<uintptr_t>(format.in_bytes);
+  return source % in == 0 && reinterpret_cast<uintptr_t>(args.out) % out == 0;
+}
+
+template <typename From, typename To>
+void launch_converted(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+                      gpu::Stream stream) {
+  if constexpr (std::is_same_v<From, To>) {
+    throw std::logic_error("rows of one type are copied");
+  } else {
+    if (fits(args, format, 4 * sizeof(From), 4 * sizeof(To)))
+      return launch<Converted<From, To, 4>>(args, format, placement, device, stream);
+    if (fits(args, format, 2 * sizeof(From), 2 * sizeof(To)))
+      return launch<Converted<From, To, 2>>(args, format, placement, device, stream);
+    launch<Converted<From, To, 1>>(args, format, placement, device, stream);
+  }
+}
+
+void launch_copied(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+                   gpu::Stream stream) {
+  if (fits(args, format, 16, 16)) return launch<Copied<16>>(args, format, placement, device, stream);
+  if (fits(args, format, 8, 8)) return launch<Copied<8>>(args, format, placement, device, stream);
+  if (fits(args, format, 4, 4)) return launch<Copied<4>>(args, format, placement, device, stream);
+  if (fits(args, format, 2, 2)) return launch<Copied<2>>(args, format, placement, device, stream);
+  launch<Copied<1>>(args, format, placement, device, stream);
+}
+
+template <typename From>
+void launch_from(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+                 gpu::Stream stream) {
+  switch (format.to) {
+    case ElementType::kFloat32:
+      return launch_converted<From, float>(args, format, placement, device, stream);
+    case ElementType::kFloat16:
+      return launch_converted<From, half>(args, format, placement, device, stream);
+    case ElementType::kBFloat16:
+      return launch_converted<From, bfloat16>(args, format, placement, device, stream);
+  }
+}
+
+// Sets `args.positions` to an order that is made in `args.scratch`.
+void launch_order(GatherArgs& args, int device, gpu::Stream stream) {
+  auto* const order = static_cast<Order*>(args.scratch);
+  auto* const positions = reinterpret_cast<uint32_t*>(order + 1);
+  gpu::Kernel &count = gpu::kernel<CountIds>(), &place = gpu::kernel<PlaceIds>();
+  gpu::load(device, {&count, &place});
+  gpu::set_bytes(order, 0, sizeof(Order), stream);
+  const int64_t rows_a_bucket = std::max<int64_t>(1, (args.num_rows + kBuckets - 1) / kBuckets);
+  const auto blocks = static_cast<unsigned>((args.n + kIdsABlock - 1) / kIdsABlock);
+  const gpu::Shape shape{blocks, kOrderThreads, 0, stream};
+  gpu::launch<GatherArgs, int64_t, Order*>(count, device, shape, args, rows_a_bucket, order);
+  gpu::launch<GatherArgs, int64_t, Order*, uint32_t*>(place, device, shape, args, rows_a_bucket, order,
+                                                      positions);
+  args.positions = positions;
+}
+
+}  // namespace
+
+int64_t gather_order_from(int64_t table_bytes, Placement placement) {
+  const bool far = placement != Placement::kDevice && table_bytes >= kOrderedTableBytes;
+  return far ? kOrderedIds : std::numeric_limits<int64_t>::max();
+}
+
+size_t gather_scratch(int64_t n, Placement placement) {
+  const bool none = placement == Placement::kDevice || n > kMostInOrder;
+  return none ? 0 : sizeof(Order) + static_cast<size_t>(n) * sizeof(uint32_t);
+}
+
+void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device,
+                   gpu::Stream stream) {
+  if (args.n == 0 || format.in_bytes == 0) return;
+  args.positions = nullptr;
+  if (args.scratch) launch_order(args, device, stream);
+  if (!format.convert || format.from == format.to)
+    return launch_copied(args, format, placement, device, stream);
+  switch (format.from) {
+    case ElementType::kFloat32:
+      return launch_from<float>(args, format, placement, device, stream);
+    case ElementType::kFloat16:
+      return launch_from<half>(args, format, placement, device, stream);
+    case ElementType::kBFloat16:
+      return launch_from<bfloat16>(args, format, placement, device, stream);
+  }
+}
+
+namespace {
+
+template <typename Unit>
+void add(std::vector<gpu::Kernel*>& all) {
+  using Threads = gpu::Int<kHostThreads>;
+  all.insert(all.end(),
+             {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceInFlight<Unit::kIn>>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>()});
+}
+
+template <typename From, typename To>
+void add_conversion(std::vector<gpu::Kernel*>& all) {
+  add<Converted<From, To, 4>>(all);
+  add<Converted<From, To, 2>>(all);
+  add<Converted<From, To, 1>>(all);
+}
+
+}  // namespace
+
+std::vector<gpu::Kernel*> gather_kernels() {
+  std::vector<gpu::Kernel*> all{&gpu::kernel<CountIds>(), &gpu::kernel<PlaceIds>()};
+  add<Copied<16>>(all);
+  add<Copied<8>>(all);
+  add<Copied<4>>(all);
+  add<Copied<2>>(all);
+  add<Copied<1>>(all);
+  add_conversion<float, half>(all);
+  add_conversion<float, bfloat16>(all);
+  add_conversion<half, float>(all);
+  add_conversion<half, bfloat16>(all);
+  add_conversion<bfloat16, float>(all);
+  add_conversion<bfloat16, half>(all);
+  return all;
+}
+
+}  // namespace loader

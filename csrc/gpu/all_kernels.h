@@ -1,0 +1,13 @@
+// Every kernel that a run can ask for, by subject: to compile them ahead.
+#pragma once
+
+#include <vector>
+
+#include "gpu/kernel.h"
+
+namespace loader {
+std::vector<gpu::Kernel*> sampler_kernels();
+std::vector<gpu::Kernel*> gather_kernels();
+std::vector<gpu::Kernel*> mean_kernels();
+std::vector<gpu::Kernel*> item_kernels();
+}  // namespace loader

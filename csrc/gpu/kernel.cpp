@@ -1,0 +1,118 @@
+#include "gpu/kernel.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace loader::gpu {
+namespace {
+
+Compile& compiler() {
+  static Compile compile;
+  return compile;
+}
+
+bool is_of_the_image(Status status) {
+  return status == kInvalidImage || status == kNoBinaryForGpu || status == kUnsupportedPtx || status == 500;
+}
+
+// Loads an image for as long as the process lives. False if the driver would not have it.
+bool load_image(const Image& image, Function* function, Status* status) {
+  const Driver& cuda = driver();
+  Module module = nullptr;
+  *status = cuda.cuModuleLoadData(&module, image.code.data());
+  if (*status != kSuccess) return false;
+  *status = cuda.cuModuleGetFunction(function, module, image.symbol.c_str());
+  if (*status == kSuccess) return true;
+  cuda.cuModuleUnload(module);
+  return false;
+}
+
+}  // namespace
+
+void compile_by(Compile compile) { compiler() = std::move(compile); }
+
+void load(int device, const std::vector<Kernel*>& kernels) {
+  const auto at = static_cast<size_t>(device);
+  std::vector<Kernel*> missing;
+  for (Kernel* const kernel : kernels)
+    if (!kernel->on_[at].function.load(std::memory_order_acquire) &&
+        std::find(missing.begin(), missing.end(), kernel) == missing.end())
+      missing.push_back(kernel);
+  if (missing.empty()) return;
+  if (!compiler()) throw std::runtime_error("no compiler of kernels is set; import loader.kernels");
+  const int major = attribute(device, Attribute::kMajor), minor = attribute(device, Attribute::kMinor);
+  // Two threads may do the same work here: the later one's module stays loaded, unused.
+  const std::vector<Image> images = compiler()(major, minor, {missing.begin(), missing.end()}, false);
+  for (size_t i = 0; i < missing.size(); ++i) {
+    Function function = nullptr;
+    Status status = kSuccess;
+    if (!load_image(images[i], &function, &status)) {
+      if (!is_of_the_image(status)) check(status, "loading a kernel");
+      // A damaged file, or code of another driver's time.
+      const std::vector<Image> anew = compiler()(major, minor, {missing[i]}, true);
+      if (!load_image(anew[0], &function, &status))
+        throw Error(status, "the driver does not load " + missing[i]->name() + ": " + explain(status));
+    }
+    missing[i]->on_[at].function.store(function, std::memory_order_release);
+  }
+}
+
+Function Kernel::on(int device) {
+  auto& place = on_[static_cast<size_t>(device)].function;
+  if (const Function function = place.load(std::memory_order_acquire)) return function;
+  load(device, {this});
+  return place.load(std::memory_order_acquire);
+}
+
+int Kernel::resident_blocks(int device, int threads, size_t shared, int per_multiprocessor,
+                            size_t most_declared) {
+  OnOne& known = on_[static_cast<size_t>(device)];
+  const int blocks = known.blocks.load(std::memory_order_acquire);
+  if (blocks > 0 && shared <= known.shared.load(std::memory_order_acquire)) return blocks;
+  const Function function = on(device);
+  const Driver& cuda = driver();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int declared = 0, fit = 0;
+  check(cuda.cuFuncGetAttribute(&declared, static_cast<int>(FunctionAttribute::kSharedBytes), function),
+        "asking for a kernel's shared memory");
+  if (static_cast<size_t>(declared) > most_declared)
+    throw Error(kOutOfResources, name_ + " declares " + std::to_string(declared) +
+                                     " bytes of shared memory; plans count on " +
+                                     std::to_string(most_declared));
+  check(cuda.cuFuncSetAttribute(function, static_cast<int>(FunctionAttribute::kMaxDynamicSharedBytes),
+                                static_cast<int>(shared)),
+        "asking for a kernel's shared memory");
+  check(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&fit, function, threads, shared),
+        "asking for a kernel's occupancy");
+  if (fit == 0)
+    throw Error(kOutOfResources,
+                name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
+  const int resident = std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
+  known.shared.store(shared, std::memory_order_release);
+  known.blocks.store(resident, std::memory_order_release);
+  return resident;
+}
+
+void Kernel::prefer_shared(int device, int percent) {
+  OnOne& known = on_[static_cast<size_t>(device)];
+  if (known.carveout.load(std::memory_order_acquire) == percent) return;
+  check(
+      driver().cuFuncSetAttribute(on(device), static_cast<int>(FunctionAttribute::kSharedCarveout), percent),
+      "asking for a kernel's share of shared memory");
+  known.carveout.store(percent, std::memory_order_release);
+}
+
+void launch_with(Kernel& kernel, int device, const Shape& shape, void** arguments) {
+  const Function function = kernel.on(device);
+  const Driver& cuda = driver();
+  const Status status =
+      shape.together
+          ? cuda.cuLaunchCooperativeKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
+                                           static_cast<unsigned>(shape.shared), shape.stream, arguments)
+          : cuda.cuLaunchKernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
+                                static_cast<unsigned>(shape.shared), shape.stream, arguments, nullptr);
+  if (status != kSuccess) throw Error(status, explain(status));
+}
+
+}  // namespace loader::gpu

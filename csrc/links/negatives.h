@@ -1,0 +1,73 @@
+// Negative links, written once for host and device: a pure function of (key, lane).
+//
+// The key is that of the mini-batch for Purpose::kNegative, the lane the number of the negative in the
+// mini-batch. Try t has two Philox blocks: 2t gives the source, 2t + 1 the target.
+#pragma once
+
+#include <cstdint>
+
+#include "sampler/pick.h"
+
+namespace loader {
+
+// A strict negative is drawn again this many times at most. With sources that are given the rest is decided
+// by counting, so that all targets stay equally likely.
+constexpr uint32_t kTriesOfTarget = 64;
+constexpr uint32_t kTriesOfPair = 4096;
+
+// The edges that a strict negative must not be: lists of sources by target, each ascending.
+template <typename P, typename N>
+struct KnownEdges {
+  const P* indptr;  // [num_nodes + 1]; null: none
+  const N* indices;
+
+  LOADER_HD bool has(int64_t source, int64_t target) const {
+    if (!indptr) return false;
+    P low = indptr[target], high = indptr[target + 1];
+    while (low < high) {
+      const P mid = low + (high - low) / 2;
+      if (static_cast<int64_t>(indices[mid]) < source)
+        low = mid + 1;
+      else
+        high = mid;
+    }
+    return low < indptr[target + 1] && static_cast<int64_t>(indices[low]) == source;
+  }
+};
+
+// An end of the pair of try `attempt`, uniform in [0, num_nodes).
+LOADER_HD int64_t drawn_end(const Draws& draws, uint32_t num_nodes, uint32_t attempt, bool target) {
+  const uint32_t index = 2 * attempt + (target ? 1 : 0);
+  return draws.bounded(draws.block(index).w[0], num_nodes, index);
+}
+
+// Both ends of a negative link; false if all tries were known edges or loops. Without `strict` the first try
+// counts, whatever it is.
+template <typename P, typename N>
+LOADER_HD bool negative_pair(const Draws& draws, uint32_t num_nodes, bool strict,
+                             const KnownEdges<P, N>& known, int64_t* source, int64_t* target) {
+  for (uint32_t t = 0; t < kTriesOfPair; ++t) {
+    *source = drawn_end(draws, num_nodes, t, false);
+    *target = drawn_end(draws, num_nodes, t, true);
+    if (!strict || (*source != *target && !known.has(*source, *target))) return true;
+  }
+  return false;
+}
+
+// The target of a negative link from `source`, or -1 if every vertex is one of its targets.
+template <typename P, typename N>
+LOADER_HD int64_t negative_target(const Draws& draws, uint32_t num_nodes, bool strict,
+                                  const KnownEdges<P, N>& known, int64_t source) {
+  for (uint32_t t = 0; t < kTriesOfTarget; ++t) {
+    const int64_t target = drawn_end(draws, num_nodes, t, true);
+    if (!strict || (source != target && !known.has(source, target))) return target;
+  }
+  uint32_t free = 0;
+  for (int64_t v = 0; v < static_cast<int64_t>(num_nodes); ++v) free += v != source && !known.has(source, v);
+  if (free == 0) return -1;
+  int64_t rank = drawn_end(draws, free, kTriesOfTarget, true);
+  for (int64_t v = 0;; ++v)
+    if (v != source && !known.has(source, v) && rank-- == 0) return v;
+}
+
+}  // namespace loader

@@ -1,0 +1,207 @@
+#include "sampler/cpu/subgraph.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+namespace loader {
+namespace {
+
+// The first place of each vertex of a list: a table with open addresses.
+template <typename T>
+class Places {
+ public:
+  explicit Places(int64_t most) {
+    int bits = 4;
+    while ((int64_t{1} << bits) < 2 * most) ++bits;
+    shift_ = 64 - bits;
+    mask_ = (uint64_t{1} << bits) - 1;
+    slots_.assign(size_t{1} << bits, {T{-1}, 0});
+  }
+
+  // Puts `v` at `place` if it has none; returns the place that it has.
+  int64_t put(T v, int64_t place) {
+    Slot& slot = slots_[find(v)];
+    if (slot.vertex < 0) slot = {v, place};
+    return slot.place;
+  }
+
+  // The place of `v`, or -1.
+  int64_t of(T v) const {
+    const Slot& slot = slots_[find(v)];
+    return slot.vertex < 0 ? -1 : slot.place;
+  }
+
+ private:
+  struct Slot {
+    T vertex;
+    int64_t place;
+  };
+
+  // The slot of `v`, or the free one where it belongs.
+  size_t find(T v) const {
+    uint64_t at = static_cast<uint64_t>(v) * 0x9E3779B97F4A7C15u >> shift_;  // Fibonacci hashing (Knuth)
+    while (slots_[at].vertex >= 0 && slots_[at].vertex != v) at = (at + 1) & mask_;
+    return at;
+  }
+
+  int shift_;
+  uint64_t mask_;
+  std::vector<Slot> slots_;
+};
+
+int64_t sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+}  // namespace
+
+// What was sampled, in memory of its own.
+template <typename T>
+struct SubgraphSampler<T>::Kept {
+  SubgraphSizes sizes;
+  std::vector<T> nodes, sources, targets, edge_ids;
+};
+
+template <typename T>
+SubgraphSampler<T>::SubgraphSampler(const Csc<T, T>& graph, int num_threads)
+    : graph_(graph), group_(graph, {}, num_threads, [](const std::shared_ptr<Workers>& pool) {
+        return std::make_unique<FusedSampler<T, T>>(pool);
+      }) {
+  for (int64_t v = 0; v < graph.num_nodes; ++v)
+    max_degree_ = std::max(max_degree_, int64_t{graph.indptr[v + 1]} - graph.indptr[v]);
+}
+
+template <typename T>
+void SubgraphSampler<T>::sample(const T* seeds, int64_t num_seeds, const SampleOptions& options,
+                                const Place& place) {
+  Places<T> places(num_seeds);
+  bool distinct = true;
+  for (int64_t i = 0; i < num_seeds; ++i) {
+    check_seed(seeds[i], graph_.num_nodes);
+    distinct &= places.put(seeds[i], i) == i;
+  }
+  if (distinct) return sample_distinct(seeds, num_seeds, options, place);
+  const Kept kept = sample_repeated(seeds, num_seeds, options, options.edge_ids);
+  const SubgraphOut<T> out = place(kept.sizes);
+  std::copy(kept.nodes.begin(), kept.nodes.end(), out.nodes);
+  std::copy(kept.sources.begin(), kept.sources.end(), out.sources);
+  std::copy(kept.targets.begin(), kept.targets.end(), out.targets);
+  if (out.edge_ids) std::copy(kept.edge_ids.begin(), kept.edge_ids.end(), out.edge_ids);
+}
+
+template <typename T>
+void SubgraphSampler<T>::sample_distinct(const T* seeds, int64_t num_seeds, const SampleOptions& options,
+                                         const Place& place) {
+  if (options.hops() == 0) {
+    std::copy_n(seeds, num_seeds, place({{num_seeds}, {}}).nodes);
+    return;
+  }
+  SampleOptions once = options;
+  once.once = true;
+  const auto errors =
+      group_.sample(once, {{seeds, num_seeds, options.key}}, [&](size_t, const SampleSizes& sampled) {
+        SubgraphSizes sizes{sampled.frontiers, sampled.edges};
+        std::adjacent_difference(sizes.nodes.begin(), sizes.nodes.end(), sizes.nodes.begin());
+        const SubgraphOut<T> out = place(sizes);
+        SampleOut<T, T> arrays{out.nodes, {}};
+        int64_t at = 0;
+        for (const int64_t edges : sizes.edges) {
+          T* const ids = out.edge_ids ? out.edge_ids + at : nullptr;
+          arrays.blocks.push_back({nullptr, out.sources + at, ids, out.targets + at});
+          at += edges;
+        }
+        return arrays;
+      });
+  if (errors[0]) std::rethrow_exception(errors[0]);
+}
+
+// Samples around the first seed of each vertex, and gives the others the same edges.
+template <typename T>
+typename SubgraphSampler<T>::Kept SubgraphSampler<T>::sample_repeated(const T* seeds, int64_t num_seeds,
+                                                                      SampleOptions options,
+                                                                      bool want_edges) {
+  Places<T> places(num_seeds);  // among the distinct seeds
+  std::vector<T> distinct;
+  std::vector<int64_t> first_of, which;  // distinct seed -> its first place; seed -> distinct seed
+  for (int64_t i = 0; i < num_seeds; ++i) {
+    const auto next = static_cast<int64_t>(distinct.size());
+    which.push_back(places.put(seeds[i], next));
+    if (which.back() == next) {
+      distinct.push_back(seeds[i]);
+      first_of.push_back(i);
+    }
+  }
+  Kept one;  // of the distinct seeds
+  options.edge_ids = want_edges;
+  const auto num_distinct = static_cast<int64_t>(distinct.size());
+  sample_distinct(distinct.data(), num_distinct, options, [&](const SubgraphSizes& sizes) {
+    one.sizes = sizes;
+    one.nodes.resize(sum(sizes.nodes));
+    one.sources.resize(sum(sizes.edges));
+    one.targets.resize(one.sources.size());
+    if (want_edges) one.edge_ids.resize(one.sources.size());
+    return SubgraphOut<T>{one.nodes.data(), one.sources.data(), one.targets.data(),
+                          want_edges ? one.edge_ids.data() : nullptr};
+  });
+  if (num_distinct == num_seeds) return one;
+
+  const int64_t more = num_seeds - num_distinct;
+  const auto moved = [&](T id) { return static_cast<T>(id < num_distinct ? first_of[id] : id + more); };
+  Kept all;
+  all.sizes = one.sizes;
+  all.sizes.nodes[0] = num_seeds;
+  all.nodes.assign(seeds, seeds + num_seeds);
+  all.nodes.insert(all.nodes.end(), one.nodes.begin() + num_distinct, one.nodes.end());
+  const auto add = [&](int64_t edge, T target) {
+    all.sources.push_back(moved(one.sources[edge]));
+    all.targets.push_back(target);
+    if (want_edges) all.edge_ids.push_back(one.edge_ids[edge]);
+  };
+  int64_t edge = 0;
+  if (options.hops() > 0) {
+    const int64_t last = one.sizes.edges[0];
+    std::vector<int64_t> begin(num_distinct + 1, 0);  // of the edges of a seed, which come seed by seed
+    for (; edge < last; ++edge) ++begin[one.targets[edge] + 1];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    for (int64_t i = 0; i < num_seeds; ++i)
+      for (int64_t e = begin[which[i]]; e < begin[which[i] + 1]; ++e) add(e, static_cast<T>(i));
+    all.sizes.edges[0] = static_cast<int64_t>(all.targets.size());
+  }
+  for (; edge < static_cast<int64_t>(one.targets.size()); ++edge) add(edge, moved(one.targets[edge]));
+  return all;
+}
+
+template <typename T>
+void SubgraphSampler<T>::sample_induced(const T* seeds, int64_t num_seeds, const SampleOptions& options,
+                                        const Place& place) {
+  for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph_.num_nodes);
+  Kept kept = sample_repeated(seeds, num_seeds, options, false);
+  const auto num_nodes = static_cast<int64_t>(kept.nodes.size());
+  Places<T> places(num_nodes);
+  for (int64_t i = 0; i < num_nodes; ++i) places.put(kept.nodes[i], i);
+  kept.sources.clear();
+  kept.targets.clear();
+  for (int64_t i = 0; i < num_nodes; ++i) {
+    for (T at = graph_.indptr[kept.nodes[i]]; at < graph_.indptr[kept.nodes[i] + 1]; ++at) {
+      const int64_t source = places.of(graph_.indices[at]);
+      if (source < 0) continue;
+      kept.sources.push_back(static_cast<T>(source));
+      kept.targets.push_back(static_cast<T>(i));
+      kept.edge_ids.push_back(at);
+    }
+  }
+  kept.sizes.edges = {static_cast<int64_t>(kept.sources.size())};
+  const SubgraphOut<T> out = place(kept.sizes);
+  std::copy(kept.nodes.begin(), kept.nodes.end(), out.nodes);
+  std::copy(kept.sources.begin(), kept.sources.end(), out.sources);
+  std::copy(kept.targets.begin(), kept.targets.end(), out.targets);
+  if (out.edge_ids) std::copy(kept.edge_ids.begin(), kept.edge_ids.end(), out.edge_ids);
+}
+
+template class SubgraphSampler<int32_t>;
+template class SubgraphSampler<int64_t>;
+
+}  // namespace loader

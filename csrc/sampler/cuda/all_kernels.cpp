@@ -1,0 +1,56 @@
+#include "gpu/all_kernels.h"
+
+#include "sampler/cuda/launch.h"
+
+namespace loader {
+namespace {
+
+using gpu::Bool;
+using gpu::Int;
+using gpu::kernel;
+
+template <int Widest, typename Args>
+void add_width(std::vector<gpu::Kernel*>& all) {
+  using Width = Int<Widest>;
+  all.insert(all.end(), {&kernel<CooperativeKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
+                         &kernel<PickKernel, Width, Bool<false>, Args>(),
+                         &kernel<PickKernel, Width, Bool<true>, Args>()});
+  if constexpr (queue_width(Widest) == Widest)
+    all.insert(all.end(),
+               {&kernel<QueueKernel, Width, Bool<false>, Args>(),
+                &kernel<QueueKernel, Width, Bool<true>, Args>(), &kernel<QueueCountKernel, Width, Args>(),
+                &kernel<QueueAssignKernel, Width, Args>(), &kernel<QueueWriteKernel, Width, Args>()});
+}
+
+template <bool Hashed, typename Args>
+void add_phases(std::vector<gpu::Kernel*>& all) {
+  using Set = Bool<Hashed>;
+  all.insert(all.end(), {&kernel<StartKernel, Set, Args>(), &kernel<CountKernel, Set, Args>(),
+                         &kernel<AssignKernel, Set, Args>(), &kernel<FinishKernel, Set, Args>()});
+}
+
+template <typename Args>
+void add(std::vector<gpu::Kernel*>& all) {
+  add_phases<false, Args>(all);
+  add_phases<true, Args>(all);
+  all.insert(all.end(), {&kernel<GroupKernel, Args>(), &kernel<RankKernel, Args>()});
+  add_width<kWide, Args>(all);
+  if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
+    add_width<10, Args>(all);
+    add_width<15, Args>(all);
+    add_width<20, Args>(all);
+    add_width<32, Args>(all);
+  }
+}
+
+}  // namespace
+
+std::vector<gpu::Kernel*> sampler_kernels() {
+  std::vector<gpu::Kernel*> all;
+  add<UniformArgs<int32_t, int32_t>>(all);
+  add<UniformArgs<int64_t, int32_t>>(all);
+  add<UniformArgs<int64_t, int64_t>>(all);
+  return all;
+}
+
+}  // namespace loader

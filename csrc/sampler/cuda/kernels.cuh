@@ -1,0 +1,89 @@
+// The kernels of all schedules. Their names, and how they are launched: launch.h.
+#pragma once
+
+#include "sampler/cuda/run.cuh"
+
+namespace loader {
+
+#ifdef __CUDACC__
+// The shared memory that a launch asked for. (If kernels run on the host, it comes from there.)
+__device__ __forceinline__ unsigned char* launch_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+#endif
+
+// The phases of sampling hop by hop, with either kind of vertex set.
+template <bool Hashed, typename Args>
+using PhasesOf = std::conditional_t<Hashed, HashedPhases<Args>, HopwisePhases<Args>>;
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    cooperative_kernel(const __grid_constant__ Args args) {
+  cooperative_block<Widest>(args, launch_memory());
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    hashed_kernel(const __grid_constant__ Args args) {
+  hashed_block<Widest>(args, launch_memory());
+}
+
+template <bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ Args args) {
+  start_block<PhasesOf<Hashed, Args>>(args);
+}
+
+template <int Widest, bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    pick_kernel(const __grid_constant__ Args args, int hop) {
+  pick_block<Widest, PhasesOf<Hashed, Args>>(args, hop, launch_memory());
+}
+
+template <bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock) count_kernel(const __grid_constant__ Args args, int hop) {
+  count_block<PhasesOf<Hashed, Args>>(args, hop);
+}
+
+template <bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock) assign_kernel(const __grid_constant__ Args args, int hop) {
+  assign_block<PhasesOf<Hashed, Args>>(args, hop);
+}
+
+template <bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ Args args) {
+  finish_block<PhasesOf<Hashed, Args>>(args);
+}
+
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) group_kernel(const __grid_constant__ Args args, int hop) {
+  group_block(args, hop, launch_memory());
+}
+
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) rank_kernel(const __grid_constant__ Args args, int hop) {
+  rank_block(args, hop, launch_memory());
+}
+
+template <int Widest, bool Shared, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    queue_kernel(const __grid_constant__ Args args) {
+  queue_block<Widest, Shared>(args, launch_memory());
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_count_kernel(const __grid_constant__ Args args) {
+  queue_count_block<Widest>(args);
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_assign_kernel(const __grid_constant__ Args args) {
+  queue_assign_block<Widest>(args);
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_constant__ Args args) {
+  queue_write_block<Widest>(args);
+}
+
+}  // namespace loader

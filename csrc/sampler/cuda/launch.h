@@ -1,0 +1,232 @@
+// How the GPU sampler is launched: which kernels each schedule has, in which order, with which blocks. For
+// the host.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "gpu/kernel.h"
+#include "sampler/cuda/sampler.h"
+
+namespace loader {
+
+namespace gpu {
+
+template <typename P, typename N>
+struct Spelled<PlainLists<P, N>> {
+  static std::string text() { return spelled<P, N>("loader::PlainLists"); }
+};
+template <>
+struct Spelled<UniformChoice> {
+  static std::string text() { return "loader::UniformChoice"; }
+};
+template <typename Lists, typename Choice>
+struct Spelled<SampleArgs<Lists, Choice>> {
+  static std::string text() { return spelled<Lists, Choice>("loader::SampleArgs"); }
+};
+
+}  // namespace gpu
+
+// The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
+#define LOADER_SAMPLER_KERNEL(TAG, NAME)                              \
+  struct TAG {                                                        \
+    static constexpr const char* header = "sampler/cuda/kernels.cuh"; \
+    static constexpr const char* name = NAME;                         \
+  };
+LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
+LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
+LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
+LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
+LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")               // <Args>, hop
+LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                 // <Args>, hop
+LOADER_SAMPLER_KERNEL(QueueKernel, "queue_kernel")               // <Int, Bool, Args>
+LOADER_SAMPLER_KERNEL(QueueCountKernel, "queue_count_kernel")    // <Int, Args>
+LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
+LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
+#undef LOADER_SAMPLER_KERNEL
+
+// Of a multiprocessor's first-level memory, what the kernels of `launch_hopwise` ask for as shared memory,
+// percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that changes.
+// An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all multiprocessors, took
+// longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10, 10, 10); by 3.7 and
+// 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another for each kernel.
+constexpr int kSharedPercent = 25;
+
+static_assert(kOrderBytes <= 48 * 1024,
+              "a kernel that needs more has to ask for it, see Kernel::resident_blocks");
+
+// Shared memory of a block that picks.
+template <int Widest, typename Args>
+size_t stage_bytes(const Args& args) {
+  if (Widest != kWide) return size_t{kBlock} * Widest * sizeof(typename Args::Vertex);
+  return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
+}
+
+// The kernels of one schedule for fanouts of one width, and their launches on a device, whose context is
+// current.
+template <int Widest, typename Args>
+class SamplerLaunch {
+ public:
+  SamplerLaunch(int device, gpu::Stream stream, int wanted)
+      : device_(device), stream_(stream), wanted_(wanted) {}
+
+  int launches() const { return launches_; }
+
+  void cooperative(const Args& args) {
+    one(gpu::kernel<CooperativeKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
+  }
+
+  // With a hash set: the vertices are put in order in the same launch.
+  void hashed(const Args& args) {
+    one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(), std::max(stage_bytes<Widest>(args), kOrderBytes),
+        args);
+  }
+
+  // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known
+  // by then.
+  template <bool Hashed>
+  void hopwise(const Args& args) {
+    using Set = gpu::Bool<Hashed>;
+    gpu::Kernel& start = gpu::kernel<StartKernel, Set, Args>();
+    gpu::Kernel& pick = gpu::kernel<PickKernel, gpu::Int<Widest>, Set, Args>();
+    gpu::Kernel& count = gpu::kernel<CountKernel, Set, Args>();
+    gpu::Kernel& assign = gpu::kernel<AssignKernel, Set, Args>();
+    gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Args>();
+    gpu::Kernel* const group = Hashed ? &gpu::kernel<GroupKernel, Args>() : nullptr;
+    gpu::Kernel* const rank = Hashed ? &gpu::kernel<RankKernel, Args>() : nullptr;
+    prepare(Hashed ? std::vector{&start, &pick, &count, &assign, &finish, group, rank}
+                   : std::vector{&start, &pick, &count, &assign, &finish},
+            true);
+    const size_t shared = stage_bytes<Widest>(args);
+    choose_blocks(pick, shared, args.num_batches);
+    launch(start, 0, args);
+    launch(assign, 0, args, 0);
+    for (int hop = 1; hop <= args.hops; ++hop) {
+      launch(pick, shared, args, hop);
+      if constexpr (Hashed) {
+        launch(*group, kOrderBytes, args, hop);
+        launch(*rank, kOrderBytes, args, hop);
+        if (hop == args.hops) break;
+      }
+      launch(count, 0, args, hop);
+      launch(assign, 0, args, hop);
+    }
+    launch(finish, 0, args);
+  }
+
+  template <bool Shared>
+  void queue(const Args& args) {
+    using Width = gpu::Int<queue_width(Widest)>;
+    gpu::Kernel& all = gpu::kernel<QueueKernel, Width, gpu::Bool<Shared>, Args>();
+    gpu::Kernel& count = gpu::kernel<QueueCountKernel, Width, Args>();
+    gpu::Kernel& assign = gpu::kernel<QueueAssignKernel, Width, Args>();
+    gpu::Kernel& write = gpu::kernel<QueueWriteKernel, Width, Args>();
+    prepare({&all, &count, &assign, &write}, false);
+    const size_t shared = stage_bytes<Width::value>(args);
+    choose_blocks(all, shared, args.num_batches);
+    launch(all, shared, args);
+    launch(count, 0, args);
+    launch(assign, 0, args);
+    launch(write, 0, args);
+  }
+
+ private:
+  // Compiles what is needed for the first time, all at once.
+  void prepare(const std::vector<gpu::Kernel*>& kernels, bool alike) {
+    gpu::load(device_, kernels);
+    if (alike)
+      for (gpu::Kernel* const kernel : kernels) kernel->prefer_shared(device_, kSharedPercent);
+  }
+
+  int resident(gpu::Kernel& kernel, size_t shared) const {
+    return std::min(kMaxBlocks, kernel.resident_blocks(device_, kBlock, shared, kBlocksPerMultiprocessor,
+                                                       kDeclaredBytes));
+  }
+
+  // Blocks of a launch: those resident at once, or as many as are wanted, and one for each mini-batch at
+  // least.
+  void choose_blocks(gpu::Kernel& kernel, size_t shared, int batches) {
+    blocks_ = resident(kernel, shared);
+    if (wanted_ > 0) blocks_ = std::min(blocks_, wanted_);
+    blocks_ = std::max(blocks_, batches);
+  }
+
+  template <typename... Arguments>
+  void launch(gpu::Kernel& kernel, size_t shared, const Arguments&... arguments) {
+    gpu::launch<Arguments...>(kernel, device_, {static_cast<unsigned>(blocks_), kBlock, shared, stream_},
+                              arguments...);
+    ++launches_;
+  }
+
+  // Launches `kernel` with blocks that are resident together: once, or if there are fewer such blocks than
+  // mini-batches, with this many mini-batches at a time.
+  void one(gpu::Kernel& kernel, size_t shared, const Args& args) {
+    const int most = resident(kernel, shared);
+    const auto launch_some = [&](const Args& some) {
+      const int blocks = std::max(wanted_ > 0 ? std::min(most, wanted_) : most, some.num_batches);
+      gpu::launch<Args>(kernel, device_, {static_cast<unsigned>(blocks), kBlock, shared, stream_, true},
+                        some);
+      ++launches_;
+    };
+    if (args.num_batches <= most) return launch_some(args);
+    Args some = args;
+    for (int first = 0; first < args.num_batches; first += most) {
+      some.num_batches = std::min(most, args.num_batches - first);
+      std::copy_n(args.batches + first, some.num_batches, some.batches);
+      launch_some(some);
+    }
+  }
+
+  const int device_;
+  const gpu::Stream stream_;
+  const int wanted_;
+  int blocks_ = 0, launches_ = 0;
+};
+
+template <int Widest, typename Args>
+int launch_width(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
+  SamplerLaunch<Widest, Args> launch(device, stream, blocks);
+  const bool hash = args.vertex_set == VertexSet::kHash;
+  switch (schedule) {
+    case Schedule::kCooperative:
+      hash ? launch.hashed(args) : launch.cooperative(args);
+      break;
+    case Schedule::kHopwise:
+      hash ? launch.template hopwise<true>(args) : launch.template hopwise<false>(args);
+      break;
+    case Schedule::kStatic:
+      launch.template queue<false>(args);
+      break;
+    case Schedule::kPersistent:
+      launch.template queue<true>(args);
+      break;
+  }
+  return launch.launches();
+}
+
+// Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
+// one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
+// number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
+// only. Throws std::runtime_error if a kernel cannot be compiled or a launch is refused.
+template <typename Args>
+int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
+  const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch ||
+      (queue && (args.num_batches > 1 || args.vertex_set == VertexSet::kHash)))
+    throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
+                                " mini-batches");
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
+  if constexpr (sizeof(typename Args::Vertex) == 4) {
+    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
+    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
+    if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
+    if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
+  }
+  return launch_width<kWide>(args, schedule, blocks, device, stream);
+}
+
+}  // namespace loader

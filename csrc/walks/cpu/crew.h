@@ -1,0 +1,262 @@
+// The walkers that one thread has under way.
+//
+// A walk is a chain of reads, each of which waits for the one before it. So a thread takes many walkers one
+// step at a time: it asks for what all of them will read, then reads, and memory works on many reads at once.
+// A walker that is done makes room for the next one.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sampler/cpu/pick_batch.h"
+#include "walks/cpu/walk.h"
+
+namespace loader {
+
+template <class Law, class Lists>
+class Crew {
+ public:
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+
+  Crew(const Law& law, const Lists& lists, const WalkOut<P, N>& out) : law_(law), lists_(lists), out_(out) {}
+
+  // The walks of the walkers [first, last).
+  void walk(int64_t first, int64_t last) {
+    next_ = first;
+    last_ = last;
+    for (;;) {
+      while (size_ < kSize && next_ < last_) board(members_[size_++]);
+      if (size_ == 0) return;
+      draw_words();
+      aim();
+      if constexpr (Law::kSecond) choose();
+      go();
+    }
+  }
+
+ private:
+  static constexpr int kSize = 64;
+  using Plan = typename Law::Plan;
+
+  struct Member {
+    Walker<P, N> walker;
+    ListOf<P> list;
+    P place;        // where its proposal looks
+    uint32_t word;  // the last one of the proposal
+    uint32_t coin;  // of the verdict
+    uint32_t step;
+    bool moves;   // it has a proposal
+    bool judged;  // which may be refused
+    Move<P, N> move;
+    P seek_begin, seek_end;  // where `move.vertex` may be listed among the neighbours of the vertex before
+    uint64_t lane;
+    N* vertices;
+    P* places;
+    uint32_t words[4];
+  };
+
+  void board(Member& m) {
+    const int64_t i = next_++;
+    const N start = out_.starts[i];
+    m.walker = {start, start, N{-1}, {}};
+    m.step = 0;
+    m.lane = out_.first_lane + static_cast<uint64_t>(i);
+    m.vertices = out_.vertices + i * (int64_t{out_.length} + 1);
+    m.places = out_.places ? out_.places + i * int64_t{out_.length} : nullptr;
+    m.vertices[0] = start;
+    __builtin_prefetch(lists_.bounds(start, 0));
+  }
+
+  // The blocks of words of those who begin one.
+  void draw_words() {
+    int count = 0;
+    for (int i = 0; i < size_; ++i) {
+      if (members_[i].step % Plan::kShare) continue;
+      want(count++, i, members_[i], 0);
+    }
+    if (count == 0) return;
+    philox_lanes(count, lane_, hop_, index_, law_.rules.key, drawn_);
+    for (int i = 0; i < count; ++i) std::copy_n(drawn_ + 4 * i, 4, members_[whose_[i]].words);
+  }
+
+  void want(int slot, int whose, const Member& m, uint32_t block) {
+    lane_[slot] = m.lane;
+    hop_[slot] = m.step / Plan::kShare;
+    index_[slot] = block;
+    whose_[slot] = whose;
+  }
+
+  // Where each one looks for its next vertex, or that its walk ends.
+  void aim() {
+    for (int i = 0; i < size_; ++i) {
+      Member& m = members_[i];
+      const uint32_t first = m.step % Plan::kShare * Plan::kWords;
+      m.moves = m.judged = false;
+      if constexpr (Law::kCoin) {
+        const Toss side = toss(law_.rules, m.words[first]);
+        if (side != Toss::kGo) {
+          m.move = {side == Toss::kHome ? m.walker.start : N{-1}, P{-1}};
+          if (side == Toss::kHome) m.walker.previous = -1;
+          continue;
+        }
+      }
+      m.list = lists_.list(m.walker.at, m.step);
+      if (m.list.begin == m.list.end) {
+        m.move = {N{-1}, P{-1}};
+        continue;
+      }
+      const uint32_t at = first + Law::kCoin;
+      m.moves = true;
+      m.word = m.words[(at + Law::kProposal - 1) & 3];
+      m.place = law_.proposal.aim(law_.draws(m.lane, m.step), m.list, m.words[at], at);
+      law_.proposal.prefetch(lists_, m.place);
+      if constexpr (Law::kSecond) {
+        m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
+        m.coin = m.words[(at + Law::kProposal) & 3];
+      }
+    }
+  }
+
+  // node2vec: proposals until one is accepted.
+  void choose() {
+    int open = 0;
+    for (int i = 0; i < size_; ++i)
+      if (members_[i].judged) open_[open++] = i;
+    for (uint32_t attempt = 1; open > 0; ++attempt) {
+      int seeking = 0, refused = 0;
+      for (int k = 0; k < open; ++k) {
+        Member& m = members_[open_[k]];
+        m.move = law_.proposal.take(lists_, m.place, m.word);
+        const Verdict verdict = judge(law_.rules, m.coin, m.move.vertex == m.walker.previous);
+        if (verdict == Verdict::kSearch) {
+          m.seek_begin = m.walker.before.begin;
+          m.seek_end = m.walker.before.end;
+          seeking_[seeking++] = open_[k];
+        } else if (verdict == Verdict::kRefuse) {
+          refused_[refused++] = open_[k];
+        }
+      }
+      sift(seeking, refused);
+      seek(seeking, refused);
+      open = 0;
+      if (attempt == kMaxTries && Law::Proposal::kScans) {
+        for (int k = 0; k < refused; ++k) {
+          Member& m = members_[refused_[k]];
+          m.move = scan_second_order(law_.rules, lists_, m.list, m.walker.before, m.walker.previous,
+                                     law_.draws(m.lane, m.step), kScanBlock + m.step % Plan::kShare);
+        }
+        break;
+      }
+      for (int k = 0; k < refused; ++k) {
+        const Member& m = members_[refused_[k]];
+        want(k, refused_[k], m, Plan::again(m.step % Plan::kShare, attempt) / 4);
+      }
+      philox_lanes(refused, lane_, hop_, index_, law_.rules.key, drawn_);
+      for (int k = 0; k < refused; ++k) {
+        Member& m = members_[refused_[k]];
+        const uint32_t i = Plan::again(m.step % Plan::kShare, attempt), w = i % 4;
+        const uint32_t* const words = drawn_ + 4 * k;
+        m.word = words[w + Law::kProposal - 1];
+        m.coin = words[w + Law::kProposal];
+        m.place = law_.proposal.aim(law_.draws(m.lane, m.step), m.list, words[w], i);
+        law_.proposal.prefetch(lists_, m.place);
+        open_[open++] = refused_[k];
+      }
+    }
+  }
+
+  // Leaves those who must search.
+  void sift(int& seeking, int& refused) {
+    const EdgeFilter& filter = lists_.filter;
+    if (filter.words) {
+      for (int k = 0; k < seeking; ++k) {
+        const Member& m = members_[seeking_[k]];
+        marks_[k] =
+            filter.mark(static_cast<uint64_t>(m.walker.previous), static_cast<uint64_t>(m.move.vertex));
+        __builtin_prefetch(filter.words + marks_[k].word);
+      }
+      int left = 0;
+      for (int k = 0; k < seeking; ++k) {
+        if (filter.passes(marks_[k]))
+          seeking_[left++] = seeking_[k];
+        else if (!accepts(law_.rules, members_[seeking_[k]].coin, false))
+          refused_[refused++] = seeking_[k];
+      }
+      seeking = left;
+    }
+    for (int k = 0; k < seeking; ++k) ask(members_[seeking_[k]]);
+  }
+
+  void ask(const Member& m) {
+    if (m.seek_begin < m.seek_end)
+      __builtin_prefetch(lists_.sorted + (m.seek_begin + (m.seek_end - m.seek_begin) / 2));
+  }
+
+  // Halves the lists of all who seek, in turn, until each knows whether its proposal is listed.
+  void seek(int seeking, int& refused) {
+    while (seeking > 0) {
+      int left = 0;
+      for (int k = 0; k < seeking; ++k) {
+        Member& m = members_[seeking_[k]];
+        bool found = false;
+        if (m.seek_begin < m.seek_end) {
+          const P middle = m.seek_begin + (m.seek_end - m.seek_begin) / 2;
+          const N there = lists_.sorted[middle];
+          found = there == m.move.vertex;
+          if (there < m.move.vertex)
+            m.seek_begin = middle + 1;
+          else
+            m.seek_end = middle;
+          if (!found && m.seek_begin < m.seek_end) {
+            ask(m);
+            seeking_[left++] = seeking_[k];
+            continue;
+          }
+        }
+        if (!accepts(law_.rules, m.coin, found)) refused_[refused++] = seeking_[k];
+      }
+      seeking = left;
+    }
+  }
+
+  // Takes the step; who is done leaves.
+  void go() {
+    for (int i = size_ - 1; i >= 0; --i) {
+      Member& m = members_[i];
+      if (m.moves && !m.judged) m.move = law_.proposal.take(lists_, m.place, m.word);
+      if constexpr (Law::kSecond) {
+        if (m.moves) {
+          m.walker.previous = m.walker.at;
+          m.walker.before = m.list;
+        }
+      }
+      const uint32_t step = m.step++;
+      m.walker.at = m.move.vertex;
+      m.vertices[step + 1] = m.move.vertex;
+      if (m.places) m.places[step] = m.move.place;
+      const bool ended = m.move.vertex < 0;
+      if (ended) {
+        std::fill(m.vertices + step + 2, m.vertices + out_.length + 1, N{-1});
+        if (m.places) std::fill(m.places + step + 1, m.places + out_.length, P{-1});
+      } else if (m.step < out_.length) {
+        __builtin_prefetch(lists_.bounds(m.move.vertex, m.step));
+        continue;
+      }
+      m = members_[--size_];
+    }
+  }
+
+  const Law law_;
+  const Lists lists_;
+  const WalkOut<P, N> out_;
+  int64_t next_ = 0, last_ = 0;
+  int size_ = 0;
+  Member members_[kSize];
+  int open_[kSize], seeking_[kSize], refused_[kSize], whose_[kSize];
+  EdgeFilter::Mark marks_[kSize];
+  uint64_t lane_[kSize];
+  uint32_t hop_[kSize], index_[kSize], drawn_[4 * kSize];
+};
+
+}  // namespace loader

@@ -1,0 +1,40 @@
+#include "walks/cpu/walk.h"
+
+#include <algorithm>
+
+#include "walks/cpu/crew.h"
+
+namespace loader {
+namespace {
+
+constexpr int64_t kPartSteps = 1 << 14;  // less is not worth another thread
+
+}  // namespace
+
+template <class Law, class Lists>
+void walk_on_cpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, ThreadPool& pool) {
+  if (out.length == 0) {
+    std::copy_n(out.starts, out.count, out.vertices);
+    return;
+  }
+  pool.share(out.count, std::max<int64_t>(kPartSteps / out.length, 64),
+             [&](int64_t first, int64_t last) { Crew<Law, Lists>(law, lists, out).walk(first, last); });
+}
+
+#define INSTANTIATE_LAW(LISTS, P, N, COIN, SECOND)                                             \
+  template void walk_on_cpu(const WalkLaw<UniformProposal, COIN, SECOND>&, const LISTS<P, N>&, \
+                            const WalkOut<P, N>&, ThreadPool&);
+#define INSTANTIATE(P, N)                            \
+  INSTANTIATE_LAW(WalkLists, P, N, false, false)     \
+  INSTANTIATE_LAW(WalkLists, P, N, true, false)      \
+  INSTANTIATE_LAW(WalkLists, P, N, false, true)      \
+  INSTANTIATE_LAW(WalkLists, P, N, true, true)       \
+  INSTANTIATE_LAW(MetapathLists, P, N, false, false) \
+  INSTANTIATE_LAW(MetapathLists, P, N, true, false)
+
+INSTANTIATE(int32_t, int32_t)
+INSTANTIATE(int64_t, int32_t)
+INSTANTIATE(int64_t, int64_t)
+
+}  // namespace loader

@@ -1,0 +1,246 @@
+// Walks on the GPU, a thread a walker: the sample-parallel schedule of NextDoor (Jangda et al., EuroSys
+// 2021).
+#pragma once
+
+#include <cstdint>
+
+#include "walks/cuda/tile.cuh"
+#include "walks/walk.h"
+
+namespace loader {
+
+// Where a warp stands in the rows of the walks.
+template <typename P, typename N>
+struct WarpRows {
+  int64_t first;  // row
+  int lane, rows;
+  int64_t stride;
+
+  __device__ explicit WarpRows(const WalkOut<P, N>& out) {
+    const int64_t thread = int64_t{blockIdx.x} * kWalkThreads + threadIdx.x;
+    lane = static_cast<int>(threadIdx.x) % kWarpWalkers;
+    first = thread - lane;
+    const int64_t left = out.count - first;
+    rows = static_cast<int>(left < 0 ? 0 : left < kWarpWalkers ? left : kWarpWalkers);
+    stride = int64_t{out.length} + 1;
+  }
+};
+
+// Where walkers start, and where it is told that one of these is no vertex.
+struct WalkStarts {
+  const void* ids;  // [count]
+  bool wide;        // int64, else int32
+  int64_t num_nodes;
+  int64_t* bad;  // [2], in memory that the host sees: 1 and the id, if an id is no vertex
+};
+
+// Where the walker of this thread starts; -1 if there is none, or if that is no vertex.
+template <typename P, typename N>
+__device__ N start_of(const WalkStarts& starts, const WalkOut<P, N>& out, const WarpRows<P, N>& at) {
+  if (at.lane >= at.rows) return -1;
+  const int64_t walker = at.first + at.lane;
+  const int64_t start = starts.wide ? static_cast<const int64_t*>(starts.ids)[walker]
+                                    : int64_t{static_cast<const int32_t*>(starts.ids)[walker]};
+  const bool is_vertex = start >= 0 && start < starts.num_nodes;
+  if (!is_vertex) {
+    starts.bad[1] = start;
+    starts.bad[0] = 1;
+  }
+  out.vertices[walker * at.stride] = static_cast<N>(start);
+  return is_vertex ? static_cast<N>(start) : N{-1};
+}
+
+// Walks whose step is one proposal: plain, weighted and metapaths.
+template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
+__global__ __launch_bounds__(kWalkThreads) void walk_first_order(
+    const __grid_constant__ WalkLaw<Proposal, Coin, false> law, const __grid_constant__ Lists lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  constexpr int kShare = WalkWords<Proposal, Coin, false>::kShare;
+  static_assert(Steps % kShare == 0, "a tile ends with a block of words");
+  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
+  __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
+  const WarpRows<P, N> at(out);
+  if (at.rows == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
+  const N start = start_of(starts, out, at);
+  const uint64_t lane = out.first_lane + static_cast<uint64_t>(at.first + at.lane);
+  Walker<P, N> walker{start, start, N{-1}, {}};
+  bool goes = start >= 0;
+
+  for (uint32_t first = 0; first < out.length; first += Steps) {
+    N* const row = out.vertices + at.first * at.stride + first + 1;
+    P* const edges = Places ? out.places + at.first * out.length + first : nullptr;
+    const uint32_t left = out.length - first;
+    if (!__any_sync(0xffffffffu, goes)) {
+      write_ends(row, at.stride, at.rows, left, at.lane);
+      if (Places) write_ends(edges, int64_t{out.length}, at.rows, left, at.lane);
+      return;
+    }
+    for (int begin = 0; begin < Steps; begin += kShare) {
+      Words block{};
+      const Draws draws = law.draws(lane, first + begin);
+      if (goes) block = draws.block(0);
+#pragma unroll
+      for (int j = 0; j < kShare; ++j) {
+        Move<P, N> move{N{-1}, P{-1}};
+        const uint32_t step = first + begin + j;
+        if (goes && step < out.length) {
+          move = law.step(lists, walker, draws, step, j, block);
+          goes = move.vertex >= 0;
+        }
+        vertices[warp].entry[at.lane][begin + j] = move.vertex;
+        if constexpr (Places) places[warp].entry[at.lane][begin + j] = move.place;
+      }
+    }
+    __syncwarp();
+    const int width = static_cast<int>(left < Steps ? left : Steps);
+    vertices[warp].write(row, at.stride, at.rows, width, at.lane);
+    if constexpr (Places) places[warp].write(edges, int64_t{out.length}, at.rows, width, at.lane);
+    __syncwarp();
+  }
+}
+
+// node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
+// thread does not wait for the others of its warp with each step, only when a tile is full; until then all
+// read once in each round, whatever for.
+template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
+__global__ __launch_bounds__(kWalkThreads) void walk_second_order(
+    const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  using Plan = WalkWords<Proposal, Coin, true>;
+  constexpr int kShare = Plan::kShare, kProposal = Proposal::kWords;
+  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
+  __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
+  const WarpRows<P, N> at(out);
+  if (at.rows == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
+  const N start = start_of(starts, out, at);
+  const uint64_t lane = out.first_lane + static_cast<uint64_t>(at.first + at.lane);
+  Walker<P, N> walker{start, start, N{-1}, {}};
+  bool goes = start >= 0;
+
+  ListOf<P> list{};  // of walker.at
+  P place{};         // of the proposal; while it is searched for, of the middle of what is left
+  ListOf<P> left{};  // of the list before, while it is searched; else empty
+  Move<P, N> proposed{};
+  uint32_t attempt = 0;         // 0: the step has not begun
+  uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
+  Words block{};
+
+  for (uint32_t first = 0; first < out.length; first += Steps) {
+    N* const row = out.vertices + at.first * at.stride + first + 1;
+    P* const edges = Places ? out.places + at.first * out.length + first : nullptr;
+    const uint32_t rest = out.length - first;
+    if (!__any_sync(0xffffffffu, goes)) {
+      write_ends(row, at.stride, at.rows, rest, at.lane);
+      if (Places) write_ends(edges, int64_t{out.length}, at.rows, rest, at.lane);
+      return;
+    }
+    const uint32_t width = rest < Steps ? rest : Steps;
+    for (uint32_t step = 0; step < width;) {  // of the tile
+      Move<P, N> taken{N{-1}, P{-1}};
+      bool is_taken = !goes;
+      const uint32_t j = (first + step) % kShare;
+      const Draws draws = law.draws(lane, first + step);
+      if (goes && attempt == 0) {
+        if (j == 0) block = draws.block(0);
+        const uint32_t at_word = j * Plan::kWords;
+        const auto pick = [&](uint32_t i) {  // registers have no addresses
+          const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
+          return i & 2 ? high : low;
+        };
+        Toss side = Toss::kGo;
+        if constexpr (Coin) side = toss(law.rules, pick(at_word));
+        if (side == Toss::kGo) {
+          list = lists.list(walker.at, first + step);
+          if (list.begin == list.end) {
+            is_taken = true;
+          } else {
+            const uint32_t i = at_word + Coin;
+            place = law.proposal.aim(draws, list, pick(i), i);
+            word = pick(i + kProposal - 1);
+            coin = pick(i + kProposal);
+            attempt = 1;
+          }
+        } else {
+          is_taken = true;
+          if (side == Toss::kHome) {
+            taken.vertex = walker.start;
+            walker.previous = -1;
+          }
+        }
+      }
+      if (!is_taken) {
+        // The one read of this round.
+        const bool seeks = left.begin < left.end;
+        Verdict verdict;
+        if (seeks) {
+          const P middle = left.begin + (left.end - left.begin) / 2;
+          const N there = load(lists.sorted + middle);
+          const bool found = there == proposed.vertex;
+          if (there < proposed.vertex)
+            left.begin = middle + 1;
+          else
+            left.end = middle;
+          if (found) left.end = left.begin;
+          verdict = left.begin < left.end             ? Verdict::kSearch
+                    : accepts(law.rules, coin, found) ? Verdict::kAccept
+                                                      : Verdict::kRefuse;
+        } else {
+          proposed = law.proposal.take(lists, place, word);
+          verdict = Verdict::kAccept;
+          if (walker.previous >= 0 && list.degree() > 1)
+            verdict = judge(law.rules, coin, proposed.vertex == walker.previous);
+          if (verdict == Verdict::kSearch) {
+            const EdgeFilter& filter = lists.filter;
+            const bool passes =
+                !filter.words || filter.passes(filter.mark(static_cast<uint64_t>(walker.previous),
+                                                           static_cast<uint64_t>(proposed.vertex)));
+            if (passes && walker.before.begin < walker.before.end)
+              left = walker.before;
+            else
+              verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
+          }
+        }
+        if (verdict == Verdict::kRefuse) {
+          if (Proposal::kScans && attempt == kMaxTries) {
+            proposed = scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws,
+                                         kScanBlock + j);
+            verdict = Verdict::kAccept;
+          } else {
+            const uint32_t i = Plan::again(j, attempt++), w = i % 4;
+            const Words more = draws.block(i / 4);
+            place = law.proposal.aim(draws, list, w ? more.w[2] : more.w[0], i);
+            word = more.w[1];
+            coin = Plan::kAgain == 3 ? more.w[2] : w ? more.w[3] : more.w[1];
+          }
+        }
+        if (verdict == Verdict::kAccept) {
+          taken = proposed;
+          is_taken = true;
+          walker.previous = walker.at;
+          walker.before = list;
+        }
+      }
+      if (is_taken) {
+        vertices[warp].entry[at.lane][step] = taken.vertex;
+        if constexpr (Places) places[warp].entry[at.lane][step] = taken.place;
+        goes = taken.vertex >= 0;
+        walker.at = taken.vertex;
+        attempt = 0;
+        ++step;
+      }
+    }
+    __syncwarp();
+    vertices[warp].write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
+    if constexpr (Places)
+      places[warp].write(edges, int64_t{out.length}, at.rows, static_cast<int>(width), at.lane);
+    __syncwarp();
+  }
+}
+
+}  // namespace loader

@@ -1,0 +1,258 @@
+"""`dgl.dataloading.DataLoader`, with our pipeline under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
+from loader.graph import Graph
+from loader.items import EdgeItems, Items, NodeItems
+from loader.loader import Loader
+from loader.machine.kept import Kept, version_of
+from loader.machine.optional import import_dgl
+from loader.samplers import LinkSampler, Sampler, fused
+from loader.samples import MiniBatch
+from loader.samples.interop import dgl_block
+from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
+from loader.torch_options import device_of, read_options, refuse
+
+_graphs = Kept()  # loaders of one graph share it
+_stores = Kept()  # and those of one tensor its rows on a GPU
+
+
+class DataLoader:
+    """Mini-batches of a `dgl.DGLGraph` around vertices or edges: `dgl.dataloading.DataLoader`.
+
+    Around vertices it gives `(input_nodes, output_nodes, blocks)`, around edges `(input_nodes, pair_graph, blocks)`
+    or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`, of DGL's blocks and graphs, with ids of the
+    type `g.idtype`. Features are in the blocks if they were asked for by the `prefetch_...` of the sampler.
+
+    New vertices of a hop come in ascending order of their ids, in DGL in order of arrival. What an epoch holds is a
+    function of the arguments and of its number, the same on the CPU and on a GPU.
+
+    Args:
+        graph: of one type. It is sorted once for all loaders of it.
+        indices: `[n]` distinct vertices, or edge ids if `graph_sampler` is one of edges.
+        graph_sampler: of `loader.dgl`.
+        device: where mini-batches arrive and are sampled; by default where the graph lies. A graph on the CPU is
+            copied to the GPU.
+        use_ddp: this process takes its turns in the mini-batches, as `torch.distributed` numbers it.
+        ddp_seed: with `use_ddp`, of the order and of the picks.
+        batch_size, drop_last, shuffle: as ever.
+        use_uva: the graph and the rows stay in host memory, page-locked, where the GPU reads them.
+        use_prefetch_thread, use_alternate_streams, pin_prefetcher: of DGL; our pipeline always has threads and streams
+            of its own, so they change nothing.
+        gpu_cache: of DGL; must be None.
+        options: of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
+
+    Raises:
+        NotImplementedError: an option of DGL that there is not.
+        TypeError, ValueError: an argument is not as said above.
+        NoGpuError: a GPU was asked for and build or machine have none.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        indices: Tensor,
+        graph_sampler: NeighborSampler | EdgePredictionSampler,
+        device: Any = None,
+        use_ddp: bool = False,
+        ddp_seed: int = 0,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        shuffle: bool = False,
+        use_prefetch_thread: bool | None = None,
+        use_alternate_streams: bool | None = None,
+        pin_prefetcher: bool | None = None,
+        use_uva: bool = False,
+        gpu_cache: Any = None,
+        **options: Any,
+    ) -> None:
+        self._dgl = import_dgl("loader.dgl")
+        refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
+        edges = isinstance(graph_sampler, EdgePredictionSampler)
+        if not edges and not isinstance(graph_sampler, NeighborSampler):
+            raise TypeError(
+                f"graph_sampler is a {type(graph_sampler).__name__}; it must be one of loader.dgl, as its "
+                "NeighborSampler"
+            )
+        if isinstance(indices, dict):
+            raise NotImplementedError(f"indices by type are not possible; give a tensor, or take {DGLS}")
+        if use_uva and device is None:
+            device = "cuda"
+        self.device = device_of(graph.device if device is None else device)
+        if use_uva and self.device.type != "cuda":
+            raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
+        if use_ddp:
+            options |= {"seed": ddp_seed, **_turns()}
+        meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
+        self.graph, self.indices, self.graph_sampler = graph, torch.as_tensor(indices), graph_sampler
+        self._uva = bool(use_uva)
+        nodes: NeighborSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
+        around = fused(
+            nodes.fanouts[::-1],  # ours are counted from the seeds
+            device=self.device,
+            num_threads=meaning.num_threads,
+            replace=nodes.replace,
+            edge_ids=True,
+            seed=meaning.seed,
+        )
+        made = self._graph()
+        items: Items
+        sampler: Sampler
+        if edges:
+            items, sampler = self._edges(graph_sampler, around)  # type: ignore[arg-type]
+        else:
+            items, sampler = NodeItems(self.indices), around
+            _check_distinct(self.indices, graph.num_nodes())
+        self._rows: list[tuple[str, str, FeatureStore]] = []  # kind, name, where they are
+        for kind, frame, names in (
+            ("node", graph.ndata, nodes.prefetch_node_feats),
+            ("seed", graph.ndata, nodes.prefetch_labels),
+            ("edge", graph.edata, nodes.prefetch_edge_feats),
+            ("pair", graph.edata, graph_sampler.prefetch_labels if edges else []),
+        ):
+            for name in names:
+                if name not in frame:
+                    raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
+                self._rows.append((kind, name, self._store(frame[name])))
+        # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
+        self._ahead: dict[str, str] = {}
+        for kind, name, _ in self._rows:
+            if kind == "node" or (kind == "edge" and not edges):
+                self._ahead.setdefault(kind, name)
+        stores = {kind: store for kind, name, store in self._rows if self._ahead.get(kind) == name}
+        self.loader = Loader(
+            made, items, sampler, batch_size, stores=stores, seed=meaning.seed, device=self.device, **meaning.loader
+        )
+
+    @property
+    def stats(self) -> Any:
+        """Seconds and bytes of the stages, a `PipelineStats`."""
+        return self.loader.stats
+
+    def __len__(self) -> int:
+        """Mini-batches of an epoch, on each rank."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """One epoch; see `loader.loader.Loader`."""
+        for sample in self.loader:
+            if isinstance(sample, MiniBatch):
+                blocks = self._blocks(sample)
+                yield self._ids(sample.input_nodes), self._ids(sample.output_nodes), blocks
+            else:
+                blocks = self._blocks(sample.around)
+                yield (self._ids(sample.around.input_nodes), *self._pairs(sample), blocks)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next to be iterated over. Without it each `for` goes on to the next by itself."""
+        self.loader.set_epoch(epoch)
+
+    def close(self) -> None:
+        """Ends the iterator that runs, and frees threads and workspaces; the next epoch makes them anew."""
+        self.loader.release()
+
+    def _ids(self, ids: Tensor) -> Tensor:
+        return ids.to(self.graph.idtype)
+
+    def _blocks(self, batch: MiniBatch) -> list[Any]:
+        batch = batch.gathered()
+        kept = batch.replace(x=None, y=None, blocks=batch.blocks)
+        wide = kept.map(lambda t: t if t.is_floating_point() else self._ids(t))
+        blocks = [dgl_block(self._dgl, block, wide.nodes) for block in wide.blocks]
+        for made in blocks:
+            made.edata.pop("feat", None)  # of edges, which have their own name below
+        for kind, name, store in self._rows:
+            here = self._ahead.get(kind) == name
+            if kind == "node":
+                blocks[0].srcdata[name] = batch.x if here else store.gather(batch.input_nodes)
+            elif kind == "seed":
+                blocks[-1].dstdata[name] = store.gather(batch.output_nodes)
+            elif kind == "edge":
+                for made, block in zip(blocks, batch.blocks, strict=True):
+                    assert block.edge_ids is not None
+                    made.edata[name] = block.edge_features if here else store.gather(block.edge_ids)
+        return blocks
+
+    def _pairs(self, links: Any) -> list[Any]:
+        """The graph of the positive links and, if there are any, that of the negative ones, over the same vertices."""
+        seeds = links.nodes[: links.around.batch_size]
+        ends, truth = links.pairs()
+        positives = links.sources.numel()
+        ids = self.indices.to(links.places.device)[links.places]
+        graphs = []
+        for part in (ends[:, :positives], ends[:, positives:]) if truth.numel() > positives else (ends,):
+            source, target = self._ids(part)
+            made = self._dgl.graph((source, target), num_nodes=seeds.numel(), idtype=self.graph.idtype)
+            made.ndata[self._dgl.NID] = self._ids(seeds)
+            graphs.append(made)
+        graphs[0].edata[self._dgl.EID] = self._ids(ids)
+        for kind, name, store in self._rows:
+            if kind == "pair":
+                graphs[0].edata[name] = store.gather(ids)
+        return graphs
+
+    def _edges(self, sampler: EdgePredictionSampler, around: Sampler) -> tuple[Items, Sampler]:
+        ids = self.indices.to(self.graph.device, self.graph.idtype)
+        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.graph.num_edges()):
+            bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+            raise ValueError(f"indices holds edge {bad}; valid ids are 0 to {self.graph.num_edges() - 1}")
+        source, target = self.graph.find_edges(ids)
+        if sampler.exclude == "reverse_id":
+            assert sampler.reverse_eids is not None
+            reverse = sampler.reverse_eids.to(ids.device)[ids.long()]
+            back, forth = self.graph.find_edges(reverse.to(self.graph.idtype))
+            if not (torch.equal(back, target) and torch.equal(forth, source)):
+                at = int(((back != target) | (forth != source)).nonzero()[0])
+                raise ValueError(
+                    f"reverse_eids says that edge {int(reverse[at])}, {int(back[at])} -> {int(forth[at])}, is the "
+                    f"reverse of edge {int(ids[at])}, {int(source[at])} -> {int(target[at])}"
+                )
+        exclude = {None: "none", "self": "self", "reverse_id": "reverse"}[sampler.exclude]
+        pairs = torch.stack([source, target], 1).cpu()
+        return EdgeItems(pairs), LinkSampler(around, sampler.negatives, exclude=exclude)
+
+    def _graph(self) -> Graph:
+        """The graph where the sampler reads it, made once."""
+        state = self.graph.num_nodes(), self.graph.num_edges(), id(self.graph._graph)
+        graph = self.graph
+        made = _graphs.get(graph, state, "graph", lambda: Graph.from_dgl(graph).to("cpu"))
+        device, uva = self.device, self._uva
+        return _graphs.get(graph, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
+
+    def _store(self, rows: Tensor) -> FeatureStore:
+        tensor = rows.detach().contiguous()
+        if tensor.device == self.device and tensor.device.type != "cpu":
+            return TensorRows(tensor)
+        if self.device.type == "cpu":
+            return HostFeatures(tensor.cpu())
+        device, uva = self.device, self._uva
+        make = _pinned if uva else auto_features
+        return _stores.get(rows, version_of(rows), (device, uva), lambda: make(tensor.cpu(), device))
+
+
+def _pinned(tensor: Tensor, device: torch.device) -> FeatureStore:
+    from loader.stores import PinnedFeatures
+
+    return PinnedFeatures(tensor, device)
+
+
+def _turns() -> dict[str, int]:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        raise ValueError("use_ddp needs torch.distributed; call init_process_group first, or leave it out")
+    return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+
+
+def _check_distinct(indices: Tensor, num_nodes: int) -> None:
+    low, high = (int(x) for x in torch.aminmax(indices))
+    if low < 0 or high >= num_nodes:
+        raise ValueError(f"indices holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
+    values, counts = indices.unique(return_counts=True)
+    if values.numel() != indices.numel():
+        raise ValueError(f"indices holds vertex {int(values[counts > 1][0])} more than once; take indices.unique()")

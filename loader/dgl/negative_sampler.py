@@ -1,0 +1,74 @@
+"""How negative links are drawn, as `dgl.dataloading.negative_sampler` names it. Draws are ours, see `Negatives`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loader.items import as_size
+from loader.samplers import Negatives
+
+
+class PerSourceUniform:
+    """For each positive link `k` negatives from its source, to targets uniform over all vertices. They may be edges.
+
+    Args:
+        k: at least 1.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = as_size("k", k)
+
+    @property
+    def negatives(self) -> Negatives:
+        """The same for our sampler of links."""
+        return Negatives("triplet", self.k)
+
+
+Uniform = PerSourceUniform
+
+
+class GlobalUniform:
+    """For each positive link `k` pairs of vertices, uniform over all that are no edges and no loops.
+
+    Args:
+        k: at least 1.
+        exclude_self_loops: must be true.
+        replace: must be true: pairs are drawn independently, so one may come twice. DGL's default is false.
+
+    Raises:
+        NotImplementedError: one of these two is false.
+    """
+
+    def __init__(self, k: int, exclude_self_loops: bool = True, replace: bool = False) -> None:
+        if not exclude_self_loops or not replace:
+            raise NotImplementedError(
+                f"GlobalUniform was given exclude_self_loops={exclude_self_loops}, replace={replace}; pairs are drawn "
+                "independently and without loops: give replace=True, and leave exclude_self_loops at its default"
+            )
+        self.k = as_size("k", k)
+
+    @property
+    def negatives(self) -> Negatives:
+        """The same for our sampler of links."""
+        return Negatives("binary", self.k, strict=True)
+
+
+def negatives_of(sampler: Any) -> Negatives | None:
+    """What a negative sampler, of DGL or of this module, means to our sampler of links.
+
+    Raises:
+        TypeError: it is none of those above.
+    """
+    if sampler is None:
+        return None
+    if isinstance(sampler, (PerSourceUniform, GlobalUniform)):
+        return sampler.negatives
+    name, module = type(sampler).__name__, type(sampler).__module__
+    if module.startswith("dgl.") and name == "PerSourceUniform":
+        return PerSourceUniform(sampler.k).negatives
+    if module.startswith("dgl.") and name == "GlobalUniform":
+        return GlobalUniform(sampler.k, sampler.exclude_self_loops, sampler.replace).negatives
+    raise TypeError(
+        f"negative_sampler is a {name}; it must be a PerSourceUniform (Uniform) or a GlobalUniform, of "
+        "loader.dgl.negative_sampler or of DGL"
+    )

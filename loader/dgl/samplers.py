@@ -1,0 +1,135 @@
+"""How to sample, with the signatures of `dgl.dataloading`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from loader.dgl.negative_sampler import negatives_of
+from loader.torch_options import refuse
+
+DGLS = "dgl.dataloading, which has it on the CPU"
+
+
+class NeighborSampler:
+    """What `dgl.dataloading.NeighborSampler` is: neighbours of each vertex, picked uniformly, layer by layer.
+
+    Args:
+        fanouts: neighbours of a vertex, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
+        replace: pick with replacement.
+        prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`.
+        prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
+        prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
+        fused: of DGL; all hops always are sampled in one call.
+        edge_dir, prob, mask, output_device: of DGL; must have their defaults.
+
+    Raises:
+        NotImplementedError: an option of DGL that there is not.
+    """
+
+    def __init__(
+        self,
+        fanouts: Sequence[int],
+        edge_dir: str = "in",
+        prob: str | None = None,
+        mask: str | None = None,
+        replace: bool = False,
+        prefetch_node_feats: Sequence[str] | None = None,
+        prefetch_labels: Sequence[str] | None = None,
+        prefetch_edge_feats: Sequence[str] | None = None,
+        output_device: Any = None,
+        fused: bool = True,
+    ) -> None:
+        refuse(
+            "NeighborSampler",
+            DGLS,
+            {
+                "edge_dir": (edge_dir, "in"),
+                "prob": (prob, None),
+                "mask": (mask, None),
+                "output_device": (output_device, None),
+            },
+        )
+        self.fanouts = list(fanouts)
+        if any(isinstance(fanout, dict) for fanout in self.fanouts):
+            raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
+        self.replace = bool(replace)
+        self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
+        self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
+        self.prefetch_edge_feats = _names("prefetch_edge_feats", prefetch_edge_feats)
+
+
+MultiLayerNeighborSampler = NeighborSampler
+
+
+class MultiLayerFullNeighborSampler(NeighborSampler):
+    """All neighbours, layer by layer.
+
+    Args:
+        num_layers: number of layers.
+        options: see `NeighborSampler`.
+    """
+
+    def __init__(self, num_layers: int, **options: Any) -> None:
+        super().__init__([-1] * num_layers, **options)
+
+
+class EdgePredictionSampler:
+    """What `as_edge_prediction_sampler` returns."""
+
+    def __init__(
+        self,
+        sampler: NeighborSampler,
+        exclude: str | None = None,
+        reverse_eids: Tensor | None = None,
+        reverse_etypes: Any = None,
+        negative_sampler: Any = None,
+        prefetch_labels: Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(sampler, NeighborSampler):
+            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a NeighborSampler of loader.dgl")
+        refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
+        if exclude not in (None, "self", "reverse_id"):
+            raise NotImplementedError(
+                f"exclude is {exclude!r}; None, 'self' and 'reverse_id' are possible, or take {DGLS}"
+            )
+        if exclude == "reverse_id" and reverse_eids is None:
+            raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
+        self.sampler, self.exclude, self.reverse_eids = sampler, exclude, reverse_eids
+        self.negatives = negatives_of(negative_sampler)
+        self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
+
+
+def as_edge_prediction_sampler(
+    sampler: NeighborSampler,
+    exclude: str | None = None,
+    reverse_eids: Tensor | None = None,
+    reverse_etypes: Any = None,
+    negative_sampler: Any = None,
+    prefetch_labels: Sequence[str] | None = None,
+) -> EdgePredictionSampler:
+    """A sampler around the ends of edges, from one around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
+
+    Args:
+        sampler: of the ends' neighbourhoods.
+        exclude: None; "self": the mini-batch's own edges are left out of the blocks; "reverse_id": and their reverses.
+            Where a pair has parallel edges, all of them are left out, while DGL leaves those with the very ids out: a
+            parallel edge tells as much.
+        reverse_eids: `[num_edges]` the id of each edge's reverse, with "reverse_id".
+        negative_sampler: of `loader.dgl.negative_sampler`, or DGL's `Uniform`.
+        prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`.
+        reverse_etypes: of DGL; must be None.
+
+    Raises:
+        NotImplementedError: an option of DGL that there is not.
+        TypeError, ValueError: an argument is not as said above.
+    """
+    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)
+
+
+def _names(option: str, names: Any) -> list[str]:
+    if isinstance(names, dict):
+        raise NotImplementedError(f"{option} by type is not possible; give the names alone, or take {DGLS}")
+    return list(names or [])

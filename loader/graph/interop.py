@@ -1,0 +1,78 @@
+"""Graphs of torch_geometric and of DGL as ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from loader.graph.csc import Graph
+
+
+def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: str | None) -> Graph:
+    """See `Graph.from_pyg`."""
+    if hasattr(data, "node_types") and hasattr(data, "edge_types"):
+        raise TypeError(
+            f"data is a {type(data).__name__}, of several types; give data.to_homogeneous(), whose ids follow each "
+            "other type by type"
+        )
+    if getattr(data, "edge_index", None) is not None:
+        edges = data.edge_index
+        src, dst = (
+            edges.as_tensor() if hasattr(edges, "as_tensor") else edges
+        )  # an EdgeIndex watches what is done to it
+    elif getattr(data, "adj_t", None) is not None:
+        dst, src = _coordinates(data.adj_t)
+    else:
+        raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t; a graph needs one of them")
+    if data.num_nodes is None:
+        raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
+    arrays: dict[str, Any] = {}
+    if weight_attr is not None:
+        arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
+    if time_attr is not None:
+        times = _attribute(data, time_attr, "time_attr")
+        arrays["edge_times" if data.is_edge_attr(time_attr) else "node_times"] = times
+    return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
+
+
+def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
+    """See `Graph.from_dgl`."""
+    if not g.is_homogeneous:
+        raise TypeError(
+            f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; give "
+            "dgl.to_homogeneous(g), whose ids follow each other type by type"
+        )
+    src, dst = g.edges(order="eid")
+    weights = None
+    if weight_attr is not None:
+        if weight_attr not in g.edata:
+            raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
+        weights = g.edata[weight_attr]
+    return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
+
+
+def _attribute(data: Any, name: str, option: str) -> Tensor:
+    if name not in data:
+        raise ValueError(f"{option} is {name!r}; data has {sorted(data.keys())}")
+    value = data[name]
+    if not isinstance(value, Tensor):
+        raise TypeError(f"data.{name} is a {type(value).__name__}; it must be a torch tensor")
+    return value.view(-1)
+
+
+def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:
+    """Rows (destinations) and columns (sources) of a transposed adjacency matrix, in the order of its entries."""
+    if isinstance(adj_t, Tensor):
+        if adj_t.layout == torch.sparse_csr:
+            lengths = adj_t.crow_indices().diff()
+            rows = torch.arange(lengths.numel(), device=lengths.device).repeat_interleave(lengths)
+            return rows, adj_t.col_indices()
+        if adj_t.layout == torch.sparse_coo:
+            row, col = adj_t.coalesce().indices()
+            return row, col
+        raise ValueError(f"adj_t has layout {adj_t.layout}; it must be torch.sparse_csr or torch.sparse_coo")
+    row, col, _ = adj_t.coo()  # a SparseTensor of torch_sparse
+    return row, col

@@ -1,0 +1,103 @@
+"""Lists the GPU kernels that were compiled, and compiles them ahead, without a GPU.
+
+python -m loader.kernels                                    # what is in the cache
+python -m loader.kernels compile --arch 90 --arch 100       # every kernel, for these chips
+python -m loader.kernels compile --arch 90 --match gather   # those with a text in their name
+python -m loader.kernels clear                              # empties the cache
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from loader.kernels import cache as disk
+from loader.kernels.compiler import OLDEST_ARCHITECTURE, Wanted, all_kernels, make
+from loader.kernels.nvrtc import CompilationError, NoCompilerError, compiler
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("list", help="what is in the cache (the default)")
+    commands.add_parser("clear", help="empty the cache")
+    ahead = commands.add_parser("compile", help="compile ahead")
+    ahead.add_argument("--arch", type=int, action="append", required=True, help="of the chip, e.g. 90; several times")
+    ahead.add_argument("--match", action="append", default=[], help="only kernels with this text in their name")
+    ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
+    ahead.add_argument("--workers", type=int, help="threads; by default one per core")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "compile":
+            return _compile(options)
+        return _clear() if options.command == "clear" else _list()
+    except (NoCompilerError, CompilationError) as error:
+        print(f"gnn-loader: {error}", file=sys.stderr)
+        return 1
+
+
+_WIDTHS_HELP = "two: of kernels that exist for several fanouts, those for up to 10 and for any; all: every one"
+_LEFT_OUT = tuple(f"_kernel<{width}," for width in (15, 20, 32))
+
+
+def _compile(options: argparse.Namespace) -> int:
+    supported = compiler().architectures()
+    for arch in options.arch:
+        if arch not in supported or arch < OLDEST_ARCHITECTURE:
+            usable = ", ".join(str(known) for known in supported if known >= OLDEST_ARCHITECTURE)
+            print(f"gnn-loader: --arch {arch}; NVRTC {compiler().text} compiles for {usable}", file=sys.stderr)
+            return 2
+    wanted = [one for arch in options.arch for one in all_kernels(arch) if _is_wanted(one, options)]
+    if not wanted:
+        print(f"gnn-loader: no kernel has {' or '.join(options.match)} in its name", file=sys.stderr)
+        return 2
+    begun = time.perf_counter()
+    made = make(wanted, workers=options.workers)
+    compiled = sum(one.compiled for one in made)
+    print(
+        f"{len(made)} kernels for {_names(options.arch)}: {compiled} compiled in {time.perf_counter() - begun:.1f} s, "
+        f"{len(made) - compiled} were there; in {disk.folder()}"
+    )
+    return 0
+
+
+def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
+    if options.widths == "two" and any(text in one.name for text in _LEFT_OUT):
+        return False
+    return not options.match or any(text in one.name for text in options.match)
+
+
+def _list() -> int:
+    held, damaged, size = Counter[tuple[int, str]](), 0, 0
+    for path, entry in disk.entries():
+        size += path.stat().st_size
+        if entry is None:
+            damaged += 1
+            print(f"damaged: {path.name}")
+        else:
+            held[entry.architecture, entry.compiler] += 1
+            print(f"sm_{entry.architecture}  {len(entry.code):>9,} bytes  {entry.name}")
+    groups = "; ".join(f"{count} for sm_{arch} by {made_by}" for (arch, made_by), count in sorted(held.items()))
+    broken = f"; {damaged} damaged" if damaged else ""
+    print(f"{disk.folder()}: {groups or 'nothing'}{broken} ({size / 2**20:.1f} MiB)")
+    return 0
+
+
+def _clear() -> int:
+    count = 0
+    for path, _ in disk.entries():
+        path.unlink(missing_ok=True)
+        count += 1
+    print(f"{disk.folder()}: {count} kernels removed")
+    return 0
+
+
+def _names(architectures: Sequence[int]) -> str:
+    return ", ".join(f"sm_{arch}" for arch in architectures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Compiled kernels on disk: a file each, named by a digest of all that decides what it holds.
+
+A file that is not whole, or not what its name says, is as good as none: what it held is made again. Nothing is
+locked: a file appears under its name only when it is complete, so processes at once do not disturb each other; at
+worst they do the same work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = b"gnn-loader kernel 1\n"
+_SUFFIX = ".kernel"
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A compiled kernel.
+
+    Attributes:
+        name: of the kernel, as C++ spells it.
+        architecture: 10 * major + minor of the chips that it is for.
+        compiler: that made it, e.g. "NVRTC 13.0".
+        symbol: the kernel's name in the code.
+        code: the cubin.
+    """
+
+    name: str
+    architecture: int
+    compiler: str
+    symbol: str
+    code: bytes
+
+
+def folder() -> Path:
+    """Where the files lie: `LOADER_KERNEL_CACHE`, else gnn-loader/kernels in the user's folder for caches."""
+    named = os.environ.get("LOADER_KERNEL_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gnn-loader" / "kernels"
+
+
+def key_of(*parts: str) -> str:
+    """The digest of all that decides a kernel: 40 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part.encode()).to_bytes(8, "little"))
+        digest.update(part.encode())
+    return digest.hexdigest()[:40]
+
+
+def read(key: str) -> Entry | None:
+    """The kernel of this key, or None if there is no file, or none that is whole."""
+    return _read(_path(key), key)
+
+
+def write(key: str, entry: Entry) -> None:
+    """Keeps a kernel. A folder that cannot be written costs a line in the log, once: the kernel is made again."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{key[:8]}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_packed(key, entry))
+            Path(draft).replace(path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        _warn(path.parent, f"kernels that were compiled cannot be kept, so each start compiles them: {error}")
+
+
+def remove(key: str) -> None:
+    """Forgets a kernel that the driver would not load."""
+    try:
+        _path(key).unlink(missing_ok=True)
+    except OSError as error:
+        _warn(_path(key).parent, f"a kernel that the driver does not load cannot be removed: {error}")
+
+
+def entries() -> Iterator[tuple[Path, Entry | None]]:
+    """Every file and what it holds; None: it is damaged."""
+    for path in sorted(folder().glob(f"*{_SUFFIX}")):
+        yield path, _read(path, path.name.removesuffix(_SUFFIX))
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{key}{_SUFFIX}"
+
+
+def _packed(key: str, entry: Entry) -> bytes:
+    about = {"key": key, "name": entry.name, "architecture": entry.architecture, "compiler": entry.compiler}
+    head = json.dumps(about | {"symbol": entry.symbol, "bytes": len(entry.code)}).encode()
+    body = len(head).to_bytes(8, "little") + head + entry.code
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _read(path: Path, key: str) -> Entry | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC)
+    digest, body = data[start : start + 32], data[start + 32 :]
+    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
+        return None
+    size = int.from_bytes(body[:8], "little")
+    about = json.loads(body[8 : 8 + size])
+    code = body[8 + size :]
+    if about["key"] != key or about["bytes"] != len(code):
+        return None  # a file of another name
+    return Entry(about["name"], about["architecture"], about["compiler"], about["symbol"], code)
+
+
+def _warn(where: Path, message: str) -> None:
+    if str(where) not in _warned:
+        _warned.add(str(where))
+        print(f"gnn-loader: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,226 @@
+"""Makes the kernels that the core asks for: from the cache on disk, or by NVRTC, several at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from loader import _core
+from loader.kernels import cache as disk
+from loader.kernels.nvrtc import NoCompilerError, compiler
+from loader.machine.cpus import available_cpus
+
+OLDEST_ARCHITECTURE = 75
+# An include of one of our headers, or of a stand-in for a standard one.
+_INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
+_TELL_AFTER = 1.0  # seconds of compilation, until a line says what is being done
+
+
+class Wanted(NamedTuple):
+    """A kernel, and the chips that it is for.
+
+    Attributes:
+        header: that has it, below csrc/.
+        name: as C++ spells it.
+        architecture: 10 * major + minor.
+    """
+
+    header: str
+    name: str
+    architecture: int
+
+
+class Made(NamedTuple):
+    entry: disk.Entry
+    compiled: bool  # now; else it was kept from before
+
+
+_lock = threading.Lock()
+_under_way: dict[str, Future[disk.Entry]] = {}
+
+
+def compile_kernels(
+    kernels: Iterable[tuple[str, str]], architecture: int, refused: bool = False
+) -> list[tuple[bytes, str]]:
+    """Code of kernels for a chip, and their names in it. Called by the core when they are first needed.
+
+    Args:
+        kernels: (header, name) of each.
+        architecture: of the chip, 10 * major + minor.
+        refused: the driver does not load what this gave before: it is compiled anew.
+
+    Raises:
+        NoCompilerError: something must be compiled, and there is no NVRTC, or it or the chip is too old.
+        CompilationError: a kernel does not compile.
+    """
+    _check_architecture(architecture)
+    wanted = [Wanted(header, name, architecture) for header, name in kernels]
+    if refused:
+        for one in wanted:
+            disk.remove(key_of(one))
+    return [(made.entry.code, made.entry.symbol) for made in make(wanted, on_compile=_Told(architecture))]
+
+
+def check_kernels(architecture: int) -> None:
+    """Raises NoCompilerError if kernels cannot be compiled here for such a chip; says what to do."""
+    _check_architecture(architecture)
+    _check_driver(compiler().version)
+
+
+def make(
+    wanted: Sequence[Wanted],
+    *,
+    workers: int | None = None,
+    on_compile: Callable[[int], Callable[[], None]] | None = None,
+) -> list[Made]:
+    """The kernels, in this order, compiled if they are not in the cache.
+
+    Args:
+        workers: threads that compile; by default one per usable core.
+        on_compile: called with the number of kernels before some are compiled; what it gives is called afterwards.
+    """
+    by_key = {key_of(one): one for one in wanted}
+    kept = {key: disk.read(key) for key in by_key}
+    missing = {key: one for key, one in by_key.items() if kept[key] is None}
+    compiled = _compile(missing, workers or available_cpus(), on_compile) if missing else {}
+    return [Made(compiled.get(key) or _whole(kept[key]), key in compiled) for key in map(key_of, wanted)]
+
+
+def key_of(wanted: Wanted) -> str:
+    """The name of a kernel in the cache: it follows from all that decides its code."""
+    made_by = torch.version.cuda or "", os.environ.get("LOADER_NVRTC", "")
+    return disk.key_of(wanted.name, _source_digest(wanted.header), *_options(wanted.architecture), *made_by)
+
+
+def all_kernels(architecture: int) -> list[Wanted]:
+    """Every kernel that a run on such a chip can ask for."""
+    return [Wanted(header, name, architecture) for header, name in _core.cuda_kernels()]
+
+
+def _compile(
+    missing: Mapping[str, Wanted], workers: int, on_compile: Callable[[int], Callable[[], None]] | None
+) -> dict[str, disk.Entry]:
+    _check_driver(compiler().version)
+    with _lock:  # what another thread compiles is waited for
+        futures = {key: _under_way.get(key, Future()) for key in missing}
+        own = [key for key in missing if key not in _under_way]
+        _under_way.update((key, futures[key]) for key in own)
+    done = on_compile(len(own)) if on_compile and own else None
+    try:
+        with ThreadPoolExecutor(max(1, min(len(own), workers)), "kernel-compiler") as pool:
+            list(pool.map(lambda key: _compile_one(key, missing[key], futures[key]), own))
+    finally:
+        with _lock:
+            for key in own:
+                del _under_way[key]
+        if done:
+            done()
+    return {key: future.result() for key, future in futures.items()}
+
+
+def _compile_one(key: str, wanted: Wanted, result: Future[disk.Entry]) -> None:
+    try:
+        tool = compiler()
+        source, options = f'#include "{wanted.header}"\n', _options(wanted.architecture)
+        code, symbol = tool.compile(source, _closure(wanted.header), wanted.name, options)
+        entry = disk.Entry(wanted.name, wanted.architecture, f"NVRTC {tool.text}", symbol, code)
+        disk.write(key, entry)
+        result.set_result(entry)
+    except BaseException as error:
+        result.set_exception(error)  # whoever asks for the result gets it
+
+
+def _options(architecture: int) -> list[str]:
+    return [f"-arch=sm_{architecture}", "-std=c++17", "-default-device"]
+
+
+def _check_architecture(architecture: int) -> None:
+    if architecture < OLDEST_ARCHITECTURE:
+        raise NoCompilerError(
+            f"this GPU has compute capability {_version(architecture)}; the kernels need "
+            f"{_version(OLDEST_ARCHITECTURE)} or newer. Use device=cpu"
+        )
+
+
+def _check_driver(version: tuple[int, int]) -> None:
+    try:
+        driver = _core.cuda_driver_version()
+    except RuntimeError:
+        return  # there is none: kernels are compiled ahead
+    if driver // 1000 < version[0]:
+        raise NoCompilerError(
+            f"the NVIDIA driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {version[0]}."
+            f"{version[1]} makes kernels that need CUDA {version[0]}: update the driver, or install a torch for CUDA "
+            f"{driver // 1000}"
+        )
+
+
+@cache
+def _sources() -> dict[str, str]:
+    return _core.cuda_sources()
+
+
+@cache
+def _closure(header: str) -> dict[str, str]:
+    """A header and all that it includes, by name."""
+    found: dict[str, str] = {}
+    left = [header]
+    while left:
+        name = left.pop()
+        if name not in found and name in _sources():
+            found[name] = _sources()[name]
+            left += _INCLUDE.findall(found[name])
+    return found
+
+
+@cache
+def _source_digest(header: str) -> str:
+    digest = hashlib.sha256()
+    for name, text in sorted(_closure(header).items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()
+
+
+class _Told:
+    """Says in a line what is compiled, if it takes long, and how long it took."""
+
+    def __init__(self, architecture: int) -> None:
+        self.architecture = architecture
+
+    def __call__(self, count: int) -> Callable[[], None]:
+        begun = time.perf_counter()
+        kernels = "1 GPU kernel" if count == 1 else f"{count} GPU kernels"
+        where = f"for sm_{self.architecture}; the next start finds them in {disk.folder()}"
+        timer = threading.Timer(_TELL_AFTER, _say, [f"compiling {kernels} {where}"])
+        timer.daemon = True
+        timer.start()
+
+        def done() -> None:
+            timer.cancel()
+            if (seconds := time.perf_counter() - begun) > _TELL_AFTER:
+                _say(f"compiled {kernels} in {seconds:.1f} s")
+
+        return done
+
+
+def _say(text: str) -> None:
+    print(f"gnn-loader: {text}", file=sys.stderr, flush=True)
+
+
+def _version(architecture: int) -> str:
+    return f"{architecture // 10}.{architecture % 10}"
+
+
+def _whole(entry: disk.Entry | None) -> disk.Entry:
+    assert entry is not None
+    return entry

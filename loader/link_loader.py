@@ -1,0 +1,66 @@
+"""The loader of mini-batches around links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.items import EdgeItems
+from loader.loader import Loader
+from loader.samplers.links import LinkSampler
+from loader.stores import FeatureStore, HostFeatures, TensorRows
+
+
+class LinkLoader(Loader):
+    """A `Loader` of links with the features of the vertices around them, and labels; it gives `Links`.
+
+    Args:
+        graph: where to sample; it lies where the sampler wants it.
+        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None.
+        pairs: `[n, 2]`, integer, the positive links, (source, destination). They may come several times, and need not
+            be edges of the graph.
+        sampler: samples around the ends of each mini-batch's links, and draws negatives.
+        batch_size: positive links of a mini-batch, at least 1.
+        labels: `[n, ...]` of the links, or None. They are kept where the sampler works.
+        options: see `Loader`.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
+        RuntimeError: a GPU was asked for and build or machine have none.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        features: FeatureStore | Tensor | None,
+        pairs: Tensor,
+        sampler: LinkSampler,
+        batch_size: int,
+        *,
+        labels: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        items = EdgeItems(pairs)
+        check_pairs(pairs, graph.num_nodes)
+        if not isinstance(sampler, LinkSampler):
+            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.LinkSampler")
+        stores: dict[str, FeatureStore] = {}
+        if features is not None:
+            stores["node"] = HostFeatures(features) if isinstance(features, Tensor) else features
+            if stores["node"].num_rows != graph.num_nodes:
+                raise ValueError(f"features has {stores['node'].num_rows} rows, the graph {graph.num_nodes} vertices")
+        if labels is not None:
+            if labels.dim() == 0 or labels.shape[0] != len(items):
+                raise ValueError(f"labels has shape {list(labels.shape)}, there are {len(items)} pairs")
+            stores["pair"] = TensorRows(labels.to(sampler.device))
+        super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
+
+
+def check_pairs(pairs: Tensor, num_nodes: int) -> None:
+    """Raises ValueError unless all ends are vertices."""
+    low, high = (int(x) for x in torch.aminmax(pairs))
+    if low < 0 or high >= num_nodes:
+        raise ValueError(f"pairs holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")

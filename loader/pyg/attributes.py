@@ -1,0 +1,94 @@
+"""The attributes of a `Data`: which have a row per vertex or edge, and how a mini-batch gets its rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from loader.machine.kept import Kept, version_of
+from loader.samples import Subgraph
+from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features, open_store
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+MakeStore = Callable[[Tensor], FeatureStore]
+
+_stores = Kept()  # loaders of one tensor share its rows on a GPU
+
+
+class Attributes:
+    """What of a `Data` a mini-batch has a part of.
+
+    A dense tensor with a row per vertex or edge has a store, from which a loader gathers. Of what else belongs to
+    vertices or edges (sparse tensors, arrays of numpy, tensors whose rows are not the first dimension) parts are taken
+    as torch_geometric takes them, when the mini-batch is given out. All else is copied to every mini-batch.
+
+    Args:
+        data: the graph, of one type.
+        device: where mini-batches arrive.
+        features: makes the store of `x`; None for `HostFeatures` on the CPU, `auto_features` on a GPU.
+
+    Attributes:
+        stores: by kind, "node/NAME" or "edge/NAME".
+    """
+
+    def __init__(self, data: Data, device: torch.device, features: MakeStore | None) -> None:
+        self._data = data
+        self.stores: dict[str, FeatureStore] = {}
+        self._parts: list[tuple[str, str, int]] = []  # name, kind, dimension
+        store = data._store
+        for name, value in store.items():
+            if name in ("edge_index", "adj_t", "num_nodes"):
+                continue
+            kind = "node" if store.is_node_attr(name) else "edge" if store.is_edge_attr(name) else ""
+            if not kind:
+                continue
+            dim = data.__cat_dim__(name, value, store)
+            if isinstance(value, Tensor) and value.layout == torch.strided and dim == 0 and not value.requires_grad:
+                make = features if name == "x" and features is not None else None
+                self.stores[f"{kind}/{name}"] = _store_of(name, value, device, make)
+            else:
+                self._parts.append((name, kind, dim))
+
+    def data_of(self, sample: Subgraph) -> Data:
+        """The `Data` of a mini-batch, as `torch_geometric.loader.NeighborLoader` gives it."""
+        from torch_geometric.loader.utils import index_select
+
+        data = copy.copy(self._data)
+        for kind, rows in sample.rows.items():
+            data[kind.partition("/")[2]] = rows
+        for name, kind, dim in self._parts:
+            value, ids = self._data[name], sample.ids(kind)
+            data[name] = index_select(value, ids.to(value.device if isinstance(value, Tensor) else "cpu"), dim)
+        if "adj_t" in data:
+            del data.adj_t
+        data.edge_index = sample.edge_index
+        if "num_nodes" in self._data._store or "x" not in data:
+            data.num_nodes = sample.nodes.numel()
+        if "n_id" not in data:  # else these are rows of the user's
+            data.n_id = sample.nodes
+        if sample.edge_ids is not None and "e_id" not in data:
+            data.e_id = sample.edge_ids
+        data.num_sampled_nodes, data.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
+        return data
+
+
+def _store_of(name: str, value: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:
+    tensor = value.as_subclass(Tensor).contiguous().detach()
+    if make is not None:
+        return open_store(make, tensor)
+    if tensor.device.type != "cpu":
+        if tensor.device != device:
+            raise ValueError(
+                f"data.{name} lies on {tensor.device} and mini-batches arrive on {device}; give "
+                f"device='{tensor.device}', or data.cpu()"
+            )
+        return TensorRows(tensor)
+    if device.type == "cpu":
+        return HostFeatures(tensor)
+    return _stores.get(value, version_of(value), device, lambda: auto_features(tensor, device))

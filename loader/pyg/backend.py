@@ -1,0 +1,49 @@
+"""Who samples for torch_geometric's own loaders: pyg-lib, torch-sparse or, without them, our core."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+
+class _Instead:
+    """A module with some of its names replaced, for the one module that is given this in its place."""
+
+    def __init__(self, module: ModuleType, **names: Any) -> None:
+        self.__dict__.update(names)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+_OURS = "loader"
+
+
+def backend() -> str:
+    """Who samples for `torch_geometric.loader.NeighborLoader` and the like: "loader", "pyg-lib" or "torch-sparse"."""
+    import torch_geometric.sampler.neighbor_sampler as module
+    import torch_geometric.typing as typing
+
+    if isinstance(module.torch_geometric, _Instead):
+        return _OURS
+    return "pyg-lib" if typing.WITH_PYG_LIB else "torch-sparse" if typing.WITH_TORCH_SPARSE else "none"
+
+
+def install() -> None:
+    """Makes our core sample for torch_geometric, if nobody else does.
+
+    Only the module of its neighbour sampler is told that pyg-lib and torch-sparse are there. What else asks for them
+    would find functions missing: `segment_matmul`, `SparseTensor` and more.
+    """
+    if backend() != "none":
+        return
+    import torch_geometric
+    import torch_geometric.sampler.neighbor_sampler as module
+
+    from loader.pyg.ops import register
+
+    register()
+    there = ("WITH_PYG_LIB", "WITH_TORCH_SPARSE", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
+    typing = _Instead(torch_geometric.typing, **dict.fromkeys(there, True))
+    module.torch_geometric = _Instead(torch_geometric, typing=typing)

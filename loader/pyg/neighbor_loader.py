@@ -1,0 +1,293 @@
+"""torch_geometric's `NeighborLoader`, with our pipeline under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.items import Items, NodeItems
+from loader.loader import Loader
+from loader.machine.kept import Kept, version_of
+from loader.pyg.attributes import Attributes, MakeStore
+from loader.samplers import Sampler, SubgraphSampler
+from loader.torch_options import DataLoaderOptions, device_of, read_options, refuse
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+THEIRS = (
+    "torch_geometric's own loader: `import loader.pyg` lets it sample on our core, which says by itself what it cannot"
+)
+
+_graphs = Kept()  # loaders of one edge_index share the graph
+
+
+class DataLoader:
+    """Base of the loaders that give `torch_geometric.data.Data`: what a sampler gives, made into one.
+
+    Attributes are read when the first mini-batch is asked for: what was added to `data` or deleted before counts.
+
+    Attributes:
+        data: the whole graph.
+        transform: called with each mini-batch, in the thread that iterates.
+        device: where the mini-batches arrive.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        items: Items,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        features: MakeStore | None,
+        graph: str,
+        device: torch.device,
+        transform: Callable[[Any], Any] | None,
+        options: DataLoaderOptions,
+    ) -> None:
+        if graph not in ("device", "pinned"):
+            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        self.data, self.transform, self.device = data, transform, device
+        self._pin = options.pin
+        self._attributes: Attributes | None = None
+        self._features = features
+        made = _graph_of(data, device, pinned=graph == "pinned")
+        given = {"seed": options.seed, "device": device, **options.loader}
+        self._make = lambda stores: Loader(made, items, sampler, batch_size, stores=stores, **given)
+        self._loader: Loader | None = None
+        self._length = len(self._make({}))  # says at once what is wrong
+        self._items, self.batch_size = items, batch_size
+
+    def _finish(self, attributes: Attributes, sample: Any) -> Data:
+        """The `Data` of what the sampler gave."""
+        raise NotImplementedError
+
+    @property
+    def loader(self) -> Loader:
+        """The `loader.loader.Loader` that samples and gathers: its statistics, its `max_bytes`."""
+        if self._loader is None:
+            self._attributes = Attributes(self.data, self.device, self._features)
+            self._loader = self._make(self._attributes.stores)
+        return self._loader
+
+    @property
+    def stats(self) -> Any:
+        """Seconds and bytes of the stages, a `PipelineStats`."""
+        return self.loader.stats
+
+    @property
+    def dataset(self) -> range:
+        """Numbers of the items of an epoch, as torch's DataLoader has them."""
+        return range(len(self._items))
+
+    def __len__(self) -> int:
+        """Mini-batches of an epoch, on each rank."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch; see `loader.loader.Loader`."""
+        samples = iter(self.loader)
+        assert self._attributes is not None
+        for sample in samples:
+            data = self._finish(self._attributes, sample)
+            if self._pin:
+                data = data.pin_memory()
+            yield data if self.transform is None else self.transform(data)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next to be iterated over."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the consumer stands; see `loader.loader.Loader`."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken."""
+        self.loader.load_state_dict(state)
+
+    def close(self) -> None:
+        """Ends the iterator that runs, and frees threads and workspaces; the next epoch makes them anew."""
+        if self._loader is not None:
+            self._loader.release()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(items={len(self._items)}, batch_size={self.batch_size}, batches={len(self)}, "
+            f"device='{self.device}')"
+        )
+
+
+class NeighborLoader(DataLoader):
+    """Mini-batches of a `Data` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et al., 2017).
+
+    The graph is sorted once for all loaders of one `edge_index`; graph and features go to the GPU if mini-batches
+    arrive there. What an epoch holds is a function of the arguments and of its number, the same on the CPU and on a
+    GPU. Each `for` is an epoch of its own. Mini-batches are made ahead, by threads of this process or by the GPU.
+
+    A mini-batch is a `Data` with `edge_index` `[2, E]`, `n_id` `[N]` (the seeds first), `e_id` `[E]`, `input_id`
+    `[batch_size]`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`, and the attributes of `data`: rows of those
+    that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), all of the others.
+
+    Args:
+        data: the graph, of one type.
+        num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours.
+        input_nodes: `[n]` distinct vertices, or a mask `[num_nodes]`, or None for all vertices.
+        replace: pick with replacement.
+        transform: called with each mini-batch, in the thread that iterates.
+        device: where mini-batches arrive, and where they are sampled: "cpu" or a GPU. By default where `data.x` lies.
+        features: makes the store of `x`, as `loader.stores` has them; by default rows of the tensor on the CPU, and on
+            a GPU the fastest store that there is room for, see `loader.stores.auto_features`.
+        graph: where a GPU reads the graph: "device" in its memory, "pinned" in host memory, page-locked.
+        input_id: `[n]`, what `input_id` of a mini-batch shows instead of positions in `input_nodes`.
+        seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
+        is_sorted, filter_per_worker: of torch_geometric; edges are sorted once anyway, and there are no workers.
+        options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, `pin_memory` for mini-batches
+            on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per processor), and
+            `prefetch_factor` the mini-batches held ready; `persistent_workers` changes nothing, threads stay. A note
+            in the log says so once. Of `loader.loader.Loader`: `prefetch`, `rank`, `world_size`.
+        input_time, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform_sampler_output,
+            neighbor_sampler, directed: of torch_geometric; must have their defaults.
+
+    Raises:
+        NotImplementedError: an option of torch_geometric that there is not.
+        TypeError, ValueError: an argument is not as said above.
+        NoGpuError: a GPU was asked for and build or machine have none.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Sequence[int],
+        input_nodes: Tensor | Sequence[int] | None = None,
+        input_time: Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        device: torch.device | str | None = None,
+        batch_size: int = 1,
+        features: MakeStore | None = None,
+        graph: str = "device",
+        input_id: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        refuse(
+            type(self).__name__,
+            THEIRS,
+            {
+                "input_time": (input_time, None),
+                "subgraph_type": (subgraph_type, "directional"),
+                "disjoint": (disjoint, False),
+                "temporal_strategy": (temporal_strategy, "uniform"),
+                "time_attr": (time_attr, None),
+                "weight_attr": (weight_attr, None),
+                "transform_sampler_output": (transform_sampler_output, None),
+                "neighbor_sampler": (neighbor_sampler, None),
+                "directed": (directed, True),
+            },
+        )
+        place = place_of(data, device)
+        meaning = read_options(type(self).__name__, place, **options)
+        items, input_id = _inputs(data, input_nodes, input_id)
+        self._positions: Tensor | None = None
+        if input_nodes is not None:
+            self._positions = torch.empty(data.num_nodes, dtype=torch.int64, device=place)
+            shown = torch.arange(len(items)) if input_id is None else input_id
+            self._positions[items.ids.to(place).long()] = shown.to(place)
+        super().__init__(
+            data,
+            items,
+            subgraph_sampler(num_neighbors, replace, place, meaning),
+            batch_size,
+            features=features,
+            graph=graph,
+            device=place,
+            transform=transform,
+            options=meaning,
+        )
+
+    def _finish(self, attributes: Attributes, sample: Any) -> Data:
+        data = attributes.data_of(sample)
+        seeds = sample.nodes[: sample.batch_size]
+        data.input_id = seeds if self._positions is None else self._positions[seeds]
+        data.batch_size = sample.batch_size
+        return data
+
+
+def place_of(data: Data, device: torch.device | str | None) -> torch.device:
+    """Where mini-batches arrive: `device`, or by default where `data.x` lies."""
+    x = getattr(data, "x", None)
+    return device_of(x.device if device is None and isinstance(x, Tensor) else device)
+
+
+def subgraph_sampler(
+    num_neighbors: Sequence[int], replace: bool, device: torch.device, options: DataLoaderOptions
+) -> SubgraphSampler:
+    """The sampler of what torch_geometric calls a neighbourhood."""
+    return SubgraphSampler(
+        list(num_neighbors),
+        device=device,
+        num_threads=options.num_threads,
+        replace=replace,
+        edge_ids=True,
+        seed=options.seed,
+    )
+
+
+def _graph_of(data: Data, device: torch.device, *, pinned: bool) -> Graph:
+    """The graph of `data` on `device`, made once."""
+    owner = data.edge_index if "edge_index" in data else data.get("adj_t")
+    if not isinstance(owner, Tensor):
+        return _placed(Graph.from_pyg(data), device, pinned)
+    state = version_of(owner), data.num_nodes
+    made = _graphs.get(owner, state, "graph", lambda: Graph.from_pyg(data).to("cpu"))
+    return _graphs.get(owner, state, (device, pinned), lambda: _placed(made, device, pinned))
+
+
+def _placed(graph: Graph, device: torch.device, pinned: bool) -> Graph:
+    return graph.pin_memory() if device.type == "cuda" and pinned else graph.to(device)
+
+
+def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[NodeItems, Tensor | None]:
+    """The seeds, and what is shown of each as its id, or None for its position."""
+    num_nodes = data.num_nodes
+    if num_nodes is None:
+        raise ValueError("data does not say how many vertices it has; set num_nodes")
+    if input_nodes is None:
+        if input_id is not None:
+            raise ValueError("input_id needs input_nodes, whose ids it gives")
+        return NodeItems(torch.arange(num_nodes)), None
+    seeds = input_nodes if isinstance(input_nodes, Tensor) else torch.as_tensor(input_nodes)
+    if seeds.dtype == torch.bool:
+        if seeds.shape != (num_nodes,):
+            raise ValueError(f"input_nodes is a mask of shape {list(seeds.shape)}; it must be [{num_nodes}]")
+        seeds = seeds.nonzero().view(-1)
+        input_id = seeds if input_id is None else input_id
+    if input_id is not None and input_id.shape != seeds.shape:
+        raise ValueError(f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they are equal")
+    items = NodeItems(seeds.cpu())
+    low, high = (int(x) for x in torch.aminmax(items.ids))
+    if low < 0 or high >= num_nodes:
+        raise ValueError(f"input_nodes holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
+    values, counts = items.ids.unique(return_counts=True)
+    if values.numel() != len(items):
+        raise ValueError(
+            f"input_nodes holds vertex {int(values[counts > 1][0])} more than once; take input_nodes.unique(), or "
+            f"{THEIRS}"
+        )
+    return items, input_id

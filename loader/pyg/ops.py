@@ -1,0 +1,176 @@
+"""The operators that torch_geometric's samplers call, on our core: `torch.ops.pyg`, `torch.ops.torch_sparse`.
+
+They are registered from Python, so that the core needs no torch header: the kernels are C++ (csrc/bindings/pyg.cpp) and
+read rowptr and col where they lie, whichever of the two types of integers these have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.pyg.checked import engine_of
+
+_SAMPLE = (
+    "neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int[] num_neighbors, Tensor? node_time=None, "
+    "Tensor? edge_time=None, Tensor? seed_time=None, Tensor? edge_weight=None, bool csc=False, bool replace=False, "
+    "bool directed=True, bool disjoint=False, str temporal_strategy='uniform', bool return_edge_id=True) "
+    "-> (Tensor, Tensor, Tensor, Tensor?, int[], int[])"
+)
+_SAMPLE_TYPED = (
+    "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) rowptr_dict, "
+    "Dict(str, Tensor) col_dict, Dict(str, Tensor) seed_dict, Dict(str, int[]) num_neighbors_dict, "
+    "Dict(str, Tensor)? node_time_dict=None, Dict(str, Tensor)? edge_time_dict=None, "
+    "Dict(str, Tensor)? seed_time_dict=None, Dict(str, Tensor)? edge_weight_dict=None, bool csc=False, "
+    "bool replace=False, bool directed=True, bool disjoint=False, str temporal_strategy='uniform', "
+    "bool return_edge_id=True) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor)?, "
+    "Dict(str, int[]), Dict(str, int[]))"
+)
+_SPARSE_SAMPLE = (
+    "neighbor_sample(Tensor colptr, Tensor row, Tensor input_node, int[] num_neighbors, bool replace, bool directed) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
+)
+_SPARSE_SAMPLE_TYPED = (
+    "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) colptr_dict, "
+    "Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, Dict(str, int[]) num_neighbors_dict, int num_hops, "
+    "bool replace, bool directed) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))"
+)
+
+_libraries: list[Any] = []  # a library's registrations end with the object
+
+
+def register() -> None:
+    """Registers the operators, once for a process.
+
+    Fragments leave the namespaces open for whoever registers more there.
+    """
+    if _libraries:
+        return
+    pyg, sparse = torch.library.Library("pyg", "FRAGMENT"), torch.library.Library("torch_sparse", "FRAGMENT")
+    for library, schema, kernel in ((pyg, _SAMPLE, neighbor_sample), (sparse, _SPARSE_SAMPLE, sparse_neighbor_sample)):
+        library.define(schema)
+        library.impl("neighbor_sample", kernel, "CPU")
+        library.impl("neighbor_sample", _on_gpu, "CUDA")
+    for library, schema in ((pyg, _SAMPLE_TYPED), (sparse, _SPARSE_SAMPLE_TYPED)):
+        library.define(schema)
+        # Dictionaries have no device to choose a kernel by.
+        library.impl("hetero_neighbor_sample", _typed, "CompositeExplicitAutograd")
+    _libraries.extend((pyg, sparse))
+
+
+def neighbor_sample(
+    rowptr: Tensor,
+    col: Tensor,
+    seed: Tensor,
+    num_neighbors: Sequence[int],
+    node_time: Tensor | None = None,
+    edge_time: Tensor | None = None,
+    seed_time: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+    csc: bool = False,
+    replace: bool = False,
+    directed: bool = True,
+    disjoint: bool = False,
+    temporal_strategy: str = "uniform",
+    return_edge_id: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, list[int], list[int]]:
+    """`torch.ops.pyg.neighbor_sample`, as pyg-lib 0.4 to 0.8 declares it.
+
+    The picks are those of `loader.FusedSampler`: uniform, a function of one number drawn from torch's generator of the
+    CPU, the hop and the vertex. A seed that is given several times has the same picks each time.
+
+    Args:
+        rowptr: `[num_nodes + 1]`, int32 or int64. It and `col` are checked when a pair is first seen, and not copied.
+        col: `[num_edges]`, of the same type.
+        seed: `[n]` vertices, of the same type, any of them several times.
+        num_neighbors: picks per vertex and hop, 0 to 1024, or a negative number for all; up to 32 hops.
+        csc: the lists are those of incoming edges; `row` and `col` of the result change places.
+        replace: independent picks, as many as asked for.
+        return_edge_id: return the places in `col` of the edges.
+        node_time, edge_time, seed_time, edge_weight, directed, disjoint, temporal_strategy: must have their defaults.
+
+    Returns:
+        row `[E]`, col `[E]`, local ids; nodes `[N]`, global ids: the seeds, then hop by hop; edge ids `[E]` or None;
+        numbers of new vertices, of the seeds and of each hop; numbers of edges of each hop. Tensors have the type of
+        `rowptr`.
+
+    Raises:
+        NotImplementedError: an option without its default; the message says the way out.
+        TypeError, ValueError: an array is not as said above.
+    """
+    if node_time is not None or edge_time is not None or seed_time is not None:
+        _refuse("samples by time (time_attr)")
+    if edge_weight is not None:
+        _refuse("samples by weight (weight_attr)")
+    if disjoint:
+        _refuse("samples a tree of its own for each seed (disjoint=True)")
+    if not directed:
+        _refuse("samples induced subgraphs by this operator; subgraph_type='induced' calls torch_sparse's", "directed")
+    counts, edges, (nodes, sources, targets, *ids) = _sample(
+        rowptr, col, seed, num_neighbors, replace, return_edge_id, induced=False
+    )
+    row, column = (sources, targets) if csc else (targets, sources)
+    return row, column, nodes, ids[0] if ids else None, counts, edges
+
+
+def sparse_neighbor_sample(
+    colptr: Tensor, row: Tensor, input_node: Tensor, num_neighbors: Sequence[int], replace: bool, directed: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`torch.ops.torch_sparse.neighbor_sample`, as torch-sparse 0.6 declares it: nodes, rows, columns, edge ids.
+
+    torch_geometric calls it for `subgraph_type="induced"`: with `directed=False` the edges are all those among the
+    sampled vertices, those of each vertex in the order of its list. For all else see `neighbor_sample`.
+    """
+    _, _, (nodes, sources, targets, ids) = _sample(
+        colptr, row, input_node, num_neighbors, replace, edge_ids=True, induced=not directed
+    )
+    return nodes, sources, targets, ids
+
+
+def _sample(
+    indptr: Tensor,
+    indices: Tensor,
+    seed: Tensor,
+    fanouts: Sequence[int],
+    replace: bool,
+    edge_ids: bool,
+    induced: bool,
+) -> tuple[list[int], list[int], list[Tensor]]:
+    engine = engine_of(indptr, indices)
+    if seed.dim() != 1 or seed.dtype != indptr.dtype:
+        raise ValueError(
+            f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and {indptr.dtype}, "
+            "as rowptr"
+        )
+    # From torch's generator, so that torch.manual_seed and the seeds of a DataLoader's workers decide.
+    drawn = int(torch.empty((), dtype=torch.int64).random_())
+    counts, edges, offsets, buffer = engine.sample(
+        seed.contiguous(), fanouts, _core.batch_key(drawn, 0, 0), replace, edge_ids, induced
+    )
+    num_nodes, num_edges, dtype = sum(counts), sum(edges), indptr.dtype
+    lengths = [num_nodes, *[num_edges] * (len(offsets) - 1)]
+    arrays = [
+        torch.frombuffer(buffer, dtype=dtype, count=length, offset=offset) if length else torch.empty(0, dtype=dtype)
+        for length, offset in zip(lengths, offsets, strict=True)
+    ]
+    return counts, edges, arrays
+
+
+def _refuse(what: str, argument: str | None = None) -> NoReturn:
+    way_out = f"leave {argument} at its default" if argument else "install pyg-lib for that"
+    raise NotImplementedError(f"loader.pyg does not {what.replace('samples', 'sample', 1)}; {way_out}")
+
+
+def _typed(*args: Any, **kwargs: Any) -> NoReturn:
+    _refuse("samples graphs of several types (HeteroData)")
+
+
+def _on_gpu(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        "the graph lies on a GPU, and torch_geometric's samplers work on the CPU; move it there, or sample on the GPU "
+        "by loader.pyg.NeighborLoader(data, ..., device='cuda')"
+    )

@@ -1,0 +1,206 @@
+"""Links with their negatives, and the neighbourhood of all their ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph, require_square
+from loader.items import as_seed, as_size
+from loader.samplers.base import Request, Sampler, Session, check_position
+from loader.samples.links import Links, without_links
+
+EXCLUDE = ("none", "self", "reverse")
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """How negative links are drawn: a pure function of (seed, epoch, mini-batch, number of the negative).
+
+    Attributes:
+        mode: "binary": both ends are drawn, each uniform over all vertices. "triplet": each positive link has
+            negatives of its own, from its source to targets that are drawn, uniform over all vertices.
+        amount: negatives per positive link. "binary": any positive number, rounded up for the whole mini-batch.
+            "triplet": an integer.
+        strict: draw no edge of the graph and no loop, uniform over all others. Else a negative may be an edge.
+
+    Raises:
+        TypeError, ValueError: an attribute is not as said above.
+    """
+
+    mode: str = "binary"
+    amount: float = 1
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("binary", "triplet"):
+            raise ValueError(f"mode is {self.mode!r}; it must be 'binary' or 'triplet'")
+        if isinstance(self.amount, bool) or not isinstance(self.amount, (int, float)):
+            raise TypeError(f"amount is {self.amount!r}; it must be a number")
+        if not 0 < self.amount < math.inf:
+            raise ValueError(f"amount is {self.amount}; it must be above 0")
+        if self.mode == "triplet":
+            if self.amount != int(self.amount):
+                raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives")
+            object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
+
+    def of(self, links: int) -> int:
+        """Negatives of a mini-batch with that many links."""
+        return math.ceil(links * self.amount)
+
+
+class LinkSampler(Sampler):
+    """Samples around the ends of links: the positive ones that it is given, and negative ones that it draws.
+
+    Excluding the links themselves from what a model sees is what keeps the answer out of the question: with
+    `exclude="reverse"` no message goes along a positive link of the mini-batch, in either direction. What is left out
+    was picked before, so a row may have fewer edges than its fanout.
+
+    Args:
+        sampler: of the ends' neighbourhoods; it takes vertices.
+        negatives: how negative links are drawn; None draws none.
+        exclude: "none"; "self": leave out the edges of the positive links; "reverse": and those the other way round.
+        seed: of the negatives, `0 <= seed < 2**64`; by default the sampler's.
+        known: a graph whose edges strict negatives must not be; by default the one that is sampled. Give the whole
+            graph where the sampled one is a part of it.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above.
+    """
+
+    items = "edge"
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        negatives: Negatives | None = None,
+        *,
+        exclude: str = "none",
+        seed: int | None = None,
+        known: Graph | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(sampler, Sampler) or sampler.items != "node":
+            raise TypeError(f"sampler is {sampler!r}; it must be a Sampler that takes vertices")
+        if exclude not in EXCLUDE:
+            raise ValueError(f"exclude is {exclude!r}; it must be one of {', '.join(EXCLUDE)}")
+        if known is not None and (negatives is None or not negatives.strict):
+            raise ValueError("known is of use for strict negatives alone; give Negatives(strict=True), or leave it out")
+        self.around, self.negatives, self.exclude, self.known = sampler, negatives, exclude, known
+        self.seed = as_seed(getattr(sampler, "seed", 0) if seed is None else seed)
+        self.num_hops, self.edge_ids = sampler.num_hops, sampler.edge_ids
+
+    @property
+    def device(self) -> torch.device:
+        return self.around.device
+
+    def on(self, device: torch.device) -> LinkSampler:
+        around = self.around.on(device)
+        if around is self.around:
+            return self
+        return LinkSampler(around, self.negatives, exclude=self.exclude, seed=self.seed, known=self.known)
+
+    def spec(self) -> dict[str, Any]:
+        drawn = self.negatives
+        return {
+            **{f"around.{name}": value for name, value in self.around.spec().items()},
+            "negatives": None if drawn is None else [drawn.mode, drawn.amount, drawn.strict],
+            "exclude": self.exclude,
+            "seed": self.seed,
+            "known": None if self.known is None else [self.known.num_nodes, self.known.num_edges],
+        }
+
+    def open(self, graph: Graph) -> Session:
+        self.require_open()
+        require_square(graph, "LinkSampler")
+        if self.known is not None and self.known.num_nodes != graph.num_nodes:
+            raise ValueError(f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they are equal")
+        return _LinkSession(self, graph)
+
+    def __repr__(self) -> str:
+        return f"LinkSampler({self.around!r}, {self.negatives!r}, exclude={self.exclude!r})"
+
+
+class _LinkSession(Session):
+    def __init__(self, sampler: LinkSampler, graph: Graph) -> None:
+        self._sampler, self._num_nodes, self._device = sampler, graph.num_nodes, sampler.device
+        self._session = sampler.around.open(graph)
+        self.together = self._session.together
+        drawn = sampler.negatives
+        self._known: tuple[Tensor, Tensor] | None = None
+        if drawn is not None and drawn.strict:
+            self._known = _ascending(graph if sampler.known is None else sampler.known)
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Links]]:
+        links = [self._links(request) for request in group]
+        around = [Request(seeds, r.epoch, r.batch) for (seeds, _), r in zip(links, group, strict=True)]
+        finish = self._session.begin(around, ahead=ahead)
+        exclude = self._sampler.exclude
+        return [partial(_finish, f, parts, exclude) for f, (_, parts) in zip(finish, links, strict=True)]
+
+    def check(self) -> None:
+        self._session.check()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _links(self, request: Request) -> tuple[Tensor, dict[str, Any]]:
+        """The ends of a mini-batch's links, and the links by local ids."""
+        pairs, epoch, batch, numbers = request
+        check_position(epoch, batch)
+        if pairs.dim() != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
+        pairs = pairs.to(self._device)
+        sources, targets = pairs.long().t()
+        parts: dict[str, Any] = {"sources": sources, "targets": targets}
+        drawn = self._sampler.negatives
+        if drawn is not None:
+            parts |= self._negatives(drawn, sources, epoch, batch)
+        seeds, local = torch.unique(torch.cat([p.reshape(-1) for p in parts.values()]), return_inverse=True)
+        cut = local.split([p.numel() for p in parts.values()])
+        parts = {name: part.view(p.shape) for (name, p), part in zip(parts.items(), cut, strict=True)}
+        return seeds.to(pairs.dtype), {**parts, "places": numbers}
+
+    def _negatives(self, drawn: Negatives, sources: Tensor, epoch: int, batch: int) -> dict[str, Tensor]:
+        links = sources.numel()
+        targets = torch.empty(drawn.of(links), dtype=torch.int64)
+        given = heads = None
+        if drawn.mode == "binary":
+            heads = torch.empty_like(targets)
+        else:
+            given = sources.cpu().contiguous()
+        indptr, indices = self._known or (None, None)
+        _core.negatives(
+            self._num_nodes, self._sampler.seed, epoch, batch, given, heads, targets, indptr, indices, drawn.strict
+        )
+        if heads is None:
+            return {"negative_targets": targets.to(self._device).view(links, int(drawn.amount))}
+        return {"negative_sources": heads.to(self._device), "negative_targets": targets.to(self._device)}
+
+
+def _finish(finish: Callable[[], Any], parts: dict[str, Any], exclude: str) -> Links:
+    around = finish()
+    if exclude != "none":
+        around = without_links(around, parts["sources"], parts["targets"], reverse=exclude == "reverse")
+    return Links(around, **parts, epoch=around.epoch, index=around.index)
+
+
+def _ascending(graph: Graph) -> tuple[Tensor, Tensor]:
+    """The lists of the graph on the CPU, each ascending."""
+    indptr, indices = graph.indptr.cpu(), graph.indices.cpu()
+    rises = indices[1:] >= indices[:-1]
+    begins = indptr[1:-1].long()
+    begins = begins[(begins > 0) & (begins < indices.numel())]
+    rises[begins - 1] = True  # a list's first entry may be anything
+    if not bool(rises.all()):
+        dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().cpu().long())
+        order = torch.argsort(indices, stable=True)
+        indices = indices[order[torch.argsort(dst[order], stable=True)]]
+    return indptr, indices.contiguous()

@@ -1,0 +1,146 @@
+"""Subgraphs as torch_geometric samples them, on the CPU or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from loader import _core
+from loader.graph import Graph
+from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.cpu import CoreSampler
+from loader.samplers.placement import fused
+from loader.samples import Subgraph, subgraph_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class SubgraphSampler(NeighborSampler):
+    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph`s.
+
+    The picks are those of `FusedSampler`: a subgraph is what torch_geometric's walk finds in its mini-batch. On the CPU
+    nothing else is sampled; on a GPU the mini-batch is, and the walk leaves some of it out.
+
+    Args:
+        device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
+        num_threads: if it samples on the CPU, see `CoreSampler`.
+        fanouts, num_hops, options: see `NeighborSampler`.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `loader.samplers.fused`.
+    """
+
+    picks = "pick.h once"  # of csrc/sampler/
+
+    def __init__(
+        self,
+        fanouts: int | Sequence[int],
+        num_hops: int | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        num_threads: int | None = None,
+        **options: Unpack[PickOptions],
+    ) -> None:
+        super().__init__(fanouts, num_hops, **options)
+        self._sampler = fused(self.fanouts, device=device, num_threads=num_threads, **options)
+
+    @property
+    def device(self) -> torch.device:
+        return self._sampler.device
+
+    @property
+    def asynchronous(self) -> bool:
+        return self._sampler.asynchronous
+
+    def on(self, device: torch.device) -> SubgraphSampler:
+        moved = self._sampler.on(device)
+        if moved is self._sampler:
+            return self
+        copy: SubgraphSampler = object.__new__(type(self))
+        copy.__setstate__({**self.__getstate__(), "_sampler": moved})
+        return copy
+
+    def open(self, graph: Graph) -> Session:
+        self.require_open()
+        session = self._sampler.open(graph)
+        if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype:
+            session.close()
+            return _CoreSession(self, graph, self._sampler.num_threads)
+        return _WalkSession(session)
+
+    def __repr__(self) -> str:
+        return f"SubgraphSampler(fanouts={list(self.fanouts)}, device='{self.device}')"
+
+
+class _CoreSession(Session):
+    """Samples subgraphs in the CPU's memory."""
+
+    def __init__(self, sampler: SubgraphSampler, graph: Graph, num_threads: int) -> None:
+        self._graph, self._sampler = graph, sampler
+        self._engine: _core.SubgraphSampler | None = _core.SubgraphSampler(graph.indptr, graph.indices, num_threads)
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Subgraph]]:
+        return [partial(_itself, self._sample(request)) for request in group]
+
+    def close(self) -> None:
+        self._engine = None
+
+    def _sample(self, request: Request) -> Subgraph:
+        engine, graph, sampler = self._engine, self._graph, self._sampler
+        if engine is None:
+            raise RuntimeError("this session was closed; open another one")
+        check_position(request.epoch, request.batch)
+        seeds = as_seeds(graph, request.seeds)
+        key = _core.batch_key(sampler.seed, request.epoch, request.batch)
+        counts, edges, offsets, buffer = engine.sample(
+            seeds, sampler.fanouts, key, sampler.replace, sampler.edge_ids, False
+        )
+        num_nodes, num_edges, dtype = sum(counts), sum(edges), graph.indices.dtype
+
+        def array(i: int, *shape: int) -> torch.Tensor:
+            length = torch.Size(shape).numel()
+            if length == 0:
+                return torch.empty(shape, dtype=torch.int64)
+            return torch.frombuffer(buffer, dtype=dtype, count=length, offset=offsets[i]).view(shape).long()
+
+        edge_ids = array(3, num_edges) if sampler.edge_ids else None
+        if edge_ids is not None and graph.edge_ids is not None:
+            edge_ids = graph.edge_ids[edge_ids].long()
+        return Subgraph(
+            nodes=array(0, num_nodes),
+            edge_index=array(1, 2, num_edges),
+            edge_ids=edge_ids,
+            num_nodes=tuple(counts),
+            num_edges=tuple(edges),
+            epoch=request.epoch,
+            index=request.batch,
+        )
+
+
+class _WalkSession(Session):
+    """Finds subgraphs in mini-batches."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.together = session.together
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Subgraph]]:
+        return [partial(_walk, finish) for finish in self._session.begin(group, ahead=ahead)]
+
+    def check(self) -> None:
+        self._session.check()
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _itself(sample: Subgraph) -> Subgraph:
+    return sample
+
+
+def _walk(finish: Callable[[], Any]) -> Subgraph:
+    return subgraph_of(finish())[0]

@@ -1,0 +1,83 @@
+"""`random_walk`: walks by one call."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.items import as_size
+from loader.machine.forks import ForkSafeLock
+from loader.samplers.base import check_position
+from loader.samplers.walked_graph import WalkedGraph
+from loader.samplers.walks import WalkSampler, walked_graph
+
+_KEPT = 4  # forms of one graph
+
+_lock = ForkSafeLock()
+_graphs: weakref.WeakKeyDictionary[Graph, dict[str, WalkedGraph]] = weakref.WeakKeyDictionary()
+
+
+def random_walk(
+    graph: Graph,
+    start: Tensor,
+    walk_length: int,
+    *,
+    walks_per_node: int = 1,
+    epoch: int = 0,
+    batch: int = 0,
+    **options: Any,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Random walks from `start`: `loader.random_walk(graph, torch.arange(graph.num_nodes), 80, p=2, q=0.5)`.
+
+    Walks follow the lists of the graph: from a vertex to one of its listed neighbours. See `WalkSampler`, also for how
+    to walk along the direction of edges. Equal arguments give equal walks, on any device and any number of threads;
+    for others give another `seed`, `epoch` or `batch`. What a graph needs to be walked on, for example a sorted copy of
+    its lists, is kept with the graph for the next call.
+
+    Args:
+        graph: where to walk.
+        start: `[n]`, integer, vertices of the graph. One that is listed twice has two walkers, who go their own ways.
+        walk_length: steps of each walk.
+        walks_per_node: walks from each start.
+        epoch, batch: of the random choices, beside `seed`; both count from 0.
+        options: `p`, `q`, `stop`, `restart`, `metapath`, `edge_ids`, `seed`, `num_threads`: see `WalkSampler`.
+
+    Returns:
+        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the walks of all starts once, then all of
+        them again. A walk that ended has -1 from there on. With `edge_ids=True` also
+        `[walks_per_node * n, walk_length]` ids of the edges that were followed, -1 for none.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
+    """
+    if "num_negatives" in options:
+        raise TypeError("random_walk draws no negatives; WalkSampler does")
+    sampler = WalkSampler(walk_length, **options)
+    times = as_size("walks_per_node", walks_per_node)
+    starts = start.repeat(times) if isinstance(start, Tensor) and start.dim() == 1 else start
+    check_position(epoch, batch)
+    key = _core.walk_key(sampler.seed, epoch, batch)
+    nodes, edges = _walked(graph, sampler).walk(
+        starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids
+    )
+    return nodes if edges is None else (nodes, edges)
+
+
+def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph:
+    """The graph, made ready; that is kept with the graph for the next call."""
+    arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types)
+    places = [None if a is None else (a.data_ptr(), str(a.dtype), a.numel()) for a in arrays]
+    key = repr((sampler.law.searches, sampler.metapath, sampler.num_threads, places))
+    with _lock:
+        kept = _graphs.setdefault(graph, {})
+        if key not in kept:
+            while len(kept) >= _KEPT:
+                del kept[next(iter(kept))]
+            # A copy shares the arrays: what is kept with the graph must not keep it.
+            kept[key] = walked_graph(sampler, copy.copy(graph))
+        return kept[key]

@@ -1,0 +1,85 @@
+"""The numbers that decide a walk, as integers: CPU and GPU compare random words with them (csrc/walks/walk.h)."""
+
+from __future__ import annotations
+
+import operator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+_WORD = 2**32
+
+
+class WalkLaw(NamedTuple):
+    """Thresholds of 32-bit words.
+
+    Attributes:
+        stop_below: a walk ends at a word below this,
+        home_below: else it goes back to its start at a word below this.
+        accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
+            the vertex before, one that is listed there, any other.
+    """
+
+    stop_below: int
+    home_below: int
+    accept: tuple[int, int, int] | None
+
+    @property
+    def searches(self) -> bool:
+        """Whether it matters which neighbours the vertex before has."""
+        return self.accept is not None and self.accept[1] != self.accept[2]
+
+
+def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
+    """The thresholds of these parameters, see `WalkSampler`.
+
+    Raises:
+        TypeError, ValueError: one of them is out of its range.
+    """
+    stop_below = _below("stop", stop)
+    home_below = stop_below + _below("restart", restart)
+    if home_below > _WORD:
+        raise ValueError(f"stop and restart are {stop} and {restart}; together they must be at most 1")
+    return WalkLaw(stop_below, home_below, _acceptance(p, q))
+
+
+def as_number(name: str, value: Any) -> float:
+    """`value` as a float; TypeError if it is none."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}; it must be a number")
+    return float(value)
+
+
+def edge_type(value: Any) -> int:
+    """`value` as a type of edges; TypeError or ValueError if it is none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"metapath holds {value!r}; it must be integers, as graph.edge_types") from None
+    if not 0 <= number < 2**31:
+        raise ValueError(f"metapath holds {number}; a type is a number from 0 to {2**31 - 1}")
+    return number
+
+
+def _below(name: str, probability: Any) -> int:
+    number = as_number(name, probability)
+    if not 0 <= number < 1 or round(Fraction(number) * _WORD) == _WORD:
+        raise ValueError(f"{name} is {probability}; it must be at least 0 and less than 1 - 2**-33")
+    return round(Fraction(number) * _WORD)
+
+
+def _acceptance(p: Any, q: Any) -> tuple[int, int, int] | None:
+    """Each of the weights 1/p, 1 and 1/q as a share of the largest, in 2**-32, less one."""
+    numbers = []
+    for name, value in (("p", p), ("q", q)):
+        number = as_number(name, value)
+        if not 0 < number < float("inf"):
+            raise ValueError(f"{name} is {value}; it must be greater than 0 and finite")
+        numbers.append(Fraction(number))
+    weights = 1 / numbers[0], Fraction(1), 1 / numbers[1]
+    most = max(weights)
+    back, common, far = (round(weight / most * _WORD) - 1 for weight in weights)
+    if min(back, common, far) < 0:
+        raise ValueError(
+            f"p and q are {p} and {q}; of 1/p, 1 and 1/q the largest must be less than 2**33 times the least"
+        )
+    return None if p == 1 and q == 1 else (back, common, far)

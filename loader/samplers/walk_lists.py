@@ -1,0 +1,71 @@
+"""What walks read of a graph beside its lists: made once, when a session opens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+
+
+def sorted_lists(graph: Graph) -> Tensor:
+    """`[num_edges]` neighbours with each list in ascending order: `graph.indices` itself where they are so already, as
+    `Graph.from_edges` makes them; else a copy."""
+    indptr, indices = graph.indptr.long(), graph.indices
+    falls = indices[1:] < indices[:-1]
+    begins = indptr[1:-1]
+    begins = begins[(begins > 0) & (begins < indices.numel())]
+    falls[begins - 1] = False
+    if not bool(falls.any()):
+        return indices
+    rows = torch.arange(graph.num_nodes, device=indices.device).repeat_interleave(indptr.diff())
+    order = torch.argsort(indices, stable=True)
+    return indices[order[torch.argsort(rows[order], stable=True)]].contiguous()
+
+
+class MetapathLists(NamedTuple):
+    """The edges of the types of a metapath, by vertex, and those of a vertex by type.
+
+    Attributes:
+        indptr: `[num_nodes * groups + 1]`; the edges of type `types[g]` of vertex `v` are at
+            `indptr[v * groups + g]` to `indptr[v * groups + g + 1]`.
+        indices: `[kept]` their other ends.
+        places: `[kept]` their places in the graph.
+        path: the `g` of each step.
+        groups: number of different types in the path.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    places: Tensor
+    path: list[int]
+    groups: int
+
+
+def metapath_lists(graph: Graph, metapath: Sequence[int]) -> MetapathLists:
+    """The lists for `metapath`, types of edges; other edges are left out. Edges keep their order in a list."""
+    types = graph.edge_types
+    if types is None:
+        raise ValueError("a metapath names types of edges, and the graph has none; give it edge_types")
+    names = sorted(set(metapath))
+    indptr = graph.indptr.long()
+    known = torch.tensor(names, dtype=types.dtype, device=types.device)
+    of_edge = torch.searchsorted(known, types).clamp_(max=len(names) - 1)
+    of_edge[known[of_edge] != types] = -1
+    places = (of_edge >= 0).nonzero().view(-1)
+    rows = torch.arange(graph.num_nodes, device=types.device).repeat_interleave(indptr.diff())[places]
+    slots = rows * len(names) + of_edge[places]
+    slots, order = torch.sort(slots, stable=True)
+    places = places[order]
+    bounds = torch.zeros(graph.num_nodes * len(names) + 1, dtype=torch.int64, device=types.device)
+    torch.cumsum(torch.bincount(slots, minlength=bounds.numel() - 1), 0, out=bounds[1:])
+    return MetapathLists(
+        bounds.to(graph.indptr.dtype),
+        graph.indices[places].contiguous(),
+        places.to(graph.indptr.dtype),
+        [names.index(t) for t in metapath],
+        len(names),
+    )

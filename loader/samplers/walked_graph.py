@@ -1,0 +1,102 @@
+"""A graph made ready to be walked on, by CPU threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph, require_square
+from loader.machine.forks import ForkSafeLock
+from loader.machine.pages import use_huge_pages
+from loader.samplers.base import as_seeds
+from loader.samplers.walk_law import WalkLaw
+from loader.samplers.walk_lists import metapath_lists, sorted_lists
+
+# Once walks that search have as many steps as this share of the edges, a filter of the edges is made. It answers most
+# searches by one read, and to make it takes about as long as to search that often.
+SIFTS_FROM = 0.25
+
+
+class WalkedGraph:
+    """The arrays that walks read, and the threads that walk. Any number of threads may call; they take turns.
+
+    Walks that search get a filter of the edges, one byte an edge (csrc/walks/edge_filter.h), as soon as they have been
+    many. It changes no walk.
+
+    Args:
+        graph: square, on the CPU. Its arrays are put on huge pages, in place.
+        searches: walks search in the lists (`WalkLaw.searches`), so they are kept in ascending order, too: a copy, if
+            the graph's are not.
+        metapath: types of edges, or None.
+        num_threads: of the session.
+
+    Raises:
+        ValueError: the graph lies elsewhere, is bipartite, or has no types for the metapath.
+    """
+
+    def __init__(self, graph: Graph, *, searches: bool, metapath: Sequence[int] | None, num_threads: int) -> None:
+        require_square(graph, "a random walk")
+        if graph.device.type != "cpu" or graph.indptr.device.type != "cpu":
+            raise ValueError(
+                f"walks on the CPU want a graph there, this one lies on {graph.device}; use graph.to('cpu')"
+            )
+        self._graph = graph
+        indptr, indices, self._places = graph.indptr, graph.indices, None
+        self._path: list[int] = []
+        groups = 0
+        if metapath is not None:
+            indptr, indices, self._places, self._path, groups = metapath_lists(graph, metapath)
+        self.sorted = sorted_lists(graph) if searches else None
+        for array in (indptr, indices, self.sorted):
+            if array is not None:
+                use_huge_pages(array)
+        self._engine = _core.WalkEngine(indptr, indices, self.sorted, groups, num_threads)
+        self._filter: Tensor | None = None
+        self._searched = 0  # steps
+        self._lock = ForkSafeLock()
+
+    def walk(
+        self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Vertices `[n, length + 1]` and, if wanted, ids of edges `[n, length]`, of walkers at `starts` `[n]`.
+
+        Raises:
+            TypeError, ValueError: `starts` are no vertices of the graph.
+        """
+        graph = self._graph
+        starts = as_seeds(graph, starts)
+        if law.searches:
+            self._count(len(starts) * length)
+        nodes = torch.empty(len(starts), length + 1, dtype=starts.dtype)
+        places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
+        self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
+        return nodes, None if places is None else named(places, self._places, graph.edge_ids)
+
+    def negatives(self, walkers: int, count: int, key: int) -> Tensor:
+        """`[walkers, count]` vertices at random, of the type of the graph's."""
+        out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)
+        self._engine.negatives(0, key, walkers, count, out)
+        return out
+
+    def _count(self, steps: int) -> None:
+        """Makes the filter when it pays."""
+        with self._lock:
+            self._searched += steps
+            if self._filter is None and self._searched > SIFTS_FROM * self._graph.num_edges:
+                words = torch.zeros(_core.filter_words(self._graph.num_edges), dtype=torch.int64)
+                use_huge_pages(words)
+                self._engine.sift_by(words)
+                self._filter = words  # whose address the engine has
+
+
+def named(places: Tensor, *names: Tensor | None) -> Tensor:
+    """`places` by the names that they have in each list of names in turn; -1 stays."""
+    for table in names:
+        if table is not None:
+            if table.numel() == 0:
+                return places.to(table.dtype)  # of no edges: all are -1
+            places = torch.where(places >= 0, table[places.clamp(min=0).long()], -1)
+    return places

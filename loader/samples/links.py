@@ -1,0 +1,174 @@
+"""Links: pairs of vertices that are, or are not, edges, and the neighbourhood of their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.samples.base import Rows, Sample
+from loader.samples.block import Block
+from loader.samples.minibatch import MiniBatch
+from loader.samples.subgraph import Subgraph
+
+_NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places", "labels")
+
+
+@dataclass(eq=False)
+class Links(Sample):
+    """A batch of links, and what a model needs to embed their ends.
+
+    Positive links stand in the order in which they were given, repeated ones as often. Ids are local: rows of what a
+    model returns for the seeds of `around`, which are the ends of all links, each once, in ascending order.
+
+    Attributes:
+        around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`.
+        sources, targets: `[P]` int64, of the positive links.
+        negative_targets: `[N]` int64, or `[P, k]`: the k negatives of each positive link; None without negatives.
+        negative_sources: `[N]` int64; None if those of the positive links are theirs.
+        places: `[P]` int64, of the positive links in the list of items, or None.
+        labels: `[P, ...]` rows of the positive links, once gathered.
+        epoch, index, repeats: see `Sample`.
+    """
+
+    around: Any
+    sources: Tensor
+    targets: Tensor
+    negative_sources: Tensor | None = None
+    negative_targets: Tensor | None = None
+    places: Tensor | None = None
+    labels: Tensor | None = None
+    epoch: int = 0
+    index: int = 0
+    repeats: bool = False
+
+    wants = ("node", "edge", "pair")
+
+    @property
+    def nodes(self) -> Tensor:
+        """`[N]` global ids of all vertices, the ends of the links first."""
+        nodes: Tensor = self.around.nodes
+        return nodes
+
+    @property
+    def batch_size(self) -> int:
+        """Number of positive links."""
+        return self.sources.numel()
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """All links, `[2, P + number of negatives]` local ids, positives first; and whether each is one, float32."""
+        ends = torch.stack([self.sources, self.targets])
+        if self.negative_targets is not None:
+            tails = self.negative_targets.reshape(-1)
+            heads = self.negative_sources
+            if heads is None:
+                heads = self.sources.repeat_interleave(tails.numel() // max(self.sources.numel(), 1))
+            ends = torch.cat([ends, torch.stack([heads, tails])], 1)
+        truth = torch.zeros(ends.shape[1], device=ends.device)
+        truth[: self.sources.numel()] = 1
+        return ends, truth
+
+    def ids(self, kind: str) -> Tensor:
+        """`[P]` places of the positive links in the list of items ("pair"), or as the neighbourhood has them."""
+        if kind != "pair":
+            ids: Tensor = self.around.ids(kind)
+            return ids
+        return super().ids(kind) if self.places is None else self.places
+
+    def has(self, kind: str) -> bool:
+        return self.labels is not None if kind == "pair" else bool(self.around.has(kind))
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> Links:
+        """A copy with labels ("pair"), and with what the neighbourhood is given."""
+        rest = {kind: found for kind, found in rows.items() if kind != "pair"}
+        changes: dict[str, Any] = {"around": self.around.with_rows(rest)} if rest else {}
+        if "pair" in rows:
+            changes["labels"] = rows["pair"]
+        return self.replace(**changes)
+
+    def tensors(self) -> list[Tensor]:
+        """Those of the neighbourhood, then sources, targets, negatives, places and labels."""
+        return [*self.around.tensors(), *self._own()]
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Links:
+        own = {name: getattr(self, name) for name in _NAMES}
+        return self.replace(around=self.around.map(f), **{k: None if t is None else f(t) for k, t in own.items()})
+
+    def memory(self) -> list[Tensor]:
+        found = [*self.around.memory(), *self._own()]
+        return list({t.untyped_storage().data_ptr(): t for t in found}.values())
+
+    def record_stream(self, stream: Any) -> None:
+        self.around.record_stream(stream)
+        super().record_stream(stream)
+
+    def __repr__(self) -> str:
+        negatives = 0 if self.negative_targets is None else self.negative_targets.numel()
+        return f"Links(positives={self.sources.numel()}, negatives={negatives}, around={self.around!r})"
+
+    def _own(self) -> list[Tensor]:
+        return [t for t in (getattr(self, name) for name in _NAMES) if t is not None]
+
+
+def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: bool) -> Any:
+    """A mini-batch or subgraph without the edges that some pairs of its seeds have between them.
+
+    All parallel edges of a pair are left out. No vertex loses its place: both ends of such an edge are seeds.
+
+    Args:
+        sample: a `MiniBatch` or a `Subgraph` whose first seeds are the ends of the pairs.
+        sources, targets: `[n]` int64, local ids of the ends, which are seeds.
+        reverse: also leave out the edges from targets to sources.
+    """
+    seeds = sample.batch_size
+    keys = targets * seeds + sources
+    if reverse:
+        keys = torch.cat([keys, sources * seeds + targets])
+    keys = torch.unique(keys)
+
+    def kept(src: Tensor, dst: Tensor) -> Tensor:
+        """Which of these edges stay; `dst` are seeds."""
+        return ~(torch.isin(dst * seeds + src, keys) & (src < seeds))
+
+    if isinstance(sample, Subgraph):
+        return _subgraph_without(sample, kept)
+    if not isinstance(sample, MiniBatch):
+        raise TypeError(f"links are left out of a MiniBatch or a Subgraph, not of a {type(sample).__name__}")
+    return sample.replace(blocks=tuple(_block_without(block, seeds, kept) for block in sample.blocks))
+
+
+def _block_without(block: Block, seeds: int, kept: Callable[[Tensor, Tensor], Tensor]) -> Block:
+    degrees = block.indptr[: seeds + 1].diff().long()
+    dst = torch.arange(seeds, device=degrees.device).repeat_interleave(degrees)
+    stay = kept(block.indices[: dst.numel()].long(), dst)
+    places = torch.cat([stay.nonzero().view(-1), torch.arange(dst.numel(), block.num_edges, device=stay.device)])
+    gone = torch.zeros(dst.numel() + 1, dtype=block.indptr.dtype, device=stay.device)
+    torch.cumsum(~stay, 0, dtype=gone.dtype, out=gone[1:])
+    indptr = block.indptr - gone[block.indptr.long().clamp(max=dst.numel())]
+
+    def rows(t: Tensor | None) -> Tensor | None:
+        return None if t is None else t[places]
+
+    return Block(
+        indptr,
+        block.indices[places],
+        num_src=block.num_src,
+        num_dst=block.num_dst,
+        edge_ids=rows(block.edge_ids),
+        edge_features=rows(block.edge_features),
+    )
+
+
+def _subgraph_without(sample: Subgraph, kept: Callable[[Tensor, Tensor], Tensor]) -> Subgraph:
+    first = sample.num_edges[0] if sample.num_edges else 0  # the edges to the seeds
+    stay = kept(*sample.edge_index[:, :first])
+    rest = torch.arange(first, sample.edge_index.shape[1], device=stay.device)
+    places = torch.cat([stay.nonzero().view(-1), rest])
+    return sample.replace(
+        edge_index=sample.edge_index[:, places],
+        edge_ids=None if sample.edge_ids is None else sample.edge_ids[places],
+        num_edges=(places.numel() - rest.numel(), *sample.num_edges[1:]),
+    )

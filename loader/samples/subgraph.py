@@ -1,0 +1,141 @@
+"""A sampled neighbourhood as one graph, in which each vertex' neighbours were picked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.samples.base import Rows, Sample
+from loader.samples.block import Block
+from loader.samples.lazy_rows import LazyRows
+from loader.samples.minibatch import MiniBatch
+
+
+@dataclass(eq=False)
+class Subgraph(Sample):
+    """The neighbourhood of a batch of seeds as torch_geometric has it: a model applies all edges at every layer.
+
+    Each vertex has the neighbours that are picked for it at the hop after the one that first met it.
+
+    Attributes:
+        nodes: `[N]` int64 global ids: the seeds, then hop by hop, ascending within a hop.
+        edge_index: `[2, E]` int64, local ids, source over destination, hop by hop.
+        edge_ids: `[E]` int64 ids of the edges in the graph, or None.
+        num_nodes: numbers of vertices: the seeds, then what is new at each hop.
+        num_edges: numbers of edges of each hop.
+        epoch, index, repeats: see `Sample`.
+        rows: what was gathered, by kind. A kind is "node" or "edge", with a name behind it if there are several:
+            "node/x".
+    """
+
+    nodes: Tensor
+    edge_index: Tensor
+    edge_ids: Tensor | None
+    num_nodes: tuple[int, ...]
+    num_edges: tuple[int, ...]
+    epoch: int = 0
+    index: int = 0
+    repeats: bool = False
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+
+    wants = ("node", "edge")
+
+    @property
+    def batch_size(self) -> int:
+        """Number of seeds."""
+        return self.num_nodes[0]
+
+    def ids(self, kind: str) -> Tensor:
+        """`[N]` vertices or `[E]` edges."""
+        what = kind.partition("/")[0]
+        if what == "node":
+            return self.nodes
+        if what == "edge" and self.edge_ids is not None:
+            return self.edge_ids
+        return super().ids(kind)
+
+    def has(self, kind: str) -> bool:
+        return kind in self.rows
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> Subgraph:
+        """A copy with more rows; those that a store left where they lie are gathered."""
+        found = {kind: row.gather() if isinstance(row, LazyRows) else row for kind, row in rows.items()}
+        return self.replace(rows={**self.rows, **found})
+
+    def tensors(self) -> list[Tensor]:
+        """Nodes, edge_index, edge ids, then the rows by name of their kind."""
+        found = [self.nodes, self.edge_index, self.edge_ids, *(self.rows[kind] for kind in sorted(self.rows))]
+        return [t for t in found if t is not None]
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Subgraph:
+        return self.replace(
+            nodes=f(self.nodes),
+            edge_index=f(self.edge_index),
+            edge_ids=None if self.edge_ids is None else f(self.edge_ids),
+            rows={kind: f(rows) for kind, rows in self.rows.items()},
+        )
+
+    def numbers(self) -> tuple[Any, ...]:
+        return self.num_nodes, self.num_edges, self.epoch, self.index
+
+    def __repr__(self) -> str:
+        return (
+            f"Subgraph(epoch={self.epoch}, index={self.index}, num_nodes={self.num_nodes}, "
+            f"num_edges={self.num_edges}, device='{self.nodes.device}')"
+        )
+
+
+def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
+    """The subgraph in a mini-batch: torch_geometric's walk through its picks, from the seeds outward.
+
+    Vertices that only other picks lead to are left out.
+
+    Returns:
+        The subgraph, without rows; `[N]` the place of each of its vertices in `batch.nodes`; and of each hop, from the
+        seeds outward, the places of its edges in the hop's block.
+    """
+    device, first = batch.nodes.device, batch.batch_size
+    kept = [torch.arange(first, device=device)]  # places of the vertices that each hop met first
+    local = torch.full_like(batch.nodes, -1, dtype=torch.int64)  # place in the subgraph, by place in batch.nodes
+    local[:first] = kept[0]
+    num_nodes = first
+    sources, targets, edge_ids, positions = [], [], [], []
+    for block in reversed(batch.blocks):
+        rows = kept[-1]
+        places, degrees = _edges_of(block, rows)
+        src = block.indices[places].long()
+        new = torch.unique(src[local[src] < 0])
+        new = new[torch.argsort(batch.nodes[new])]  # picks that are left out may have led to some of them earlier
+        local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=device)
+        num_nodes += new.numel()
+        kept.append(new)
+        sources.append(local[src])
+        targets.append(local[rows].repeat_interleave(degrees))
+        positions.append(places)
+        if block.edge_ids is not None:
+            edge_ids.append(block.edge_ids[places].long())
+    nodes = torch.cat(kept)
+    subgraph = Subgraph(
+        nodes=batch.nodes[nodes].long(),
+        edge_index=torch.stack([torch.cat(sources), torch.cat(targets)]),
+        edge_ids=torch.cat(edge_ids) if edge_ids else None,
+        num_nodes=tuple(part.numel() for part in kept),
+        num_edges=tuple(part.numel() for part in sources),
+        epoch=batch.epoch,
+        index=batch.index,
+        repeats=batch.repeats,
+    )
+    return subgraph, nodes, positions
+
+
+def _edges_of(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions in `block.indices` of the edges of `rows`, row after row, and each row's number of edges."""
+    begin = block.indptr[rows].long()
+    degrees = block.indptr[rows + 1].long() - begin
+    offsets = torch.cumsum(degrees, 0) - degrees  # where each row's edges begin in the result
+    shift = (begin - offsets).repeat_interleave(degrees)
+    return torch.arange(shift.numel(), device=shift.device) + shift, degrees

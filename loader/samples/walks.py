@@ -1,0 +1,109 @@
+"""The random walks of the walkers of one mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from loader.samples.base import Rows, Sample
+from loader.samples.lazy_rows import LazyRows
+
+_TENSORS = ("nodes", "edge_ids", "negatives", "x", "edge_features", "y")
+
+
+@dataclass(eq=False)
+class Walks(Sample):
+    """Random walks, one row a walker.
+
+    Attributes:
+        nodes: `[walkers, walk_length + 1]` global ids, of the graph's type; the first column is where the walks start.
+            A walk that ended has -1 from there on.
+        edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed,
+            -1 for a step that followed none (a walk that ended, or went back to its start).
+        negatives: `[walkers, num_negatives, walk_length]` vertices at random, of the graph's type, if the sampler drew
+            them.
+        epoch, index: which epoch and which mini-batch of it this is.
+        x: `[walkers, walk_length + 1, F]` features, once gathered; zeros after the end of a walk.
+        edge_features: `[walkers, walk_length, D]` likewise, once gathered; zeros where no edge was followed.
+        y: `[walkers]` or `[walkers, C]` labels of the start vertices, once gathered.
+        repeats: see `Sample`.
+    """
+
+    nodes: Tensor
+    edge_ids: Tensor | None = None
+    negatives: Tensor | None = None
+    epoch: int = 0
+    index: int = 0
+    x: Tensor | None = None
+    edge_features: Tensor | None = None
+    y: Tensor | None = None
+    repeats: bool = False
+
+    wants = ("node", "seed", "edge")
+
+    def ids(self, kind: str) -> Tensor:
+        """`[n]` ids of all vertices ("node") or edges ("edge"), row by row, 0 in the place of -1; of the starts
+        ("seed")."""
+        if kind == "node":
+            return self.nodes.clamp(min=0).flatten()
+        if kind == "seed":
+            return self.starts.contiguous()
+        if kind == "edge" and self.edge_ids is not None:
+            return self.edge_ids.clamp(min=0).flatten()
+        return super().ids(kind)
+
+    def has(self, kind: str) -> bool:
+        return {"node": self.x, "seed": self.y, "edge": self.edge_features}.get(kind) is not None
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> Walks:
+        """A copy with features `x`, labels `y` or features of the edges."""
+        changes: dict[str, Any] = {}
+        for kind, found in rows.items():
+            table = found.gather() if isinstance(found, LazyRows) else found
+            if kind == "node":
+                changes["x"] = _masked(table, self.nodes)
+            elif kind == "edge" and self.edge_ids is not None:
+                changes["edge_features"] = _masked(table, self.edge_ids)
+            elif kind == "seed":
+                changes["y"] = table
+            else:
+                return super().with_rows(rows)
+        return self.replace(**changes)
+
+    @property
+    def starts(self) -> Tensor:
+        """`[walkers]` the vertices where the walks start."""
+        return self.nodes[:, 0]
+
+    @property
+    def walk_length(self) -> int:
+        """Steps of a walk that does not end before."""
+        return self.nodes.shape[1] - 1
+
+    @property
+    def batch_size(self) -> int:
+        """Number of walkers."""
+        return self.nodes.shape[0]
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order: nodes, edge ids, negatives, x, features of the edges, y."""
+        return [t for name in _TENSORS if (t := getattr(self, name)) is not None]
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Walks:
+        return self.replace(**{name: f(t) for name in _TENSORS if (t := getattr(self, name)) is not None})
+
+    def __repr__(self) -> str:
+        return (
+            f"Walks(epoch={self.epoch}, index={self.index}, walkers={self.batch_size}, "
+            f"walk_length={self.walk_length}, device='{self.nodes.device}')"
+        )
+
+
+def _masked(rows: Tensor, ids: Tensor) -> Tensor:
+    """`rows` in the shape of `ids`, zeros where these are -1."""
+    rows = rows.view(*ids.shape, *rows.shape[1:])
+    gone = (ids < 0).view(*ids.shape, *[1] * (rows.dim() - ids.dim()))
+    return rows.masked_fill(gone, 0)

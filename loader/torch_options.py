@@ -1,0 +1,101 @@
+"""The arguments of torch's DataLoader, as our pipeline understands them: for loaders with a peer's signature."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import torch
+
+from loader.items import as_size
+from loader.machine.gpu import cuda_device
+
+_log = logging.getLogger("loader")
+
+_NOTE = (
+    "mini-batches are made by threads of this process: num_workers is how many sample (0: one per processor), "
+    "prefetch_factor how many mini-batches are held ready; persistent_workers changes nothing, since threads stay"
+)
+_told = False
+
+# Arguments of torch's DataLoader that say how it makes mini-batches, which is ours to say.
+_ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context", "timeout")
+
+
+class DataLoaderOptions(NamedTuple):
+    """What the arguments of a DataLoader mean here.
+
+    Attributes:
+        num_threads: that sample on the CPU, or None for all processors.
+        pin: whether mini-batches on the CPU are page-locked.
+        seed: of the order and of the picks.
+        loader: options of `loader.loader.Loader`.
+    """
+
+    num_threads: int | None
+    pin: bool
+    seed: int
+    loader: dict[str, Any]
+
+
+def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOptions:
+    """The arguments of a DataLoader, and those of `loader.loader.Loader` beside them, of the loader `who`.
+
+    Raises:
+        TypeError: an argument that has no meaning here; the message says the way out.
+        ValueError: a number out of its range.
+    """
+    for name in _ELSEWHERE:
+        if given.pop(name, None) not in (None, 0):
+            raise TypeError(
+                f"{who} takes no {name}: it makes mini-batches itself; order and parts of the seeds are those of "
+                "shuffle, seed, rank and world_size"
+            )
+    num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
+    prefetch_factor = given.pop("prefetch_factor", None)
+    persistent = bool(given.pop("persistent_workers", False))
+    if num_workers or persistent or prefetch_factor is not None:
+        _tell_once()
+    if prefetch_factor is not None:
+        if "prefetch" in given:
+            raise TypeError(f"{who} was given both prefetch and prefetch_factor, which mean the same; give one")
+        given["prefetch"] = as_size("prefetch_factor", prefetch_factor)
+    generator, seed = given.pop("generator", None), given.pop("seed", None)
+    if seed is None:
+        place = "cpu" if generator is None else generator.device
+        seed = int(torch.empty((), dtype=torch.int64, device=place).random_(generator=generator))
+    pin = bool(given.pop("pin_memory", False)) and device.type == "cpu"
+    known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
+    if unknown := sorted(given.keys() - known):
+        raise TypeError(f"{who} takes no argument {unknown[0]!r}")
+    return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
+
+
+def device_of(device: torch.device | str | None) -> torch.device:
+    """Where mini-batches arrive; None is the CPU. A GPU comes with its index.
+
+    Raises:
+        NoGpuError: a GPU was asked for and there is none.
+    """
+    device = torch.device("cpu" if device is None else device)
+    return cuda_device(device) if device.type == "cuda" else device
+
+
+def refuse(who: str, instead: str, given: dict[str, Any]) -> None:
+    """Raises NotImplementedError for an option of the peer's that is not at its default.
+
+    Args:
+        instead: what can do it.
+        given: name -> (value, default).
+    """
+    for name, (value, default) in given.items():
+        if value is default or (isinstance(default, (str, bool)) and getattr(value, "value", value) == default):
+            continue
+        raise NotImplementedError(f"{who} does not know {name}={value!r}; leave it out, or take {instead}")
+
+
+def _tell_once() -> None:
+    global _told
+    if not _told:
+        _told = True
+        _log.warning(_NOTE)

@@ -1,0 +1,246 @@
+// CUDA's device code as a program of the host, so that kernels can be tested without a GPU; beside it stand-ins
+// for the core's own headers that launch them. Says nothing of speed, and nothing of races between
+// warps that a GPU could show.
+//
+// A thread is a fiber, a block an operating system thread that lets its fibers run in turns: a fiber gives
+// way where it waits for its warp or its block. Threads of a warp run one after the other between two
+// collectives, not in step, which is what the programming model promises. Shared memory is thread_local.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define __host__
+#define __device__
+#define __forceinline__ inline
+#define __noinline__
+#define __shared__ static thread_local
+#define __global__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace on_host {
+
+struct Dim {
+  unsigned x = 0;
+};
+
+// Where `count` fibers meet.
+struct Meeting {
+  int count = 0, arrived = 0;
+  unsigned generation = 0;
+};
+
+struct Warp {
+  Meeting meeting;
+  uint64_t values[32];
+};
+
+struct Block {
+  Meeting meeting;
+  bool vote = false;
+  std::vector<Warp> warps;
+  std::vector<unsigned char>
+      shared;  // a piece of the heap, as large as was asked for: a sanitizer sees its ends
+  ucontext_t scheduler;
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  Dim thread, block, grid;
+  Warp* warp = nullptr;
+  Block* home = nullptr;
+  bool done = false;
+
+  // Out of line: getcontext may return twice, as far as the compiler knows.
+  __attribute__((noinline)) void prepare(void (*entry)()) {
+    constexpr size_t kStack = 128 * 1024;
+    stack = std::make_unique<char[]>(kStack);
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack.get();
+    context.uc_stack.ss_size = kStack;
+    context.uc_link = &home->scheduler;
+    makecontext(&context, entry, 0);
+  }
+};
+
+inline thread_local Fiber* running = nullptr;
+
+inline void give_way() {
+  Fiber* const self = running;
+  swapcontext(&self->context, &self->home->scheduler);
+}
+
+inline void meet(Meeting& meeting) {
+  const unsigned generation = meeting.generation;
+  if (++meeting.arrived == meeting.count) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  while (meeting.generation == generation) give_way();
+}
+
+inline unsigned lane() { return running->thread.x % 32; }
+
+// Every lane's value to all lanes: `read` picks what a lane gets.
+template <typename T, typename Read>
+T exchange(T value, const Read& read) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  Warp& warp = *running->warp;
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  warp.values[lane()] = word;
+  meet(warp.meeting);
+  word = read(warp.values);
+  meet(warp.meeting);
+  T result;
+  std::memcpy(&result, &word, sizeof(T));
+  return result;
+}
+
+// Runs `kernel()` as every thread of a grid, with `shared` bytes of shared memory for each block.
+template <typename Kernel>
+void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& kernel) {
+  std::vector<std::thread> homes;
+  for (unsigned b = 0; b < blocks; ++b) {
+    homes.emplace_back([=, &kernel] {
+      Block home;
+      home.meeting.count = static_cast<int>(threads);
+      home.warps.resize(threads / 32);
+      home.shared.assign(shared, 0x5A);
+      std::vector<Fiber> fibers(threads);
+      static thread_local const Kernel* code = nullptr;
+      code = &kernel;
+      for (unsigned t = 0; t < threads; ++t) {
+        Fiber& fiber = fibers[t];
+        fiber.thread.x = t;
+        fiber.block.x = b;
+        fiber.grid.x = blocks;
+        fiber.home = &home;
+        fiber.warp = &home.warps[t / 32];
+        fiber.warp->meeting.count = 32;
+        fiber.prepare(+[] {
+          (*code)();
+          running->done = true;
+        });
+      }
+      for (unsigned left = threads; left > 0;) {
+        for (Fiber& fiber : fibers) {
+          if (fiber.done) continue;
+          running = &fiber;
+          swapcontext(&home.scheduler, &fiber.context);
+          left -= fiber.done;
+        }
+      }
+    });
+  }
+  for (std::thread& home : homes) home.join();
+}
+
+// The GPUs that there are, and what becomes of launches.
+struct Machine {
+  int device = 0;                           // the current one
+  std::vector<int> multiprocessors{64, 2};  // of each device
+  int launches_until_refused = -1;          // one is refused when this is 0; negative: none is
+  int launches = 0;                         // so far
+};
+
+inline Machine machine;
+
+// Calls a kernel as a grid, with arguments by their addresses.
+template <typename... Parameters, size_t... I>
+void run(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t shared, void** arguments,
+         std::index_sequence<I...>) {
+  run_grid(blocks, threads, shared, [&] { kernel(*static_cast<Parameters*>(arguments[I])...); });
+}
+
+}  // namespace on_host
+
+inline unsigned char* launch_memory() { return on_host::running->home->shared.data(); }
+
+#define threadIdx (on_host::running->thread)
+#define blockIdx (on_host::running->block)
+#define gridDim (on_host::running->grid)
+
+inline void __syncthreads() { on_host::meet(on_host::running->home->meeting); }
+inline int __syncthreads_or(int predicate) {
+  bool& vote = on_host::running->home->vote;
+  vote |= predicate != 0;
+  __syncthreads();
+  const bool any = vote;
+  __syncthreads();  // all have read it
+  vote = false;
+  __syncthreads();
+  return any;
+}
+inline void __syncwarp() { on_host::meet(on_host::running->warp->meeting); }
+// The block with number 1 is late now and then: others are past a barrier long before it.
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  static thread_local unsigned fences = 0;
+  if (blockIdx.x == 1 && ++fences % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+inline void __threadfence_system() { __threadfence(); }
+inline void __nanosleep(unsigned) { on_host::give_way(); }
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+  return on_host::exchange(value, [&](const uint64_t* values) { return values[from & 31]; });
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T value, unsigned by) {
+  const unsigned lane = on_host::lane();
+  return on_host::exchange(value,
+                           [&](const uint64_t* values) { return values[lane < by ? lane : lane - by]; });
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int by) {
+  return on_host::exchange(value, [&](const uint64_t* values) { return values[on_host::lane() ^ by]; });
+}
+inline unsigned __ballot_sync(unsigned, int64_t predicate) {
+  return on_host::exchange<unsigned>(predicate != 0, [](const uint64_t* values) {
+    uint64_t votes = 0;
+    for (int i = 0; i < 32; ++i) votes |= values[i] << i;
+    return votes;
+  });
+}
+inline bool __any_sync(unsigned mask, int64_t predicate) { return __ballot_sync(mask, predicate) != 0; }
+
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
+template <typename T>
+T __ldcg(const T* at) {
+  return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+template <typename T>
+T atomicAdd(T* at, T value) {
+  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+}
+template <typename T>
+T atomicOr(T* at, T value) {
+  return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);
+}
+template <typename T>
+T atomicCAS(T* at, T expected, T desired) {
+  __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return expected;
+}
+
+using std::max;
+using std::min;

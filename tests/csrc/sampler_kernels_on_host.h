@@ -1,0 +1,64 @@
+// The kernels of the GPU sampler, compiled for the host, and which is which.
+#pragma once
+
+#include "device_code.h"
+// The stand-in for CUDA comes first.
+#include "sampler/cuda/kernels.cuh"
+#include "sampler/cuda/launch.h"
+
+namespace loader::gpu {
+
+template <int W, typename Args>
+struct Compiled<CooperativeKernel, Int<W>, Args> {
+  static constexpr auto* function = cooperative_kernel<W, Args>;
+};
+template <int W, typename Args>
+struct Compiled<HashedKernel, Int<W>, Args> {
+  static constexpr auto* function = hashed_kernel<W, Args>;
+};
+template <bool H, typename Args>
+struct Compiled<StartKernel, Bool<H>, Args> {
+  static constexpr auto* function = start_kernel<H, Args>;
+};
+template <int W, bool H, typename Args>
+struct Compiled<PickKernel, Int<W>, Bool<H>, Args> {
+  static constexpr auto* function = pick_kernel<W, H, Args>;
+};
+template <bool H, typename Args>
+struct Compiled<CountKernel, Bool<H>, Args> {
+  static constexpr auto* function = count_kernel<H, Args>;
+};
+template <bool H, typename Args>
+struct Compiled<AssignKernel, Bool<H>, Args> {
+  static constexpr auto* function = assign_kernel<H, Args>;
+};
+template <bool H, typename Args>
+struct Compiled<FinishKernel, Bool<H>, Args> {
+  static constexpr auto* function = finish_kernel<H, Args>;
+};
+template <typename Args>
+struct Compiled<GroupKernel, Args> {
+  static constexpr auto* function = group_kernel<Args>;
+};
+template <typename Args>
+struct Compiled<RankKernel, Args> {
+  static constexpr auto* function = rank_kernel<Args>;
+};
+template <int W, bool S, typename Args>
+struct Compiled<QueueKernel, Int<W>, Bool<S>, Args> {
+  static constexpr auto* function = queue_kernel<W, S, Args>;
+};
+template <int W, typename Args>
+struct Compiled<QueueCountKernel, Int<W>, Args> {
+  static constexpr auto* function = queue_count_kernel<W, Args>;
+};
+template <int W, typename Args>
+struct Compiled<QueueAssignKernel, Int<W>, Args> {
+  static constexpr auto* function = queue_assign_kernel<W, Args>;
+};
+template <int W, typename Args>
+struct Compiled<QueueWriteKernel, Int<W>, Args> {
+  static constexpr auto* function = queue_write_kernel<W, Args>;
+};
+
+}  // namespace loader::gpu

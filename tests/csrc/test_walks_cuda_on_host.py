@@ -1,0 +1,24 @@
+"""The kernels of walks as a program of the host: every law and every type of ids gives the CPU's walks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cuda_on_host import OPTIONS
+from sanitizers import ROOT, build, run, skip_unless_it_runs
+
+HERE = Path(__file__).parent
+SANITIZERS = "address,undefined"
+
+
+def test_every_law_gives_the_walks_of_the_cpu(tmp_path: Path) -> None:
+    skip_unless_it_runs(SANITIZERS, tmp_path)
+    csrc = ROOT / "csrc"
+    walks, picks = csrc / "walks" / "cpu", csrc / "sampler" / "cpu"
+    sources = [HERE / "walks_cuda_on_host.cpp", walks / "walk.cpp", walks / "edge_filter.cpp", picks / "pick_batch.cpp"]
+    target = tmp_path / "on_host"
+    built = build(sources, SANITIZERS, target, OPTIONS)
+    assert built.returncode == 0, built.stderr
+    done = run([str(target), "8"], timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("equal: ")

@@ -1,0 +1,173 @@
+// The kernels of walks as a program of the host: they walk as the CPU does, over random graphs and laws.
+#if __has_include("device_code.h")
+#include "device_code.h"
+#else
+#include <cuda_runtime_api.h>
+#endif
+// The stand-in above comes first.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "compare.h"
+#include "walks/cpu/edge_filter.h"
+#include "walks/cpu/walk.h"
+#include "walks/cuda/walk.cuh"
+
+namespace loader {
+namespace {
+
+using stress::Random;
+
+constexpr int kSteps = 8;  // of a tile
+
+template <typename P, typename N>
+struct RandomGraph {
+  std::vector<P> indptr{0};
+  std::vector<N> indices;
+  std::vector<uint64_t> words;
+  int64_t num_nodes;
+  int groups;
+
+  RandomGraph(Random& random, int of_each) : num_nodes(random.between(1, 40)), groups(of_each) {
+    const int64_t most = random.chance(0.3) ? 3 : 25;
+    for (int64_t v = 0; v < num_nodes * groups; ++v) {
+      std::vector<N> list;
+      for (int64_t i = random.below(most + 1); i > 0; --i)
+        list.push_back(static_cast<N>(random.below(num_nodes)));
+      std::sort(list.begin(), list.end());
+      indices.insert(indices.end(), list.begin(), list.end());
+      indptr.push_back(static_cast<P>(indices.size()));
+    }
+    indices.push_back(0);  // so that there is an address
+  }
+
+  PlainLists<P, N> plain() const { return {indptr.data(), indices.data()}; }
+};
+
+template <class Law, class Lists>
+struct Runs {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+
+  std::vector<N> starts, vertices;
+  std::vector<P> places;
+  WalkOut<P, N> out;
+
+  Runs(const std::vector<N>& from, uint32_t length, uint64_t first_lane, bool with_places)
+      : starts(from),
+        vertices(from.size() * (length + 1), N{-7}),
+        places(with_places ? from.size() * length : 0, P{-7}) {
+    out = {starts.data(),   static_cast<int64_t>(starts.size()),  first_lane, length,
+           vertices.data(), with_places ? places.data() : nullptr};
+  }
+};
+
+template <class Law, class Lists, bool Places>
+void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& random, const std::string& what) {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  const auto length = static_cast<uint32_t>(random.between(1, 30));
+  std::vector<N> starts(static_cast<size_t>(random.between(1, 150)));
+  for (N& start : starts) start = static_cast<N>(random.below(num_nodes));
+  const uint64_t first_lane = random.chance(0.3) ? uint64_t{1} << 35 : 0;
+  Runs<Law, Lists> expected(starts, length, first_lane, Places), got(starts, length, first_lane, Places);
+  ThreadPool pool(1);
+  walk_on_cpu(law, lists, expected.out, pool);
+
+  std::vector<int64_t> wide(starts.begin(), starts.end());
+  std::vector<int32_t> narrow(starts.begin(), starts.end());
+  int64_t bad[2] = {0, 0};
+  const bool is_wide = random.chance(0.5);
+  const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
+                        bad};
+  const WalkOut<P, N> out = got.out;
+  const auto blocks = static_cast<unsigned>((out.count + kWalkThreads - 1) / kWalkThreads);
+  on_host::run_grid(blocks, kWalkThreads, 0, [&] {
+    if constexpr (Law::kSecond)
+      walk_second_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+    else
+      walk_first_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+  });
+  stress::expect_equal(got.vertices, expected.vertices, what + ", vertices");
+  stress::expect_equal(got.places, expected.places, what + ", places");
+  if (bad[0]) stress::fail(what + ": a start was refused");
+}
+
+template <class Law, class Lists>
+void compare_both(const Law& law, const Lists& lists, int64_t num_nodes, Random& random,
+                  const std::string& what) {
+  compare<Law, Lists, false>(law, lists, num_nodes, random, what);
+  compare<Law, Lists, true>(law, lists, num_nodes, random, what + " with places");
+}
+
+WalkRules random_rules(Random& random, bool coin) {
+  const uint64_t stop = coin ? static_cast<uint64_t>(random.below(1 << 29)) : 0;
+  const uint64_t home = coin ? stop + static_cast<uint64_t>(random.below(1 << 30)) : 0;
+  uint32_t accept[3];
+  for (uint32_t& a : accept) {
+    a = static_cast<uint32_t>(random.below(int64_t{1} << 32));
+    if (random.chance(0.2)) a >>= 20;  // so that lists are scanned
+  }
+  accept[random.below(3)] = UINT32_MAX;
+  return {static_cast<uint64_t>(random.below(int64_t{1} << 62)), stop, home, accept[0], accept[1], accept[2]};
+}
+
+template <typename P, typename N>
+void one_round(Random& random, const std::string& types) {
+  RandomGraph<P, N> graph(random, 1);
+  WalkLists<P, N> lists{graph.plain(), graph.indices.data(), {nullptr, 0}};
+  if (random.chance(0.5)) {
+    graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);
+    lists.filter = {graph.words.data(), graph.words.size()};
+    ThreadPool pool(1);
+    fill_filter(graph.plain(), graph.num_nodes, lists.filter, pool);
+  }
+  const int64_t n = graph.num_nodes;
+  using U = UniformProposal;
+  compare_both(WalkLaw<U, false, false>{random_rules(random, false), {}}, lists, n, random,
+               types + " uniform");
+  compare_both(WalkLaw<U, true, false>{random_rules(random, true), {}}, lists, n, random, types + " coin");
+  compare_both(WalkLaw<U, false, true>{random_rules(random, false), {}}, lists, n, random, types + " second");
+  compare_both(WalkLaw<U, true, true>{random_rules(random, true), {}}, lists, n, random,
+               types + " coin, second");
+
+  RandomGraph<P, N> grouped(random, 3);
+  const MetapathLists<P, N> paths{grouped.plain(), 3, 4, {2, 0, 1, 0}};
+  compare_both(WalkLaw<U, false, false>{random_rules(random, false), {}}, paths, grouped.num_nodes, random,
+               types + " metapath");
+  compare_both(WalkLaw<U, true, false>{random_rules(random, true), {}}, paths, grouped.num_nodes, random,
+               types + " metapath, coin");
+}
+
+// A start that is no vertex is told, and its walk has none.
+void refuse() {
+  const std::vector<int32_t> indptr{0, 1, 2}, indices{1, 0};
+  const WalkLists<int32_t, int32_t> lists{{indptr.data(), indices.data()}, nullptr, {nullptr, 0}};
+  const std::vector<int64_t> starts{0, int64_t{1} << 40, 1};
+  std::vector<int32_t> vertices(9, -7);
+  int64_t bad[2] = {0, 0};
+  const WalkLaw<UniformProposal, false, false> law{random_rules(*std::make_unique<Random>(1), false), {}};
+  on_host::run_grid(1, kWalkThreads, 0, [&] {
+    walk_first_order<WalkLists<int32_t, int32_t>, UniformProposal, false, false, kSteps>(
+        law, lists, {nullptr, 3, 0, 2, vertices.data(), nullptr}, {starts.data(), true, 2, bad});
+  });
+  if (bad[0] != 1 || bad[1] != int64_t{1} << 40) stress::fail("a start beyond the vertices was not told");
+  stress::expect_equal(vertices, {0, 1, 0, 0, -1, -1, 1, 0, 1}, "walks beside it");
+}
+
+}  // namespace
+}  // namespace loader
+
+int main(int argc, char** argv) {
+  const int rounds = stress::rounds(argc, argv, 20);
+  stress::Random random(7);
+  loader::refuse();
+  for (int i = 0; i < rounds; ++i) {
+    loader::one_round<int32_t, int32_t>(random, "int32");
+    loader::one_round<int64_t, int32_t>(random, "wide edges");
+    loader::one_round<int64_t, int64_t>(random, "int64");
+  }
+  std::printf("equal: %d rounds\n", rounds);
+}

@@ -1,0 +1,99 @@
+"""Graphs of torch_geometric and DGL as ours."""
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from loader.graph import Graph
+
+NUM_NODES = 40
+
+
+@pytest.fixture
+def edges():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(NUM_NODES, (2, 300), generator=generator)
+
+
+def assert_has(graph, edges):
+    """The graph has these edges, and tells their places."""
+    dst = torch.arange(NUM_NODES).repeat_interleave(graph.in_degrees())
+    assert torch.equal(edges[:, graph.edge_ids], torch.stack([graph.indices.long(), dst]))
+    assert sorted(graph.edge_ids.tolist()) == list(range(edges.shape[1]))
+
+
+def test_from_pyg(edges):
+    graph = Graph.from_pyg(Data(edge_index=edges, num_nodes=NUM_NODES))
+    assert graph.num_nodes == NUM_NODES
+    assert_has(graph, edges)
+
+
+def test_from_pyg_with_weights_and_times(edges):
+    weights, times, ages = torch.rand(300, 1), torch.arange(300), torch.arange(NUM_NODES)
+    data = Data(edge_index=edges, num_nodes=NUM_NODES, w=weights, edge_time=times, node_age=ages)
+    graph = Graph.from_pyg(data, weight_attr="w", time_attr="edge_time")
+    assert torch.equal(graph.edge_weights, weights.view(-1)[graph.edge_ids])
+    assert torch.equal(graph.edge_times, graph.edge_ids)
+    assert torch.equal(Graph.from_pyg(data, time_attr="node_age").node_times, ages)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_from_pyg_with_a_transposed_matrix(edges, layout):
+    once = torch.unique(edges, dim=1)
+    adj_t = torch.sparse_coo_tensor(
+        once.flip(0), torch.ones(once.shape[1]), (NUM_NODES, NUM_NODES), check_invariants=True
+    )
+    matrix = adj_t.coalesce() if layout is torch.sparse_coo else adj_t.to_sparse_csr()
+    data = Data(num_nodes=NUM_NODES)
+    data.adj_t = matrix
+    graph = Graph.from_pyg(data)
+    order = torch.argsort(once[1] * NUM_NODES + once[0])  # entries come row by row, and a row is a destination
+    assert_has(graph, once[:, order])
+
+
+def test_from_pyg_takes_an_edge_index(edges):
+    from torch_geometric import EdgeIndex
+
+    order = torch.argsort(edges[1], stable=True)
+    index = EdgeIndex(edges[:, order], sparse_size=(NUM_NODES, NUM_NODES), sort_order="col")
+    graph = Graph.from_pyg(Data(edge_index=index, num_nodes=NUM_NODES))
+    assert type(graph.indices) is torch.Tensor
+    assert_has(graph, edges[:, order])
+
+
+def test_from_pyg_says_what_is_missing(edges):
+    with pytest.raises(TypeError, match=r"HeteroData, of several types; give data.to_homogeneous\(\)"):
+        Graph.from_pyg(HeteroData())
+    with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
+        Graph.from_pyg(Data(x=torch.zeros(3, 1)))
+    data = Data(edge_index=edges, num_nodes=NUM_NODES, name="w")
+    with pytest.raises(ValueError, match=r"weight_attr is 'v'; data has \['edge_index', 'name', 'num_nodes'\]"):
+        Graph.from_pyg(data, weight_attr="v")
+    with pytest.raises(TypeError, match=r"data.name is a str"):
+        Graph.from_pyg(data, weight_attr="name")
+
+
+class TestDGL:
+    @pytest.fixture(autouse=True)
+    def _dgl(self):
+        pytest.importorskip("dgl", exc_type=ImportError)
+
+    @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+    def test_from_dgl(self, edges, idtype):
+        import dgl
+
+        g = dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES, idtype=idtype)
+        g.edata["w"] = torch.rand(300)
+        graph = Graph.from_dgl(g, weight_attr="w")
+        assert_has(graph, edges)
+        assert torch.equal(graph.edge_weights, g.edata["w"][graph.edge_ids])
+
+    def test_says_what_is_missing(self, edges):
+        import dgl
+
+        with pytest.raises(ValueError, match=r"weight_attr is 'w'; g.edata has \[\]"):
+            Graph.from_dgl(dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES), weight_attr="w")
+        typed = dgl.heterograph({("a", "to", "b"): (edges[0], edges[1])})
+        with pytest.raises(TypeError, match=r"types \['a', 'b'\] of vertices and 1 of edges; give dgl.to_homogeneous"):
+            Graph.from_dgl(typed)

@@ -1,0 +1,35 @@
+"""What was made of an object goes with it."""
+
+import gc
+
+import torch
+
+from loader.machine.kept import Kept, version_of
+
+
+class Owner:
+    pass
+
+
+def test_makes_once_per_owner_state_and_key():
+    kept, owner, other = Kept(), Owner(), Owner()
+    made = []
+
+    def get(of, state, key):
+        return kept.get(of, state, key, lambda: made.append(key) or len(made))
+
+    assert [get(owner, 0, "a"), get(owner, 0, "a"), get(owner, 0, "b"), get(other, 0, "a")] == [1, 1, 2, 3]
+    assert get(owner, 1, "a") == 4  # it was changed: all is made anew
+    assert get(owner, 1, "b") == 5
+    del other
+    gc.collect()
+    assert len(kept) == 1
+
+
+def test_counts_what_is_written_to_a_tensor():
+    tensor = torch.zeros(3)
+    before = version_of(tensor)
+    tensor[0] = 1
+    assert version_of(tensor) != before
+    with torch.inference_mode():
+        assert version_of(torch.zeros(3)) == -1

@@ -1,0 +1,237 @@
+"""torch_geometric's loader with our pipeline under it."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from marks import HAS_GPU
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader as TheirLoader
+
+import loader.pyg
+from loader import torch_options
+from loader.pyg import NeighborLoader
+from loader.stores import HostFeatures
+
+NUM_NODES, NUM_EDGES = 200, 1500
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(0)
+    return Data(
+        x=torch.randn(NUM_NODES, 4, generator=generator),
+        edge_index=torch.randint(NUM_NODES, (2, NUM_EDGES), generator=generator),
+        edge_attr=torch.randn(NUM_EDGES, 2, generator=generator),
+        y=torch.randint(5, (NUM_NODES,), generator=generator),
+        train_mask=torch.rand(NUM_NODES, generator=generator) < 0.4,
+        heights=np.arange(NUM_NODES),
+        name="a graph",
+        classes=torch.arange(5),
+    )
+
+
+def assert_consistent(batch, data):
+    ids = batch.n_id
+    assert torch.equal(batch.x, data.x[ids])
+    assert torch.equal(batch.y, data.y[ids])
+    assert torch.equal(batch.train_mask, data.train_mask[ids])
+    assert torch.equal(batch.heights, ids)
+    assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+    assert torch.equal(ids[batch.edge_index], data.edge_index[:, batch.e_id])
+    assert batch.name == "a graph"
+    assert torch.equal(batch.classes, data.classes)
+    assert batch.num_nodes == ids.numel() == sum(batch.num_sampled_nodes) == ids.unique().numel()
+    assert batch.num_edges == batch.e_id.numel() == sum(batch.num_sampled_edges)
+    assert batch.num_sampled_nodes[0] == batch.batch_size == batch.input_id.numel()
+
+
+def test_batches_have_what_torch_geometrics_have(data):
+    ours = next(iter(NeighborLoader(data, [4, 3], input_nodes=data.train_mask, batch_size=16)))
+    assert_consistent(ours, data)
+    if loader.pyg.backend() == "loader":
+        theirs = next(iter(TheirLoader(data, [4, 3], input_nodes=data.train_mask, batch_size=16)))
+        assert set(ours.keys()) == set(theirs.keys())
+        for key in ours.keys():  # noqa: SIM118 - a Data is no mapping
+            if isinstance(theirs[key], torch.Tensor):
+                assert ours[key].dtype == theirs[key].dtype, key
+                assert ours[key].dim() == theirs[key].dim(), key
+
+
+@pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
+def test_with_all_neighbours_it_is_torch_geometrics_subgraph(data):
+    for ours, theirs in zip(
+        NeighborLoader(data, [-1, -1], batch_size=32), TheirLoader(data, [-1, -1], batch_size=32), strict=True
+    ):
+        assert torch.equal(ours.n_id, theirs.n_id)
+        assert torch.equal(ours.e_id.sort().values, theirs.e_id.sort().values)
+        assert ours.num_sampled_nodes == theirs.num_sampled_nodes
+        assert ours.num_sampled_edges == theirs.num_sampled_edges
+        assert torch.equal(ours.input_id, theirs.input_id)
+
+
+@pytest.mark.parametrize("nodes", ["mask", "list", "tensor", "all"])
+def test_every_seed_comes_once_and_shows_its_id(data, nodes):
+    some = torch.tensor([7, 150, 3, 99, 42])
+    given = {"mask": data.train_mask, "list": some.tolist(), "tensor": some, "all": None}[nodes]
+    seeds = {"mask": data.train_mask.nonzero().view(-1), "all": torch.arange(NUM_NODES)}.get(nodes, some)
+    made = NeighborLoader(data, [3], input_nodes=given, batch_size=2, shuffle=True)
+    assert len(made) == -(-seeds.numel() // 2)
+    batches = list(made)
+    first = torch.cat([b.n_id[: b.batch_size] for b in batches])
+    shown = torch.cat([b.input_id for b in batches])
+    assert sorted(first.tolist()) == sorted(seeds.tolist())
+    assert torch.equal(shown if nodes in ("mask", "all") else seeds[shown], first)
+    for batch in batches:
+        assert_consistent(batch, data)
+
+
+def test_input_ids_can_be_given(data):
+    made = NeighborLoader(data, [3], input_nodes=torch.tensor([5, 9]), input_id=torch.tensor([70, 71]), batch_size=2)
+    assert next(iter(made)).input_id.tolist() == [70, 71]
+
+
+def epoch(made):
+    return [(b.n_id.tolist(), b.e_id.tolist(), b.x.sum().item()) for b in made]
+
+
+def test_an_epoch_follows_from_the_seed_alone(data):
+    base = {"num_neighbors": [4, 2], "batch_size": 16, "shuffle": True, "seed": 5}
+    first = NeighborLoader(data, **base)
+    epochs = [epoch(first), epoch(first)]
+    assert epochs[0] != epochs[1]
+    for changes in ({"num_workers": 1}, {"prefetch": 0}, {"prefetch_factor": 4}, {"features": HostFeatures}):
+        assert epoch(NeighborLoader(data, **base, **changes)) == epochs[0]
+    again = NeighborLoader(data, **base)
+    again.set_epoch(1)
+    assert epoch(again) == epochs[1]
+    assert epoch(NeighborLoader(data, **{**base, "seed": 6})) != epochs[0]
+
+
+def test_torchs_generator_gives_the_seed(data):
+    def made(**more):
+        return epoch(NeighborLoader(data, [4], batch_size=50, shuffle=True, **more))
+
+    torch.manual_seed(3)
+    first = made()
+    torch.manual_seed(3)
+    assert made() == first
+    assert made() != first
+    assert made(generator=torch.Generator().manual_seed(1)) == made(generator=torch.Generator().manual_seed(1))
+
+
+def test_a_state_goes_on_where_it_was_taken(data):
+    def new():
+        return NeighborLoader(data, [4], batch_size=16, shuffle=True, seed=2)
+
+    first = new()
+    running = iter(first)
+    for _ in range(4):
+        next(running)
+    state = first.state_dict()
+    rest = epoch(running)
+    second = new()
+    second.load_state_dict(state)
+    assert epoch(second) == rest
+
+
+def test_two_ranks_share_the_batches(data):
+    parts = [epoch(NeighborLoader(data, [4], batch_size=16, seed=2, rank=r, world_size=2)) for r in range(2)]
+    whole = epoch(NeighborLoader(data, [4], batch_size=16, seed=2))
+    interleaved = [parts[i % 2][i // 2] for i in range(len(whole))]
+    assert interleaved == whole
+
+
+def test_transform_sees_each_batch(data):
+    def transform(batch):
+        batch.seen = batch.n_id.numel()
+        return batch
+
+    assert all(b.seen == b.num_nodes for b in NeighborLoader(data, [2], batch_size=64, transform=transform))
+
+
+def test_without_features_and_with_sparse_ones(data):
+    bare = Data(edge_index=data.edge_index, num_nodes=NUM_NODES)
+    batch = next(iter(NeighborLoader(bare, [2], batch_size=8)))
+    assert batch.num_nodes == batch.n_id.numel()
+    assert "x" not in batch
+    bare.x = data.x.to_sparse()
+    batch = next(iter(NeighborLoader(bare, [2], batch_size=8)))
+    assert torch.equal(batch.x.to_dense(), data.x[batch.n_id])
+
+
+def test_loaders_of_one_graph_share_it(data):
+    loaders = [NeighborLoader(data, [2], data.train_mask if i else None, batch_size=50) for i in range(2)]
+    assert loaders[0].loader.graph is loaders[1].loader.graph
+    before = loaders[0].loader.graph
+    data.edge_index[0, 0] = (data.edge_index[0, 0] + 1) % NUM_NODES  # it is another graph now
+    changed = NeighborLoader(data, [-1], batch_size=NUM_NODES)
+    assert changed.loader.graph is not before
+    assert_consistent(next(iter(changed)), data)
+
+
+def test_what_is_changed_before_the_first_batch_counts(data):
+    made = NeighborLoader(data, [-1], batch_size=NUM_NODES)
+    del data.x, data.y
+    data.num_nodes = NUM_NODES
+    data.n_id = torch.arange(NUM_NODES) + 1000
+    batch = next(iter(made))
+    assert "x" not in batch
+    assert (batch.n_id - 1000 == torch.arange(NUM_NODES)).all()
+    assert len(made.dataset) == NUM_NODES
+
+
+def test_the_note_is_told_once(data, caplog, monkeypatch):
+    monkeypatch.setattr(torch_options, "_told", False)
+    with caplog.at_level(logging.WARNING, logger="loader"):
+        for _ in range(2):
+            NeighborLoader(data, [2], num_workers=2, persistent_workers=True)
+    assert len(caplog.records) == 1
+    assert "num_workers is how many sample" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"disjoint": True}, NotImplementedError, "does not know disjoint=True; leave it out, or take torch_geom"),
+        ({"weight_attr": "w"}, NotImplementedError, "does not know weight_attr='w'"),
+        ({"time_attr": "t"}, NotImplementedError, "does not know time_attr='t'"),
+        ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced'"),
+        ({"sampler": object()}, TypeError, "takes no sampler: it makes mini-batches itself"),
+        ({"nonsense": 1}, TypeError, "takes no argument 'nonsense'"),
+        ({"prefetch": 1, "prefetch_factor": 2}, TypeError, "both prefetch and prefetch_factor"),
+        ({"num_workers": -1}, ValueError, "num_workers is -1; it must be at least 0"),
+        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be 'device' or 'pinned'"),
+        ({"num_neighbors": [0]}, ValueError, "fanout 0 is not possible"),
+        ({"input_nodes": [3, 3]}, ValueError, "vertex 3 more than once; take input_nodes.unique"),
+        ({"input_nodes": [3, 200]}, ValueError, "vertex 200; valid ids are 0 to 199"),
+        ({"input_nodes": torch.ones(3, dtype=torch.bool)}, ValueError, r"mask of shape \[3\]; it must be \[200\]"),
+        ({"input_nodes": [1], "input_id": torch.arange(2)}, ValueError, r"input_id has shape \[2\]"),
+        ({"input_id": torch.arange(2)}, ValueError, "input_id needs input_nodes"),
+        ({"input_nodes": torch.rand(3)}, TypeError, "must be an integer type"),
+    ],
+)
+def test_bad_arguments_are_refused(data, given, error, message):
+    with pytest.raises(error, match=message):
+        NeighborLoader(data, **{"num_neighbors": [2], **given})
+
+
+def test_the_default_of_an_enumeration_is_taken(data):
+    from torch_geometric.sampler.base import SubgraphType
+
+    assert len(list(NeighborLoader(data, [2], subgraph_type=SubgraphType.directional, batch_size=100))) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.parametrize("graph", ["device", "pinned"])
+def test_batches_on_a_gpu_are_the_same(data, graph):
+    base = {"num_neighbors": [4, 2], "batch_size": 16, "shuffle": True, "seed": 5, "input_nodes": data.train_mask}
+    for ours, on_gpu in zip(
+        NeighborLoader(data, **base), NeighborLoader(data, device="cuda", graph=graph, **base), strict=True
+    ):
+        assert_consistent(on_gpu.cpu(), data)
+        assert on_gpu.x.is_cuda
+        for key in ("n_id", "e_id", "edge_index", "x", "y", "input_id"):
+            assert torch.equal(ours[key], on_gpu[key].cpu())

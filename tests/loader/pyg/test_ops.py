@@ -1,0 +1,296 @@
+"""torch_geometric's operators on our core, beside its walk through the picks of `HopwiseSampler`."""
+
+import gc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import NeighborLoader
+
+import loader.pyg
+from loader import Graph, HopwiseSampler
+from loader.pyg import checked
+
+pytestmark = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
+
+
+def graph_of(seed, num_nodes=60, num_edges=400):
+    generator = torch.Generator().manual_seed(seed)
+    src = torch.randint(num_nodes, (num_edges,), generator=generator)
+    return Graph.from_edges(src, torch.randint(num_nodes, (num_edges,), generator=generator), num_nodes)
+
+
+def sample(graph, seeds, fanouts, *, dtype=torch.int64, draw=0, csc=True, replace=False, edge_ids=True):
+    torch.manual_seed(draw)
+    return torch.ops.pyg.neighbor_sample(
+        graph.indptr.to(dtype),
+        graph.indices.to(dtype),
+        seeds.to(dtype),
+        fanouts,
+        None,
+        None,
+        None,
+        None,
+        csc,
+        replace,
+        True,
+        False,
+        "uniform",
+        edge_ids,
+    )
+
+
+def drawn(draw):
+    """What the operator draws from torch's generator."""
+    torch.manual_seed(draw)
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def expected(graph, seeds, fanouts, draw, replace=False):
+    sampler = HopwiseSampler(fanouts, replace=replace, edge_ids=True, seed=drawn(draw))
+    return sampler.sample(graph, seeds).to_pyg()
+
+
+def assert_same(out, data, dtype=torch.int64):
+    row, col, nodes, ids, counts, edges = out
+    assert row.dtype == col.dtype == nodes.dtype == ids.dtype == dtype
+    assert torch.equal(torch.stack([row, col]).long(), data.edge_index)
+    assert torch.equal(nodes.long(), data.n_id)
+    assert torch.equal(ids.long(), data.e_id)
+    assert counts == data.num_sampled_nodes
+    assert edges == data.num_sampled_edges
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**20),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 5, 30]), min_size=1, max_size=4),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    num_seeds=st.integers(0, 60),
+)
+def test_gives_what_torch_geometric_walks_through_in_our_mini_batch(seed, fanouts, replace, dtype, num_seeds):
+    graph = graph_of(seed)
+    seeds = torch.randperm(60, generator=torch.Generator().manual_seed(seed))[:num_seeds]
+    if num_seeds == 0:
+        row, _, nodes, _, counts, edges = sample(graph, seeds, fanouts, dtype=dtype)
+        assert row.numel() == nodes.numel() == 0
+        assert counts == [0] * (len(fanouts) + 1)
+        assert edges == [0] * len(fanouts)
+        return
+    out = sample(graph, seeds, fanouts, dtype=dtype, draw=seed, replace=replace)
+    assert_same(out, expected(graph, seeds, fanouts, seed, replace), dtype)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("fanouts", [[15, 10], [-1, 3, 2]])
+def test_any_number_of_threads_gives_the_same(threads, fanouts):
+    graph = graph_of(3, num_nodes=20_000, num_edges=300_000)
+    seeds = torch.arange(0, 20_000, 23)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        out = sample(graph, seeds, fanouts, draw=7)
+    finally:
+        torch.set_num_threads(before)
+    assert_same(out, expected(graph, seeds, fanouts, 7))
+
+
+def test_a_seed_given_twice_has_its_edges_twice():
+    graph = graph_of(1)
+    once = sample(graph, torch.tensor([7, 3]), [4, 2], draw=5)
+    row, col, nodes, ids, counts, edges = sample(graph, torch.tensor([7, 3, 7]), [4, 2], draw=5)
+    assert nodes[:3].tolist() == [7, 3, 7]
+    assert torch.equal(nodes[3:], once[2][2:])
+    assert counts == [3, *once[4][1:]]
+    sevens = int((once[1][: once[5][0]] == 0).sum())
+    assert edges == [once[5][0] + sevens, once[5][1]]
+    for target in (0, 2):  # both copies
+        mine, theirs = col[: edges[0]] == target, once[1][: once[5][0]] == 0
+        assert torch.equal(nodes[row[: edges[0]][mine]], once[2][once[0][: once[5][0]][theirs]])
+        assert torch.equal(ids[: edges[0]][mine], once[3][: once[5][0]][theirs])
+    assert not bool((row == 2).any())  # an edge that leads from the vertex begins at its first seed
+    assert torch.equal(graph.indices.long()[ids], nodes[row])
+    assert torch.equal(ids[edges[0] :], once[3][once[5][0] :])
+
+
+def test_fanout_zero_and_no_hops():
+    graph = graph_of(2)
+    row, col, nodes, ids, counts, edges = sample(graph, torch.tensor([5, 9]), [0])
+    assert (row.numel(), col.numel(), nodes.tolist(), ids.numel()) == (0, 0, [5, 9], 0)
+    assert (counts, edges) == ([2, 0], [0])
+    row, _, nodes, _, counts, edges = sample(graph, torch.tensor([5, 9, 5]), [])
+    assert (row.numel(), nodes.tolist(), counts, edges) == (0, [5, 9, 5], [3], [])
+    # A vertex' neighbours are picked at the hop after the one that met it, so nothing follows.
+    assert sample(graph, torch.tensor([5, 9]), [0, 4])[5] == [0, 0]
+
+
+def test_rows_and_columns_change_places_without_csc():
+    graph, seeds = graph_of(4), torch.tensor([1, 2])
+    row, col, *_ = sample(graph, seeds, [3], csc=True)
+    other_row, other_col, *_ = sample(graph, seeds, [3], csc=False)
+    assert torch.equal(row, other_col)
+    assert torch.equal(col, other_row)
+
+
+def test_no_edge_ids_where_none_are_wanted():
+    assert sample(graph_of(4), torch.tensor([1, 2]), [3], edge_ids=False)[3] is None
+
+
+def test_fanouts_above_the_limit_are_taken_where_no_list_is_longer():
+    graph = graph_of(4)
+    whole = sample(graph, torch.tensor([1, 2]), [-1])
+    assert torch.equal(sample(graph, torch.tensor([1, 2]), [5000])[3], whole[3])
+    with pytest.raises(ValueError, match="holds 5000; picks are possible up to 1024, and -1 takes all"):
+        sample(graph, torch.tensor([1, 2]), [5000], replace=True)
+    with pytest.raises(ValueError, match="33 entries; up to 32 are possible"):
+        sample(graph, torch.tensor([1]), [1] * 33)
+
+
+def test_torchs_seed_decides():
+    graph, seeds = graph_of(6), torch.arange(20)
+    first, again, other = (sample(graph, seeds, [2, 2], draw=d) for d in (1, 1, 2))
+    assert torch.equal(first[3], again[3])
+    assert not torch.equal(first[3], other[3])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"node_time": torch.zeros(60, dtype=torch.int64)}, "sample by time"),
+        ({"edge_time": torch.zeros(400, dtype=torch.int64)}, "sample by time"),
+        ({"edge_weight": torch.ones(400)}, "sample by weight"),
+        ({"disjoint": True}, "a tree of its own for each seed"),
+        ({"directed": False}, "leave directed at its default"),
+    ],
+)
+def test_what_it_does_not_do_is_said(options, message):
+    graph = graph_of(0)
+    with pytest.raises(NotImplementedError, match=message):
+        torch.ops.pyg.neighbor_sample(graph.indptr, graph.indices, torch.tensor([1], dtype=torch.int32), [2], **options)
+
+
+def test_typed_graphs_are_refused_in_one_line():
+    data = HeteroData()
+    data["a"].x, data["b"].x = torch.zeros(4, 1), torch.zeros(4, 1)
+    data["a", "b"].edge_index = torch.tensor([[0, 1], [2, 3]])
+    with pytest.raises(NotImplementedError, match=r"graphs of several types \(HeteroData\); install pyg-lib"):
+        next(iter(NeighborLoader(data, [2], input_nodes="b", batch_size=2)))
+
+
+@pytest.mark.parametrize(
+    ("rowptr", "col", "seed", "message"),
+    [
+        ([0, 1, 2], [0, 2], [0], r"col \(indices\) are no graph: indices holds vertex 2"),
+        ([0, 2, 1], [0], [0], "not monotone"),
+        ([0, 1, 1], [0], [2], "seeds holds vertex 2; valid ids are 0 to 1"),
+        ([0, 1, 1], [0], [-1, -1], "seeds holds vertex -1"),
+    ],
+)
+def test_bad_arrays_are_refused(rowptr, col, seed, message):
+    arrays = [torch.tensor(a) for a in (rowptr, col, seed)]
+    with pytest.raises(ValueError, match=message):
+        torch.ops.pyg.neighbor_sample(*arrays, [1])
+    with pytest.raises(ValueError, match=message):
+        torch.ops.torch_sparse.neighbor_sample(*arrays, [1], False, False)
+
+
+def test_mixed_types_are_refused():
+    with pytest.raises(TypeError, match="both be int32 or int64"):
+        torch.ops.pyg.neighbor_sample(
+            torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32), torch.tensor([0]), [1]
+        )
+    with pytest.raises(ValueError, match=r"must have 1 dimension and torch.int64, as rowptr"):
+        torch.ops.pyg.neighbor_sample(
+            torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0], dtype=torch.int32), [1]
+        )
+
+
+def test_a_graph_is_checked_once_unless_it_was_written_to(monkeypatch):
+    checks = []
+    check = checked._check
+    monkeypatch.setattr(checked, "_check", lambda *arrays: checks.append(1) or check(*arrays))
+    rowptr, col, seed = torch.tensor([0, 1, 2]), torch.tensor([1, 0]), torch.tensor([0])
+    for _ in range(3):
+        torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
+    assert len(checks) == 1
+    col[0] = 5
+    with pytest.raises(ValueError, match="holds vertex 5"):
+        torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
+
+
+def test_a_graph_goes_with_its_tensors():
+    rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
+    torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
+    key = id(rowptr), id(col)
+    assert key in checked._checked
+    del col
+    gc.collect()
+    assert key not in checked._checked
+
+
+def test_few_graphs_are_kept():
+    graphs = [(torch.tensor([0, 1]), torch.tensor([0])) for _ in range(20)]
+    for rowptr, col in graphs:
+        torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
+    assert len(checked._checked) <= checked._MOST
+
+
+@pytest.mark.parametrize("seeds", [[4, 8, 15], [4, 8, 4], [16]])
+def test_an_induced_subgraph_has_all_edges_among_its_vertices(seeds):
+    graph = graph_of(8, num_nodes=30, num_edges=200)
+    indptr, indices, seed = graph.indptr.long(), graph.indices.long(), torch.tensor(seeds)
+    torch.manual_seed(3)
+    nodes, row, col, ids = torch.ops.torch_sparse.neighbor_sample(indptr, indices, seed, [2, 2], False, False)
+    torch.manual_seed(3)
+    directed = torch.ops.torch_sparse.neighbor_sample(indptr, indices, seed, [2, 2], False, True)
+    assert torch.equal(nodes, directed[0])
+    wanted, first = [], {}
+    for place, v in enumerate(nodes.tolist()):
+        first.setdefault(v, place)
+    for target, v in enumerate(nodes.tolist()):
+        places = range(int(indptr[v]), int(indptr[v + 1]))
+        wanted += [(first[int(indices[at])], target, at) for at in places if int(indices[at]) in first]
+    assert list(zip(row.tolist(), col.tolist(), ids.tolist(), strict=True)) == wanted
+
+
+def ring(num_nodes=64):
+    ids = torch.arange(num_nodes)
+    edge_index = torch.cat([torch.stack([ids, (ids + k) % num_nodes]) for k in range(1, 9)], 1)
+    return Data(x=ids.float().view(-1, 1), edge_index=edge_index, num_nodes=num_nodes)
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional", "induced"])
+def test_torch_geometrics_loader_works_in_forked_workers(subgraph_type):
+    data = ring()
+    next(iter(NeighborLoader(data, [3, 2], batch_size=8)))  # the parent has sampled, in several threads
+
+    def epoch():
+        torch.manual_seed(11)
+        loader = NeighborLoader(data, [3, 2], batch_size=8, num_workers=2, subgraph_type=subgraph_type)
+        return list(loader)
+
+    first, again = epoch(), epoch()
+    for a, b in zip(first, again, strict=True):
+        assert torch.equal(a.e_id, b.e_id)
+        assert torch.equal(a.x.view(-1).long(), a.n_id)
+        if subgraph_type != "bidirectional":  # else some edges are turned round
+            assert torch.equal(data.edge_index[:, a.e_id], a.n_id[a.edge_index])
+
+
+def test_workers_draw_different_numbers():
+    data = Data(edge_index=torch.stack([torch.arange(1, 2001), torch.zeros(2000, dtype=torch.int64)]), num_nodes=2001)
+    torch.manual_seed(0)
+    loader = NeighborLoader(data, [20], input_nodes=torch.zeros(4, dtype=torch.int64), batch_size=1, num_workers=2)
+    assert len({tuple(batch.n_id.tolist()) for batch in loader}) == 4
+
+
+def test_torch_geometric_does_not_believe_that_pyg_lib_is_there():
+    import torch_geometric.typing
+
+    assert not torch_geometric.typing.WITH_PYG_LIB
+    assert not torch_geometric.typing.WITH_TORCH_SPARSE
+    loader.pyg.install()  # a second time changes nothing
+    assert loader.pyg.backend() == "loader"

@@ -1,0 +1,94 @@
+"""Subgraphs are what torch_geometric's walk finds in the mini-batches of the specification."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from marks import HAS_GPU
+
+from loader.graph import Graph
+from loader.samplers import HopwiseSampler, Request, SubgraphSampler
+from loader.samples import subgraph_of
+
+
+def graph_of(seed, num_nodes=50, num_edges=300):
+    generator = torch.Generator().manual_seed(seed)
+    src, dst = torch.randint(num_nodes, (2, num_edges), generator=generator)
+    return Graph.from_edges(src, dst, num_nodes, keep_edge_ids=seed % 2 == 0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**20),
+    fanouts=st.lists(st.sampled_from([-1, 1, 3, 20]), min_size=1, max_size=4),
+    replace=st.booleans(),
+    wide=st.booleans(),
+)
+def test_is_the_walk_through_the_mini_batch(seed, fanouts, replace, wide):
+    graph = graph_of(seed)
+    if wide:  # as in a graph of more than 2**31 edges
+        graph.indptr = graph.indptr.long()
+    options = {"replace": replace, "edge_ids": True, "seed": seed}
+    seeds = torch.randperm(50)[:6]
+    got = SubgraphSampler(fanouts, **options).sample(graph, seeds, epoch=2, batch=5)
+    batch = HopwiseSampler(fanouts, **options).sample(graph, seeds, epoch=2, batch=5)
+    assert got.digest() == subgraph_of(batch)[0].digest()
+    assert got.batch_size == 6
+    dst = torch.arange(50).repeat_interleave(graph.in_degrees())
+    places = got.edge_ids if graph.edge_ids is None else torch.argsort(graph.edge_ids)[got.edge_ids]
+    assert torch.equal(got.nodes[got.edge_index], torch.stack([graph.indices.long()[places], dst[places]]))
+
+
+def test_each_vertex_is_expanded_once():
+    graph = graph_of(4)
+    got = SubgraphSampler([2, 2, 2], edge_ids=True).sample(graph, torch.arange(5))
+    assert got.edge_ids.unique().numel() == got.edge_ids.numel()
+    bounds = [0, *torch.tensor(got.num_nodes).cumsum(0).tolist()]
+    targets = got.edge_index[1].split(list(got.num_edges))
+    for hop, of_hop in enumerate(targets):
+        assert bool(((of_hop >= bounds[hop]) & (of_hop < bounds[hop + 1])).all())
+
+
+def test_copies_sample_the_same():
+    graph, sampler = graph_of(2), SubgraphSampler([3, 2], seed=7)
+    first = sampler.sample(graph, torch.arange(9))
+    assert first.edge_ids is None
+    for other in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler)), sampler.on(torch.device("cpu"))):
+        assert other.spec() == sampler.spec()
+        assert other.sample(graph, torch.arange(9)).digest() == first.digest()
+
+
+def test_has_rows():
+    got = SubgraphSampler([3], edge_ids=True).sample(graph_of(2), torch.arange(4))
+    table, costs = torch.rand(50, 2), torch.rand(300)
+    full = got.with_rows({"node/x": table[got.ids("node/x")], "edge/cost": costs[got.ids("edge/cost")]})
+    assert full.has("node/x")
+    assert not full.has("node/y")
+    assert len(full.tensors()) == 5
+    moved = full.map(lambda t: t.clone())
+    assert moved.digest() == full.digest()
+    assert "num_nodes=(4, " in repr(moved)
+    with pytest.raises(KeyError, match="wants rows of"):
+        got.ids("seed")
+
+
+def test_a_closed_session_says_so():
+    graph, sampler = graph_of(2), SubgraphSampler([3])
+    session = sampler.open(graph)
+    session.close()
+    with pytest.raises(RuntimeError, match="was closed"):
+        session.begin([Request(torch.arange(3), 0, 0)])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+def test_a_gpu_samples_the_same():
+    graph, options = graph_of(8), {"edge_ids": True, "seed": 3}
+    on_gpu = SubgraphSampler([4, 3, 2], device="cuda", **options)
+    for batch in range(4):
+        seeds = torch.arange(batch, 50, 7)
+        want = SubgraphSampler([4, 3, 2], **options).sample(graph, seeds, batch=batch)
+        assert on_gpu.sample(graph.to(on_gpu.device), seeds, batch=batch).digest() == want.digest()

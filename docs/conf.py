@@ -27,8 +27,20 @@ napoleon_use_ivar = True  # attributes as fields: a dataclass would have each of
 myst_heading_anchors = 3
 suppress_warnings = ["ref.python"]  # attributes of one name in several classes are no references
 
-# The rooms whose public names are in the reference. Some names are fetched on first use: autodoc looks for them all.
-ROOMS = ("graph", "samplers", "samples", "stores", "items", "stages", "pipeline", "timing", "ops", "datasets")
+# The rooms whose public names are in the reference. Some names are fetched on first use: autodoc looks for all of them.
+ROOMS = (
+    "graph",
+    "samplers",
+    "samples",
+    "stores",
+    "items",
+    "stages",
+    "pipeline",
+    "timing",
+    "ops",
+    "datasets",
+    "kernels",
+)
 for room in ROOMS:
     module = importlib.import_module(f"loader.{room}")
     for name in module.__all__:

@@ -11,7 +11,7 @@ from loader.graph import Graph, require_graph
 from loader.items import NodeItems
 from loader.loader import Loader
 from loader.samplers.base import Sampler
-from loader.stores import FeatureStore, HostFeatures, TensorRows
+from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
@@ -52,7 +52,7 @@ class NodeLoader(Loader):
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
-        self.features = _store("features", features)
+        self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
@@ -79,30 +79,13 @@ class NodeLoader(Loader):
         return self.items.ids
 
 
-def _store(name: str, rows: Any) -> FeatureStore | None:
-    """The store that was given, or that of a tensor.
-
-    Raises:
-        TypeError: it is neither.
-    """
-    if rows is None or isinstance(rows, FeatureStore):
-        return rows
-    if isinstance(rows, Tensor):
-        return HostFeatures(rows)
-    kind = type(rows)
-    way = "torch.from_numpy" if kind.__module__ == "numpy" else "torch.as_tensor"
-    raise TypeError(
-        f"{name} is a {kind.__name__}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
-    )
-
-
 def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
     """The store of the edges' features.
 
     Raises:
         ValueError: the sampler returns no edge ids, or there are fewer rows than edges.
     """
-    store = _store("edge_features", features)
+    store = as_store("edge_features", features)
     if store is None:
         return None
     if not sampler.edge_ids:

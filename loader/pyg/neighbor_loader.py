@@ -151,8 +151,9 @@ class NeighborLoader(DataLoader):
             on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per processor), and
             `prefetch_factor` the mini-batches held ready; `persistent_workers` changes nothing, threads stay. A note
             in the log says so once. Of `loader.loader.Loader`: `prefetch`, `rank`, `world_size`.
-        input_time, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform_sampler_output,
-            neighbor_sampler, directed: of torch_geometric; must have their defaults.
+        input_time: of torch_geometric; it must have its default, and so must `subgraph_type`, `disjoint`,
+            `temporal_strategy`, `time_attr`, `weight_attr`, `transform_sampler_output`, `neighbor_sampler` and
+            `directed`.
 
     Raises:
         NotImplementedError: an option of torch_geometric that there is not.

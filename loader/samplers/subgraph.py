@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SubgraphSampler(NeighborSampler):
-    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph`s.
+    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph` objects.
 
     The picks are those of `FusedSampler`: a subgraph is what torch_geometric's walk finds in its mini-batch. On the CPU
     nothing else is sampled; on a GPU the mini-batch is, and the walk leaves some of it out.

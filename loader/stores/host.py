@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.cpus import as_threads, available_cpus
+from loader.stores.base import FeatureStore
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids
 
 if TYPE_CHECKING:
@@ -97,3 +98,20 @@ class HostFeatures(StoreOfRows):
 
     def __repr__(self) -> str:
         return f"HostFeatures({self._format.describe()}, num_threads={self.num_threads})"
+
+
+def as_store(name: str, rows: Any) -> FeatureStore | None:
+    """The store that was given, or that of a tensor.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if rows is None or isinstance(rows, FeatureStore):
+        return rows
+    if isinstance(rows, Tensor):
+        return HostFeatures(rows)
+    kind = type(rows)
+    way = "torch.from_numpy" if kind.__module__ == "numpy" else "torch.as_tensor"
+    raise TypeError(
+        f"{name} is a {kind.__name__}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
+    )

@@ -59,7 +59,7 @@ def run(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedPr
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         check=False,
         env={k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"},
         **options,

@@ -236,7 +236,7 @@ def test_a_sampler_that_is_closed_while_it_opens_a_session_closes_it(graph) -> N
 
 
 def test_of_two_threads_that_open_a_session_at_a_time_one_is_kept(graph) -> None:
-    sampler, both, found = Counting(), threading.Barrier(2, timeout=20), []
+    sampler, both, found = Counting(), threading.Barrier(2, timeout=300), []
     sampler.before_open = both.wait
     threads = [threading.Thread(target=lambda: found.append(sampler.sample(graph, SEEDS))) for _ in range(2)]
     for thread in threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
 import re
@@ -12,9 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __name__ == "__main__" and not any((Path(__file__).parent / "loader").glob("_core.*")):
-    # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
-    sys.path.append(sys.path.pop(0))
+if __name__ == "__main__":
+    if not any(core.suffix in (".so", ".pyd") for core in (Path(__file__).parent / "loader").glob("_core.*")):
+        # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
+        sys.path.append(sys.path.pop(0))
+    try:
+        from loader.machine.optional import import_optional
+
+        for package in ("hydra", "lightning"):
+            if importlib.util.find_spec(package) is None:
+                import_optional(package, "train.py", "train")
+    except ImportError as error:
+        sys.exit(f"error: {error}")
 
 import hydra
 import torch

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +116,44 @@ except ImportError:
 """
     assert run(guarded, tmp_path) == ""
     assert not (tmp_path / ".dgl").exists()
+
+
+def run_train(checkout: Path, *more: Path) -> subprocess.CompletedProcess[str]:
+    """`train.py` of a checkout that was not built, with a command line that is refused at once."""
+    for name in ("conf", "models", "train.py", "loader"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, checkout / name, **({"ignore": shutil.ignore_patterns("*.so")} if name == "loader" else {}))
+    path = os.pathsep.join([*map(str, more), *(path for path in sys.path if path.endswith("-packages"))])
+    return subprocess.run(
+        [sys.executable, str(checkout / "train.py"), "trainer.max_epochs=0"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        env={
+            "HOME": str(checkout),
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join([*map(str, more), *packages]),
+        },
+        check=False,
+    )
+
+
+def test_train_takes_an_installed_loader_beside_sources(tmp_path: Path) -> None:
+    site, checkout = tmp_path / "site", tmp_path / "checkout"
+    site.mkdir()
+    checkout.mkdir()
+    (site / "loader").symlink_to(ROOT / "loader")
+    done = run_train(checkout, site)
+    assert done.stderr.startswith("error: trainer.max_epochs is 0"), done.stderr
+
+
+def test_train_without_a_core_says_one_line(tmp_path: Path) -> None:
+    if [found for found in importlib.metadata.distributions() if found.name == "gnn-loader"]:
+        pytest.skip("this environment has the loader installed")
+    done = run_train(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "`pip install -e .`" in done.stderr
 
 
 def test_a_checkout_that_was_not_installed_says_so(tmp_path: Path) -> None:

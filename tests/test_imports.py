@@ -132,7 +132,7 @@ def run_train(checkout: Path, *more: Path) -> subprocess.CompletedProcess[str]:
         env={
             "HOME": str(checkout),
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join([*map(str, more), *packages]),
+            "PYTHONPATH": path,
         },
         check=False,
     )

@@ -19,9 +19,9 @@ def require_graph(graph: Any, what: str = "graph") -> None:
     kind = type(graph)
     library = kind.__module__.partition(".")[0]
     if library == "torch_geometric" and hasattr(graph, "edge_index"):
-        way = f"Graph.from_edges({what}.edge_index[0], {what}.edge_index[1], {what}.num_nodes)"
+        way = f"Graph.from_pyg({what})"
     elif library == "dgl":
-        way = f"Graph.from_edges(*{what}.edges(), {what}.num_nodes())"
+        way = f"Graph.from_dgl({what})"
     elif library == "scipy":
         way = "Graph(torch.from_numpy(m.indptr), torch.from_numpy(m.indices)) of m = graph.tocsc(), [sources, vertices]"
     else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +35,7 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
         mendable = _mendable(error)
         if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        fail(" ".join(str(mendable).split()) or type(mendable).__name__)
+        fail(" ".join(_said(mendable).split()) or type(mendable).__name__)
 
 
 def fail(line: str, status: int = 1, title: str = "error: ") -> None:
@@ -42,6 +44,20 @@ def fail(line: str, status: int = 1, title: str = "error: ") -> None:
         title = f"\033[1;31m{title}\033[0m"
     print(f"{title}{line}", file=sys.stderr)
     sys.exit(status)
+
+
+def _said(error: BaseException) -> str:
+    """The message; what the system says in few words gets the limit and the way out."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
+        return str(error)
+    file = f" {error.filename}" if error.filename else ""
+    way = "set hydra.run.dir (outputs, checkpoints) or cache_dir (data) to another disk"
+    if error.errno != errno.EFBIG:
+        return f"cannot write{file}: {error.strerror}; free some space, or {way}"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return f"cannot write{file}: it would be larger than its file system allows; {way}"
+    return f"cannot write{file}: it would be larger than {limit} bytes (ulimit -f); raise that by `ulimit -f unlimited`"
 
 
 def _user_errors() -> tuple[type[BaseException], ...]:

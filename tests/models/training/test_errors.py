@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -54,6 +58,23 @@ def test_errors_of_lightning_are_shown_too(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit), one_line_errors():
         raise MisconfigurationException("no such thing")
     assert capsys.readouterr().err == "error: no such thing\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "line"),
+    [
+        (errno.EFBIG, 4096, "cannot write a.ckpt: it would be larger than 4096 bytes (ulimit -f); raise that by"),
+        (errno.EFBIG, resource.RLIM_INFINITY, "cannot write a.ckpt: it would be larger than its file system allows; "),
+        (errno.ENOSPC, 4096, "cannot write a.ckpt: No space left on device; free some space, or set hydra.run.dir"),
+    ],
+)
+def test_what_the_system_refuses_has_a_way_out(
+    number: int, limit: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with pytest.raises(SystemExit), one_line_errors():
+        raise OSError(number, os.strerror(number), "a.ckpt")
+    assert capsys.readouterr().err.startswith(f"error: {line}")
 
 
 def test_debug_keeps_every_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

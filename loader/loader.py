@@ -103,6 +103,9 @@ class Loader:
         prioritize_loading: bool = True,
     ) -> None:
         require_graph(graph)
+        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if flag not in (True, False):
+                raise TypeError(f"{name} is {flag!r}; it must be True or False")
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
         if not isinstance(sampler, Sampler):

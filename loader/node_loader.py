@@ -10,6 +10,7 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.items import NodeItems
 from loader.loader import Loader
+from loader.options import check_options
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -47,6 +48,7 @@ class NodeLoader(Loader):
         edge_features: FeatureStore | Tensor | None = None,
         **options: Any,
     ) -> None:
+        check_options(options, type(self).__name__)
         items = NodeItems(seeds)
         require_graph(graph)
         if not isinstance(sampler, Sampler):

@@ -91,6 +91,8 @@ class NpzDataset(EdgeListDataset):
         parallel_edges: str = "keep",
         **options: Any,
     ) -> None:
+        if not isinstance(path, (str, Path)):
+            raise TypeError(f"path is {path!r}; it must be that of a .npz file")
         super().__init__(
             name if name is not None else Path(path).absolute().stem,
             undirected=undirected,

@@ -110,7 +110,12 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     """The three fractions as floats; raises ValueError where they are not three in [0, 1] that sum to at most 1."""
-    values = tuple(float(f) for f in fractions)
+    try:
+        values = tuple(float(f) for f in fractions)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"split is {fractions!r}; give three fractions (train, val, test), e.g. [0.6, 0.2, 0.2]"
+        ) from None
     if len(values) != 3 or not all(0 <= f <= 1 for f in values) or sum(values) > 1 + 1e-9:
         raise ValueError(
             f"split fractions {list(values)}: give three (train, val, test), each in [0, 1], summing to at most 1"

@@ -15,6 +15,7 @@ from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import csc_from_keys
+from loader.graph.checks import count
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
@@ -68,6 +69,8 @@ class SyntheticDataset(Dataset):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
+        for what, size in (("num_nodes", num_nodes), ("num_features", num_features), ("num_classes", num_classes)):
+            count(what, size)
         for what, value, least in (
             ("num_classes", num_classes, 2),
             ("num_nodes", num_nodes, num_classes),
@@ -78,7 +81,9 @@ class SyntheticDataset(Dataset):
             ("label_noise", label_noise, 0),
             ("seed", seed, 0),
         ):
-            if value < least:
+            if not isinstance(value, (int, float)):
+                raise TypeError(f"{what} is {value!r}; it must be a number of at least {least}")
+            if not value >= least:  # NaN is not
                 raise ValueError(f"{what} is {value}; it must be at least {least}")
         if label_noise > 1:
             raise ValueError(f"label_noise is {label_noise}; it must be at most 1")

@@ -331,8 +331,10 @@ def check_position(epoch: int, batch: int) -> None:
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
     require_square(graph, "a sampler of neighbours")
-    if not isinstance(seeds, Tensor) or seeds.dim() != 1:
-        raise ValueError("seeds must be a tensor with 1 dimension")
+    if not isinstance(seeds, Tensor):
+        raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+    if seeds.dim() != 1:
+        raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
     if seeds.is_floating_point() or seeds.dtype == torch.bool:
         raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
     if seeds.dtype == torch.int64 and graph.indices.dtype == torch.int32 and seeds.numel():

@@ -120,6 +120,8 @@ class StoreOfRows:
 
 def check_ids(ids: Tensor) -> None:
     """Raises TypeError or ValueError unless `ids` is a vector of int32 or int64."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"ids is a {type(ids).__name__}; it must be a torch tensor of int32 or int64 (torch.as_tensor)")
     if ids.dtype != torch.int64 and ids.dtype != torch.int32:
         raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64")
     if ids.dim() != 1:

@@ -1,17 +1,16 @@
-"""Trains GraphSAGE as `conf/` says: `python train.py dataset=ogbn-arxiv sampler=fused model.num_layers=3`."""
+"""Trains a model as `conf/` says: `python train.py dataset=ogbn-arxiv sampler=fused model.num_layers=3`."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import math
-import re
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     if not any(core.suffix in (".so", ".pyd") for core in (Path(__file__).parent / "loader").glob("_core.*")):
@@ -28,16 +27,13 @@ if __name__ == "__main__":
 
 import hydra
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.checks import check_checkpoint, check_length, check_metrics
+from models.training.checks import check_length, check_metrics
 from models.training.command_line import composed, composing
-from models.training.errors import INTERRUPTED, Interrupted, one_line_errors
+from models.training.errors import one_line_errors
 from models.training.metrics import METRICS
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 CONF = Path(__file__).resolve().parent / "conf"
 
@@ -59,7 +55,7 @@ def train(cfg: DictConfig) -> float:
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    if cfg.optimized_metric not in METRICS:
+    if cfg.task == "node" and cfg.optimized_metric not in METRICS:
         raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
     check_length(cfg.trainer)
     if cfg.ckpt_path is not None:
@@ -72,22 +68,27 @@ def train(cfg: DictConfig) -> float:
         from lightning.pytorch import seed_everything
 
     from loader.machine.cpus import as_threads
+    from loader.whole_graph import WholeGraph
     from models.training.console import save_config
     from models.training.device import check_features, device_of_run
     from models.training.job_result import JobResult
-    from models.training.module import WholeGraph
+    from models.training.link_job import train_links
+    from models.training.trainer import fit, make_trainer
 
     cfg.device, why = device_of_run(cfg.device)
     if cfg.num_threads is not None:
         torch.set_num_threads(as_threads(cfg.num_threads))
+    check_features(cfg.features, cfg.device)
+    if cfg.task == "link":
+        return train_links(cfg)
 
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric
 
-    # Whatever can refuse its settings does so before the data are read; the model through a trial of one feature.
-    check_features(cfg.features, cfg.device)
-    instantiate(cfg.model, num_features=1, num_classes=2)
+    # Whatever can refuse its settings does so before the data are read; the model through a trial of its smallest size.
+    datamodule_class: Any = get_class(cfg.datamodule["_target_"])
+    instantiate(cfg.model, **datamodule_class.trial_sizes)
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)
     written = save_config(cfg, Path(cfg.run_dir))
@@ -102,62 +103,14 @@ def train(cfg: DictConfig) -> float:
     if data.splits["val"].numel() == 0:
         trainer.limit_val_batches = 0  # or Lightning wonders
     seed_everything(cfg.seed, verbose=False)
-    model = instantiate(
-        cfg.model,
-        num_features=datamodule.num_features,
-        num_classes=datamodule.num_classes,
-        multilabel=datamodule.multilabel,
-    )
-    if cfg.ckpt_path is not None:
-        check_checkpoint(Path(cfg.ckpt_path), model, model.hparams)
-    try:
-        trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
-    except SystemExit:  # so Lightning ends on Ctrl-C
-        if not trainer.interrupted:
-            raise
-    if trainer.interrupted:
-        raise Interrupted(how_to_go_on(cfg, trainer)) if trainer.is_global_zero else SystemExit(INTERRUPTED)
-    metrics = dict(trainer.callback_metrics)
+    model = instantiate(cfg.model, **datamodule.sizes)
+    metrics = fit(cfg, trainer, model, datamodule)
 
     whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
-
-
-def make_trainer(cfg: DictConfig) -> Trainer:
-    """The trainer of a run, with its callbacks and loggers, and with none of Lightning's own in their place."""
-    from lightning.pytorch.callbacks import Checkpoint, ProgressBar
-
-    def each(group: str) -> list[Any]:
-        # An entry that an experiment sets to null is left out.
-        return [instantiate(entry) for entry in (cfg.get(group) or {}).values() if entry is not None]
-
-    callbacks, loggers = each("callbacks"), each("logger")
-    trainer: Trainer = instantiate(
-        cfg.trainer,
-        callbacks=callbacks,
-        logger=loggers or False,
-        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
-        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-    )
-    return trainer
-
-
-def how_to_go_on(cfg: DictConfig, trainer: Trainer) -> str:
-    """What is said of an interrupted training."""
-    where = f"interrupted in epoch {trainer.current_epoch}, after step {trainer.global_step}"
-    checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
-    if not checkpoint.is_file():
-        return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"
-    path = str(checkpoint)
-    if re.search(r"[^\w./-]", path):
-        path = f'"{path}"'  # for Hydra, within the quotes of the shell
-    argument = f"ckpt_path={path}"
-    if '"' in argument:
-        argument = f"'{argument}'"
-    return f"{where}; to go on, give the same options again and {argument}"
 
 
 @contextmanager
@@ -171,7 +124,7 @@ def kept_levels(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _optimized(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
+def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
     checkpoint = trainer.checkpoint_callback
     best = getattr(checkpoint, "best_model_score", None)
     if best is not None and getattr(checkpoint, "monitor", None) == name:

@@ -129,7 +129,7 @@ def whole_ms(row: Result, schedule: str) -> float:
 
 def auto_ms(row: Result) -> float:
     """Of a row of sampler_gpu.json: milliseconds of the schedule that `schedule="auto"` takes."""
-    return whole_ms(row, choose_schedule(row["edges"], ahead=False))
+    return whole_ms(row, choose_schedule(row["edges"], "bitmap", ahead=False))
 
 
 def sampler_gpu(result: Result) -> list[str]:

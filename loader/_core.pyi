@@ -46,6 +46,34 @@ class Sampled:
         `[edges[h]]` and, if wanted, edge ids `[edges[h]]`. Raises what the sampling of this mini-batch ended with.
         """
 
+def make_weight_tables(indptr: Tensor, weights: Tensor, cells: Tensor, ends: Tensor, num_threads: int) -> None:
+    """Writes the tables to pick by weight from, `cells` and `ends` `[num_edges]` int64 (csrc/weights/cpu/tables.h).
+
+    `weights` `[num_edges]`, float32 or float64, are positive and finite: the caller looked.
+    """
+
+def order_by_weight(indptr: Tensor, weights: Tensor, order: Tensor, num_threads: int) -> None:
+    """Writes to `order` `[num_edges]` int32 the places of each list from the heaviest edge to the lightest."""
+
+def turns_key(seed: int) -> int:
+    """The key of when sources have a new number in LABOR with batch_dependency."""
+
+class WeightTables:
+    def __init__(self, cells: Tensor, ends: Tensor) -> None:
+        """Picks by weight, from `make_weight_tables`."""
+
+class WeightOrder:
+    def __init__(self, order: Tensor) -> None:
+        """Picks the heaviest, from `order_by_weight`."""
+
+class Race:
+    def __init__(self, weights: Tensor) -> None:
+        """Picks by the weights `[num_edges]` as they are at each call, without tables (csrc/sampler/race.h)."""
+
+class Labor:
+    def __init__(self, layer_dependency: bool, batch_dependency: int, turns_key: int) -> None:
+        """Picks by LABOR-0."""
+
 class HopwiseSampler:
     def __init__(
         self,
@@ -56,11 +84,17 @@ class HopwiseSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """Samples the graph of these arrays, on the CPU. `part_edges` >= 1 has no meaning for this class."""
 
-    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
-        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe."""
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
+        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe.
+
+        LABOR with batch_dependency > 1 also has the next key and the phase of each.
+        """
 
 class FusedSampler:
     def __init__(
@@ -72,10 +106,13 @@ class FusedSampler:
         edge_ids: bool,
         num_threads: int,
         part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
     ) -> None:
         """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
 
-    def sample(self, seeds: Sequence[Tensor], keys: Sequence[int]) -> list[Sampled]:
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
 max_walk_length: int
@@ -88,11 +125,20 @@ def negatives_key(seed: int, epoch: int, batch: int) -> int:
     """The key of all negative samples of one mini-batch; see `walk_key`."""
 
 class WalkEngine:
-    def __init__(self, indptr: Tensor, indices: Tensor, sorted: Tensor | None, groups: int, num_threads: int) -> None:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        sorted: Tensor | None,
+        cells: Tensor | None,
+        groups: int,
+        num_threads: int,
+    ) -> None:
         """Walks through these lists, on the CPU.
 
         `sorted` `[num_edges]` has each list in ascending order; only the second order with another threshold for listed
-        neighbours needs it. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
+        neighbours needs it. With `cells`, from `walk_cells`, walks go by weight. With `groups` > 0 a vertex has that
+        many lists, one behind the other, and walks a metapath.
         """
 
     def walk(
@@ -116,6 +162,54 @@ class WalkEngine:
 
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
+
+class CudaWalkEngine:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        sorted: Tensor | None,
+        cells: Tensor | None,
+        groups: int,
+        bad: Tensor,
+        device: int,
+    ) -> None:
+        """As `WalkEngine`, on GPU `device`; the arrays in its memory or in pinned memory.
+
+        `bad`: `[2]` int64 zeros in pinned memory, where kernels say that a start was no vertex.
+        """
+
+    def walk(
+        self,
+        starts: int,
+        wide: bool,
+        count: int,
+        first_lane: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        accept: tuple[int, int, int] | None,
+        path: Sequence[int],
+        vertices: int,
+        places: int,
+        stream: int,
+    ) -> None:
+        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
+        `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
+
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
+        """As `WalkEngine.negatives`, on `stream`."""
+
+    def sift_by(self, words: Tensor, stream: int) -> None:
+        """As `WalkEngine.sift_by`, on `stream`."""
+
+    def check(self) -> None:
+        """Raises ValueError for a start that was no vertex, of walks that are done; once."""
+
+def walk_cells(indptr: Tensor, indices: Tensor, cells: Tensor, out: Tensor, num_threads: int) -> None:
+    """Writes what walks by weight read to `out`, of the type of `indices`: for each edge 4 numbers of int32, or 3 of
+    int64 (csrc/walks/weighted.h), of the `cells` of `make_weight_tables`."""
 
 def filter_words(num_edges: int) -> int:
     """Length of the filter of that many edges."""
@@ -143,6 +237,7 @@ class _CudaSampler:
         edge_ids: bool,
         pad: bool,
         device: int,
+        picks: WeightTables | WeightOrder | Labor | None = None,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
 
@@ -177,13 +272,13 @@ class _CudaSampler:
         """Those that no mini-batch has."""
 
     def launch(
-        self, batches: Sequence[tuple[int, int, int, int, int]], blocks: int, stream_address: int, /
+        self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /
     ) -> tuple[int, list[CudaResult]]:
         """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-        A mini-batch is (address of its seeds, their number, its key, address of its memory, address of its sizes on the
-        GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are zero between launches
-        may not be: the caller makes them so.
+        A mini-batch is (address of its seeds, their number, its key, next key and phase, address of its memory, address
+        of its sizes on the GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are
+        zero between launches may not be: the caller makes them so.
         """
 
 class CudaSampler_i32_i32(_CudaSampler): ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.items import as_size
+from loader.loader import Loader
 from loader.node_loader import NodeLoader
 from loader.samplers import Sampler, Session
-from loader.samples import MiniBatch
+from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
 
 if TYPE_CHECKING:
@@ -118,9 +119,18 @@ class GraphDataModule(LightningDataModule):
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, Tensor] = {}  # likewise
-        self._loaders: dict[str, NodeLoader] = {}
+        self._loaders: dict[str, Loader] = {}
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
+
+    # What a model is told of the data, to try whether it can be had before they are read.
+    trial_sizes: ClassVar[dict[str, Any]] = {"num_features": 1, "num_classes": 2}
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What a model is told of the data, from `prepare_data` on."""
+        data = self._loaded()
+        return {"num_features": data.num_features, "num_classes": data.num_classes, "multilabel": data.multilabel}
 
     @property
     def num_features(self) -> int:
@@ -142,7 +152,7 @@ class GraphDataModule(LightningDataModule):
         return self._features
 
     @property
-    def loaders(self) -> dict[str, NodeLoader]:
+    def loaders(self) -> dict[str, Loader]:
         """The loaders made so far, by split; their `stats` say where the time went."""
         return dict(self._loaders)
 
@@ -180,18 +190,20 @@ class GraphDataModule(LightningDataModule):
 
     def placement(self) -> dict[str, str]:
         """What runs where, in words, from `setup()` on: stage -> where and by what."""
-        store, sampler = self.features, self.sampler
+        loader, store = self.train_dataloader(), self.features
+        places = self._placement(loader)
+        return {"sample": places["sample"], "gather": f"{type(store).__name__}, rows on {store.device}", **places}
+
+    def _placement(self, loader: Loader) -> dict[str, str]:
+        sampler = self.sampler
         kept = "" if sampler.device.type == "cpu" else ", graph in " + _MEMORY[self.graph_memory]
-        loader = self.train_dataloader()
-        ahead = _AHEAD[loader.ahead]
         return {
             "sample": f"{type(sampler).__name__} on {sampler.device}{kept}",
-            "gather": f"{type(store).__name__}, rows on {store.device}",
             "train": str(loader.device),
-            "ahead": f"{ahead}; at most {loader.max_items} mini-batches exist",
+            "ahead": f"{_AHEAD[loader.ahead]}; at most {loader.max_items} mini-batches exist",
         }
 
-    def train_dataloader(self) -> NodeLoader:
+    def train_dataloader(self) -> Loader:
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
         loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
@@ -202,24 +214,24 @@ class GraphDataModule(LightningDataModule):
             loader.finished = loader.on_resume = None
         return loader
 
-    def val_dataloader(self) -> NodeLoader | list[NodeLoader]:
+    def val_dataloader(self) -> Any:
         """The validation split; an empty list, which Lightning takes as no validation, where there is none."""
         if self._split("val").numel() == 0:
             return []
         return self._eval_loader("val")
 
-    def test_dataloader(self) -> NodeLoader:
+    def test_dataloader(self) -> Loader:
         """The test split."""
         return self._eval_loader("test")
 
-    def predict_dataloader(self) -> NodeLoader:
+    def predict_dataloader(self) -> Loader:
         """Every vertex of the graph, in order. Of several processes the last step may hold mini-batches that another
         process has, too; their `repeats` is true."""
         return self._eval_loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves what is not there yet; copies from pinned memory run asynchronously."""
-        if not isinstance(batch, MiniBatch):
+        if not isinstance(batch, Sample):
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
         if all(t.device == device for t in batch.tensors()):
             return batch
@@ -279,7 +291,7 @@ class GraphDataModule(LightningDataModule):
             return torch.arange(data.num_nodes)
         return data.splits[split]
 
-    def _eval_loader(self, split: str) -> NodeLoader:
+    def _eval_loader(self, split: str) -> Loader:
         """The loader of a split. Outside of `fit` it always is at epoch 0, so validation has another one there."""
         alone = self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING
         name = "validate" if alone and split == "val" else split
@@ -316,24 +328,16 @@ class GraphDataModule(LightningDataModule):
         name: str | None = None,
         shuffle: bool = False,
         drop_last: bool = False,
-    ) -> NodeLoader:
-        data, name = self._loaded(), name or split
+    ) -> Loader:
+        name = name or split
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         device = self.device
         made_for = (rank, world_size, device, shuffle)
         if name in self._loaders and self._made_for[name] != made_for:
             self._loaders.pop(name).release()
         if name not in self._loaders:
-            seeds = self._split(split)
-            if seeds.numel() == 0:
-                raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
-            if sampler.device not in self._labels:
-                self._labels[sampler.device] = data.labels.to(sampler.device)
-            self._loaders[name] = NodeLoader(
-                self._graph(sampler),
-                self.features,
-                self._labels[sampler.device],
-                seeds,
+            self._loaders[name] = self._make_loader(
+                split,
                 sampler,
                 batch_size,
                 shuffle=shuffle,
@@ -343,12 +347,22 @@ class GraphDataModule(LightningDataModule):
                 rank=rank,
                 world_size=world_size,
                 device=device,
-                edge_features=self.edge_features,
                 session=self._session(sampler),
                 prioritize_loading=self.prioritize_loading,
             )
             self._made_for[name] = made_for
         return self._loaders[name]
+
+    def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
+        """The loader of a split; `options` are those of every `Loader`."""
+        data, seeds = self._loaded(), self._split(split)
+        if seeds.numel() == 0:
+            raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
+        if sampler.device not in self._labels:
+            self._labels[sampler.device] = data.labels.to(sampler.device)
+        labels = self._labels[sampler.device]
+        options["edge_features"] = self.edge_features
+        return NodeLoader(self._graph(sampler), self.features, labels, seeds, sampler, batch_size, **options)
 
     def _session(self, sampler: Sampler) -> Session:
         """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""

@@ -1,4 +1,4 @@
-"""The loader: items in order, sampled, with the rows they want, a few mini-batches ahead of the consumer."""
+"""The loader: takes items in order, samples, gathers the rows that samples want, and prefetches mini-batches."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Loader:
     `set_epoch` chooses the number instead. What an epoch holds is a pure function of the arguments and its
     number: not of `prefetch`, of threads, of devices, of the number of ranks, or of what ran before.
 
-    With `prefetch=n` the stages run ahead of the consumer and hold at most `n` mini-batches each (under way, or
-    waiting for the next stage), and some more where the sampler takes several together. With `prefetch=0` all happens
-    in the consumer's thread. One iterator is alive at a time: a new one ends the one before it. Closed, abandoned or
-    interrupted, an iterator frees its threads after the call that they are in.
+    With `prefetch=n` the stages work before the consumer asks. Each holds at most `n` mini-batches, under way or
+    waiting for the next stage; the first holds some more if the sampler takes several together. With `prefetch=0`
+    everything happens in the consumer's thread. One iterator is alive at a time: a new one ends the one before it. An
+    iterator that is closed, abandoned or interrupted ends its threads, which finish their current call first.
 
-    On a GPU each stage has a stream of its own, made once, and a mini-batch is ready for whatever the consumer puts
-    on the stream that was current at `next()`; work on another stream has to wait for that one, and to call
+    On a GPU each stage has a stream of its own, made once. A mini-batch is ready for all work that the consumer puts on
+    the stream that was current at `next()`. Work on another stream has to wait for that one, and to call
     `batch.record_stream(other)`. If sampler and stores are asynchronous, the consumer's thread launches the work of all
-    stages as it asks for mini-batches, else each stage has a thread. The consumer may be `n` mini-batches ahead of its
-    stream. `max_items` and `max_bytes` say what may exist in all.
+    stages when it asks for mini-batches, else each stage has a thread. The host may be `n` mini-batches ahead of the
+    consumer's stream. `max_items` and `max_bytes` are the most that may exist in all.
 
-    `state_dict()` counts the mini-batches that the consumer was given, not those made ahead, and
+    `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched, and
     `load_state_dict()` goes on with exactly the next one, also with another number of ranks.
 
     A copy (`pickle`, `copy`) stands where the loader stands, and makes sessions, streams and threads of its own.
@@ -60,7 +60,7 @@ class Loader:
         shuffle: take the items in a new order each epoch, see `loader.items.Order`.
         drop_last: leave out a last mini-batch smaller than the others.
         seed: of the order of the items; the sampler has a seed of its own.
-        prefetch: mini-batches to hold ready per stage; 0 for none ahead.
+        prefetch: mini-batches to hold ready per stage; 0 for no prefetching.
         rank, world_size: whose turns this process takes in the global sequence of mini-batches, see
             `loader.items.BatchSequence`.
         device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
@@ -157,7 +157,7 @@ class Loader:
 
     @property
     def ahead(self) -> str:
-        """Who runs ahead: "none" (`prefetch=0`), "threads" (one per stage) or "consumer"."""
+        """Who prefetches: nobody ("none", `prefetch=0`), "threads" (one per stage) or the "consumer"'s thread."""
         return "none" if not self.prefetch else "threads" if self._open().threaded else "consumer"
 
     @property

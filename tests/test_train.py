@@ -16,12 +16,13 @@ from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf
 from train_runs import CONF, Composer, in_process, run
 
-import train as train_module
 from loader.samplers import DGLSampler, Sampler
 from models.training.device import check_features
+from models.training.embedder import NodeEmbedder
 from models.training.metrics import METRICS
 from models.training.module import NodeClassifier
 from models.training.profiler import NoProfiler
+from models.training.trainer import make_trainer
 
 
 def options(group: str) -> list[str]:
@@ -50,6 +51,8 @@ def test_every_option_of_every_group_instantiates(composed: Composer, group: str
         overrides.append("dataset.path=some.npz")
     if (group, option) == ("logger", "tensorboard"):
         pytest.importorskip("tensorboard")
+    if (group, option) == ("sampler", "walks"):
+        overrides.append("model=node2vec")
     try:
         check_instantiates(composed(*overrides))
     except Exception as error:
@@ -61,13 +64,14 @@ def test_every_option_of_every_group_instantiates(composed: Composer, group: str
 def check_instantiates(cfg: DictConfig) -> None:
     assert not OmegaConf.missing_keys(cfg)
     assert cfg.optimized_metric in METRICS
-    model = instantiate(cfg.model, num_features=3, num_classes=2)
-    assert isinstance(model, NodeClassifier)
-    check_features(cfg.features, "cuda")
     datamodule = instantiate(cfg.datamodule)
+    model = instantiate(cfg.model, **datamodule.trial_sizes)
+    assert isinstance(model, (NodeClassifier, NodeEmbedder))
+    check_features(cfg.features, "cuda")
     assert isinstance(datamodule.sampler, Sampler)
-    assert datamodule.sampler.num_hops == datamodule.eval_sampler.num_hops == cfg.model.num_layers
-    trainer: Any = train_module.make_trainer(cfg)
+    if isinstance(model, NodeClassifier):
+        assert datamodule.sampler.num_hops == datamodule.eval_sampler.num_hops == cfg.model.num_layers
+    trainer: Any = make_trainer(cfg)
     assert not cfg.get("callbacks") or trainer.checkpoint_callback.monitor in METRICS
     assert not cfg.get("logger") or any(type(entry).__name__ == "CSVLogger" for entry in trainer.loggers)
     datamodule.sampler.close()
@@ -133,6 +137,11 @@ def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None
         for i, seed in enumerate((1, 1, 2))
     ]
     assert runs[0] == runs[1] != runs[2]
+
+
+def test_an_embedding_trains_on_walks(composed: Composer) -> None:
+    settings = "sampler.walk_length=20", "datamodule.walks_per_node=10", "model.dim=32", "model.lr=0.05"
+    assert in_process(composed, "model=node2vec", "sampler.q=0.5", *settings) > 0.5
 
 
 @pytest.mark.parametrize("sampler", ["hopwise", "full"])

@@ -8,6 +8,7 @@ void bind_items(py::module_& m);
 void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
 void bind_aggregate(py::module_& m);
+void bind_weights(py::module_& m);
 void bind_gpu(py::module_& m);
 void bind_walks(py::module_& m);
 void bind_pyg(py::module_& m);
@@ -16,11 +17,13 @@ void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
+void bind_walks_cuda(py::module_& m);
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of the loader: samplers, feature gathering, neighbourhood aggregation.";
   loader::bind_items(m);
+  loader::bind_weights(m);
   loader::bind_sampler(m);
   loader::bind_features(m);
   loader::bind_aggregate(m);
@@ -30,6 +33,7 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_features_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_walks(m);
+  loader::bind_walks_cuda(m);
   loader::bind_pyg(m);
   loader::bind_links(m);
 }

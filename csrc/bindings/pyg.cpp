@@ -67,7 +67,7 @@ class AnySubgraphSampler {
     if (fanouts.size() > kMostHops)
       throw py::value_error("num_neighbors has " + std::to_string(fanouts.size()) + " entries; up to " +
                             std::to_string(kMostHops) + " are possible");
-    SampleOptions options{fanouts, replace, edge_ids, key};
+    SampleOptions options{fanouts, UniformChoice{replace}, edge_ids, {key, 0, 0}};
     for (int64_t& k : options.fanouts) {
       if (k < 0 || (!replace && k >= sampler.max_degree())) k = kAllNeighbours;  // the same picks
       if (k > kMaxFanout)

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "bindings/choice.h"
 #include "bindings/sampled_buffer.h"
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
@@ -23,7 +24,7 @@ namespace {
 
 constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
 
-SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge_ids) {
+SampleOptions make_options(std::vector<int64_t> fanouts, bool edge_ids) {
   if (fanouts.empty() || fanouts.size() > kMaxHops)
     throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " entries; 1 to " +
                           std::to_string(kMaxHops) + " are possible");
@@ -31,7 +32,7 @@ SampleOptions make_options(std::vector<int64_t> fanouts, bool replace, bool edge
     if (k != kAllNeighbours && (k < 1 || k > kMaxFanout))
       throw py::value_error("fanout " + std::to_string(k) + " is not possible: give 1 to " +
                             std::to_string(kMaxFanout) + ", or -1 for all neighbours");
-  return {std::move(fanouts), replace, edge_ids, 0};
+  return {std::move(fanouts), {}, edge_ids, {}};
 }
 
 // One mini-batch that was sampled, or the error that it ended with.
@@ -82,9 +83,13 @@ template <template <typename, typename> class Impl>
 class AnySampler {
  public:
   AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
-             int64_t num_threads, int64_t part_edges)
-      : indptr_(std::move(indptr)), indices_(std::move(indices)), edge_ids_(edge_ids) {
-    const auto options = make_options(std::move(fanouts), replace, edge_ids);
+             int64_t num_threads, int64_t part_edges, py::object picks)
+      : indptr_(std::move(indptr)),
+        indices_(std::move(indices)),
+        picks_(std::move(picks)),
+        edge_ids_(edge_ids) {
+    auto options = make_options(std::move(fanouts), edge_ids);
+    options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
     if (part_edges < 1)
       throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be at least 1");
@@ -103,11 +108,20 @@ class AnySampler {
   AnySampler& operator=(const AnySampler&) = delete;
 
   std::vector<std::unique_ptr<Sampled>> sample(const std::vector<py::object>& seeds,
-                                               const std::vector<uint64_t>& keys) {
+                                               const std::vector<uint64_t>& keys,
+                                               const std::vector<uint64_t>& next_keys,
+                                               const std::vector<uint32_t>& phases) {
     if (seeds.size() != keys.size())
       throw py::value_error(std::to_string(seeds.size()) + " seeds and " + std::to_string(keys.size()) +
                             " keys; each mini-batch has one of each");
-    return std::visit([&](auto& impl) { return sample_as(*impl, seeds, keys); }, impl_);
+    if (next_keys.size() != phases.size() || (!phases.empty() && phases.size() != keys.size()))
+      throw py::value_error(std::to_string(keys.size()) + " keys, " + std::to_string(next_keys.size()) +
+                            " next keys and " + std::to_string(phases.size()) +
+                            " phases; each mini-batch has one of each, or none has the last two");
+    std::vector<BatchKeys> all;
+    for (size_t i = 0; i < keys.size(); ++i)
+      all.push_back({keys[i], phases.empty() ? 0 : next_keys[i], phases.empty() ? 0 : phases[i]});
+    return std::visit([&](auto& impl) { return sample_as(*impl, seeds, all); }, impl_);
   }
 
  private:
@@ -132,7 +146,8 @@ class AnySampler {
 
   template <typename P, typename N>
   std::vector<std::unique_ptr<Sampled>> sample_as(Group<P, N>& impl, const std::vector<py::object>& seeds,
-                                                  const std::vector<uint64_t>& keys) {
+                                                  const std::vector<BatchKeys>& keys) {
+    impl.expect(seeds.size());  // threads come while the seeds are looked at
     std::vector<Request<N>> group;
     std::vector<std::unique_ptr<Sampled>> sampled;
     for (size_t i = 0; i < seeds.size(); ++i) {
@@ -148,7 +163,7 @@ class AnySampler {
     return sampled;
   }
 
-  const py::object indptr_, indices_;  // the core holds their addresses
+  const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
   const bool edge_ids_;
   std::shared_ptr<BufferPool> pool_;
   std::variant<std::unique_ptr<Group<int32_t, int32_t>>, std::unique_ptr<Group<int64_t, int32_t>>,
@@ -160,10 +175,11 @@ template <template <typename, typename> class Impl>
 void bind_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
   py::class_<Class>(m, name)
-      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t>(),
+      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t, py::object>(),
            py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"),
-           py::arg("num_threads"), py::arg("part_edges"))
-      .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"));
+           py::arg("num_threads"), py::arg("part_edges"), py::arg("picks") = py::none())
+      .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"),
+           py::arg("next_keys") = std::vector<uint64_t>{}, py::arg("phases") = std::vector<uint32_t>{});
 }
 
 }  // namespace

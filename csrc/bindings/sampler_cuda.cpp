@@ -4,8 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
+#include "bindings/choice.h"
 #include "bindings/sampler_result.h"
 #include "bindings/views.h"
 #include "sampler/cuda/launch.h"
@@ -37,9 +42,17 @@ struct Room {
 template <typename P, typename N>
 class Engine {
  public:
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device)
-      : device_(device), results_(std::make_shared<Results>()) {
+         bool edge_ids, bool pad, int device, const py::object& picks)
+      : device_(device),
+        scans_(py::isinstance<Labor>(picks)),
+        launched_(as_launched(
+            make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
+        args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
+        results_(std::make_shared<Results>()) {
     const View<const P> offsets = gpu_view<const P>(indptr, "indptr");    // [num_nodes + 1]
     const View<const N> sources = gpu_view<const N>(indices, "indices");  // [num_edges]
     if (offsets.size < 1)
@@ -52,7 +65,6 @@ class Engine {
     args_.hash.shift = range_shift(args_.num_nodes);
     args_.hops = static_cast<int>(fanouts.size());
     for (int h = 0; h < args_.hops; ++h) args_.fanouts[h] = static_cast<int>(fanouts[h]);
-    args_.choice = {replace};
     args_.edge_ids = edge_ids;
     args_.pad = pad;
     args_.shared_bytes = gpu::attribute(device_, gpu::Attribute::kSharedMemoryPerBlockOptin);
@@ -84,6 +96,7 @@ class Engine {
       check_edge_count<P>(edge_capacity[h]);
     }
     const auto set = static_cast<VertexSet>(vertex_set);
+    if (scans_ && set != VertexSet::kHash) throw py::value_error("LABOR goes with a hash set of vertices");
     if (set == VertexSet::kBitmap && frontier_capacity[hops] > UINT32_MAX)
       throw py::value_error("a mini-batch of up to " + std::to_string(frontier_capacity[hops]) +
                             " vertices; with bitmaps there can be 2^32 - 1");
@@ -101,6 +114,9 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
+    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap)
+      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
+                             std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, tasks);
     if (slots > slots_) {  // all arrays are made anew
       slots_ = slots;
@@ -144,8 +160,9 @@ class Engine {
   // More headers for mini-batches under way: `[n * cuda_header_bytes]` uint8, zero, in pinned host memory.
   void add_headers(const py::object& memory) { results_->add(memory); }
 
-  // (address of the seeds, their number, key, address of the memory, address of the sizes or 0)
-  using Batch = std::tuple<uintptr_t, int64_t, uint64_t, uintptr_t, uintptr_t>;
+  // (address of the seeds, their number, its keys, address of the memory, address of the sizes or 0)
+  using Keys = std::tuple<uint64_t, uint64_t, uint32_t>;
+  using Batch = std::tuple<uintptr_t, int64_t, Keys, uintptr_t, uintptr_t>;
 
   // Launches mini-batches by the last plan, in `blocks` thread blocks (0: all that are resident at once).
   // Returns the number of kernels, and what finishes each. What a launch that fails leaves behind, whoever
@@ -161,7 +178,8 @@ class Engine {
     auto* const on = reinterpret_cast<gpu::Stream>(stream);
     args_.num_batches = static_cast<int>(batches.size());
     for (size_t i = 0; i < batches.size(); ++i) {
-      const auto& [seeds, num_seeds, key, memory, sizes] = batches[i];
+      const auto& [seeds, num_seeds, keys, memory, sizes] = batches[i];
+      const auto& [key, next_key, phase] = keys;
       if (num_seeds < 0 || num_seeds > args_.frontier_capacity[0])
         throw py::value_error("there are " + std::to_string(num_seeds) + " seeds; the plan is for up to " +
                               std::to_string(args_.frontier_capacity[0]));
@@ -173,11 +191,14 @@ class Engine {
                           reinterpret_cast<void*>(memory + static_cast<uintptr_t>(edges_at_)),
                           reinterpret_cast<int64_t*>(sizes),
                           results.back().header(),
-                          sequence_};
+                          sequence_,
+                          next_key,
+                          phase};
     }
     const int launches = doing("launching the sampler", [&] {
       const gpu::OnDevice current(device_);
-      return launch_sample(args_, schedule_, blocks, device_, on);
+      return std::visit([&](auto& args) { return launch_sample(args, schedule_, blocks, device_, on); },
+                        launched_);
     });
     return {launches, std::move(results)};
   }
@@ -185,6 +206,28 @@ class Engine {
   size_t free_headers() const { return results_->count(); }
 
  private:
+  using Lists = PlainLists<P, N>;
+  template <typename Choice>
+  using ArgsOf = SampleArgs<Lists, Choice>;
+  // What there is code for.
+  using AnyArgs =
+      std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<LaborChoice>>;
+
+  static AnyArgs as_launched(const AnyChoice& choice) {
+    return std::visit(
+        [](const auto& kind) -> AnyArgs {
+          using Choice = std::decay_t<decltype(kind)>;
+          if constexpr (std::is_constructible_v<AnyArgs, ArgsOf<Choice>>) {
+            ArgsOf<Choice> args{};
+            args.choice = kind;
+            return args;
+          } else {
+            throw py::value_error("a GPU sampler picks by weight from tables only");
+          }
+        },
+        choice);
+  }
+
   // How an array of T is stored in a tensor.
   template <typename T>
   struct Stored {
@@ -204,6 +247,7 @@ class Engine {
     f("state", args_.state, 1, true);
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
+    f("row_picks", args_.row_picks, scans_ ? room_.rows : 0, false);
     f("list", args_.list, room_.rows, false);
     f("tasks", args_.tasks, room_.tasks, true);
     f("picks_at", args_.picks_at, room_.picks_at, false);
@@ -253,7 +297,7 @@ class Engine {
       } else {
         room.picks = whole_groups(tickets) * queue_width(width);
       }
-    } else if (schedule_ == Schedule::kCooperative && width != kWide) {
+    } else if (schedule_ == Schedule::kCooperative) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);
@@ -262,7 +306,9 @@ class Engine {
   }
 
   const int device_;
-  UniformArgs<P, N> args_{};
+  const bool scans_;
+  AnyArgs launched_;
+  CommonArgs<Lists>& args_;  // of `launched_`
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
   Schedule schedule_ = Schedule::kHopwise;
   int64_t slots_ = 0, edges_at_ = 0;
@@ -276,9 +322,10 @@ template <typename P, typename N>
 void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
-      .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int>(),
+      .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
+                    const py::object&>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
-           py::arg("edge_ids"), py::arg("pad"), py::arg("device"))
+           py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none())
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

@@ -1,15 +1,18 @@
 // What the bindings of the walks on CPU and GPU have in common.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "bindings/views.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 
@@ -19,46 +22,183 @@ using Acceptance = std::optional<std::tuple<uint32_t, uint32_t, uint32_t>>;
 inline WalkRules checked_rules(uint64_t key, uint64_t stop_below, uint64_t home_below,
                                const Acceptance& accept) {
   if (stop_below > home_below || home_below > uint64_t{1} << 32)
-    throw pybind11::value_error("stop_below is " + std::to_string(stop_below) + " and home_below " +
-                                std::to_string(home_below) + "; they must rise and be at most 2**32");
+    throw py::value_error("stop_below is " + std::to_string(stop_below) + " and home_below " +
+                          std::to_string(home_below) + "; they must rise and be at most 2**32");
   WalkRules rules{key, stop_below, home_below, 0, 0, 0};
   if (accept) {
     std::tie(rules.back, rules.common, rules.far) = *accept;
     if (rules.back != UINT32_MAX && rules.common != UINT32_MAX && rules.far != UINT32_MAX)
-      throw pybind11::value_error("one of the thresholds of acceptance must be 2**32 - 1");
+      throw py::value_error("one of the thresholds of acceptance must be 2**32 - 1");
   }
   return rules;
 }
 
 inline uint32_t checked_length(int64_t length) {
   if (length < 0 || length > kMaxWalkLength)
-    throw pybind11::value_error("walk_length is " + std::to_string(length) + "; it must be 0 to " +
-                                std::to_string(kMaxWalkLength));
+    throw py::value_error("walk_length is " + std::to_string(length) + "; it must be 0 to " +
+                          std::to_string(kMaxWalkLength));
   return static_cast<uint32_t>(length);
 }
 
 // Throws unless `count` vertices may be drawn at random for each of the walkers.
 inline void check_negatives(int64_t num_nodes, int64_t walkers, int64_t count) {
   if (num_nodes > int64_t{UINT32_MAX})
-    throw pybind11::value_error("the graph has " + std::to_string(num_nodes) +
-                                " vertices; negatives are drawn from at most " + std::to_string(UINT32_MAX));
+    throw py::value_error("the graph has " + std::to_string(num_nodes) +
+                          " vertices; negatives are drawn from at most " + std::to_string(UINT32_MAX));
   if (walkers < 0 || count < 0 || count > int64_t{1} << 31)
-    throw pybind11::value_error("there are " + std::to_string(count) + " negatives of each of " +
-                                std::to_string(walkers) + " walkers; they must be 0 to 2**31");
-  if (num_nodes == 0 && walkers * count > 0) throw pybind11::value_error("the graph has no vertices");
+    throw py::value_error("there are " + std::to_string(count) + " negatives of each of " +
+                          std::to_string(walkers) + " walkers; they must be 0 to 2**31");
+  if (num_nodes == 0 && walkers * count > 0) throw py::value_error("the graph has no vertices");
 }
 
 // The groups of edges whose turn it is, one step after the other.
 inline void check_path(const std::vector<int64_t>& path, int64_t groups) {
   if (path.empty() != (groups == 0))
-    throw pybind11::value_error("a metapath needs lists in groups, and they a metapath");
+    throw py::value_error("a metapath needs lists in groups, and they a metapath");
   if (path.size() > kMaxMetapath)
-    throw pybind11::value_error("the metapath has " + std::to_string(path.size()) + " types; at most " +
-                                std::to_string(kMaxMetapath) + " are possible");
+    throw py::value_error("the metapath has " + std::to_string(path.size()) + " types; at most " +
+                          std::to_string(kMaxMetapath) + " are possible");
   for (const int64_t group : path)
     if (group < 0 || group >= groups || group > UINT8_MAX)
-      throw pybind11::value_error("the metapath names group " + std::to_string(group) + " of " +
-                                  std::to_string(groups));
+      throw py::value_error("the metapath names group " + std::to_string(group) + " of " +
+                            std::to_string(groups));
 }
+
+inline std::string bad_start(int64_t vertex, int64_t num_nodes) {
+  return "start holds vertex " + std::to_string(vertex) + "; valid ids are 0 to " +
+         std::to_string(num_nodes - 1);
+}
+
+// What Python says of one call of walks.
+struct WalkCall {
+  uint64_t key;
+  int64_t length;
+  uint64_t stop_below, home_below;
+  const Acceptance& accept;
+  const std::vector<int64_t>& path;
+};
+
+// The lists of one graph, in memory of a type of device: tensors that this keeps, and what the core sees of
+// them.
+class WalkArrays {
+ public:
+  WalkArrays(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
+             const char* device)
+      : indptr_(std::move(indptr)),
+        indices_(std::move(indices)),
+        sorted_(std::move(sorted)),
+        cells_(std::move(cells)),
+        groups_(groups),
+        device_(device) {
+    if (groups < 0 || groups > kMaxMetapath)
+      throw py::value_error("groups is " + std::to_string(groups) + "; it must be 0 to " +
+                            std::to_string(kMaxMetapath));
+    wide_edges_ = dtype_of(indptr_) == "torch.int64";
+    wide_nodes_ = dtype_of(indices_) == "torch.int64";
+    with_types([&](auto edge, auto vertex) { look<decltype(edge), decltype(vertex)>(); });
+  }
+
+  int64_t num_nodes() const { return num_nodes_; }
+  int64_t num_edges() const { return num_edges_; }
+  bool wide_nodes() const { return wide_nodes_; }
+
+  // f(P{}, N{}) of the types of places and vertices.
+  template <class F>
+  void with_types(const F& f) const {
+    if (wide_nodes_)
+      f(int64_t{}, int64_t{});
+    else if (wide_edges_)
+      f(int64_t{}, int32_t{});
+    else
+      f(int32_t{}, int32_t{});
+  }
+
+  template <typename P, typename N>
+  PlainLists<P, N> plain() const {
+    return {static_cast<const P*>(indptr_at_), static_cast<const N*>(indices_at_)};
+  }
+
+  // Checks a call of walks to `out`, [out.count, length + 1], and calls f(law, lists, out).
+  template <typename P, typename N, class F>
+  void with_law(const WalkCall& call, WalkOut<P, N> out, const F& f) const {
+    const WalkRules rules = checked_rules(call.key, call.stop_below, call.home_below, call.accept);
+    const int64_t length = checked_length(call.length);
+    check_path(call.path, groups_);
+    if (call.accept && groups_) throw py::value_error("a metapath has no second order");
+    if (call.accept && rules.common != rules.far && sorted_.is_none())
+      throw py::value_error("the second order searches; it needs `sorted`");
+    out.length = static_cast<uint32_t>(length);
+    const bool coin = call.home_below > 0, second = call.accept.has_value();
+    if (groups_) {
+      MetapathLists<P, N> lists{plain<P, N>(), groups_, static_cast<uint32_t>(call.path.size()), {}};
+      std::copy(call.path.begin(), call.path.end(), lists.path);
+      using U = UniformProposal;
+      return coin ? f(WalkLaw<U, true, false>{rules, {}}, lists, out)
+                  : f(WalkLaw<U, false, false>{rules, {}}, lists, out);
+    }
+    const WalkLists<P, N> lists{plain<P, N>(),
+                                static_cast<const N*>(sorted_at_),
+                                {filter_.load(std::memory_order_acquire), filter_words(num_edges_)}};
+    const auto with = [&](auto proposal) {
+      using Q = decltype(proposal);
+      if (second)
+        coin ? f(WalkLaw<Q, true, true>{rules, proposal}, lists, out)
+             : f(WalkLaw<Q, false, true>{rules, proposal}, lists, out);
+      else
+        coin ? f(WalkLaw<Q, true, false>{rules, proposal}, lists, out)
+             : f(WalkLaw<Q, false, false>{rules, proposal}, lists, out);
+    };
+    if (cells_at_)
+      with(WeightedProposal<N>{static_cast<const WalkCell<N>*>(cells_at_)});
+    else
+      with(UniformProposal{});
+  }
+
+  // The memory of a filter of all edges, int64 zeros that the caller keeps.
+  EdgeFilter filter_in(py::handle words) const {
+    if (groups_) throw py::value_error("a metapath has no second order");
+    const uint64_t count = filter_words(num_edges_);
+    const auto memory = view<int64_t>(words, "words", static_cast<int64_t>(count), device_);
+    return {reinterpret_cast<uint64_t*>(memory.data), count};
+  }
+  // Others may walk meanwhile: with it or without, they walk the same.
+  void sift_by(const EdgeFilter& filter) { filter_.store(filter.words, std::memory_order_release); }
+
+ private:
+  // An array that is read where it lies: a GPU reads pinned memory, too.
+  template <typename T>
+  View<T> read(const py::object& tensor, const char* name, int64_t size = -1) const {
+    return device_ == std::string_view("cpu") ? view<T>(tensor, name, size) : gpu_view<T>(tensor, name, size);
+  }
+
+  template <typename P, typename N>
+  void look() {
+    const auto offsets = read<const P>(indptr_, "indptr");
+    const auto sources = read<const N>(indices_, "indices");
+    if (offsets.size < 1) throw py::value_error("indptr is empty");
+    const int64_t of_each = std::max<int64_t>(groups_, 1);
+    if ((offsets.size - 1) % of_each)
+      throw py::value_error("indptr has " + std::to_string(offsets.size) + " entries; they must be " +
+                            std::to_string(of_each) + " of each vertex, and one");
+    num_nodes_ = (offsets.size - 1) / of_each;
+    num_edges_ = sources.size;
+    indptr_at_ = offsets.data;
+    indices_at_ = sources.data;
+    if (!cells_.is_none()) {
+      if (groups_) throw py::value_error("a metapath takes no weights");
+      const int64_t words = sources.size * static_cast<int64_t>(sizeof(WalkCell<N>) / sizeof(N));
+      cells_at_ = read<const N>(cells_, "cells", words).data;
+    }
+    if (!sorted_.is_none()) sorted_at_ = read<const N>(sorted_, "sorted", sources.size).data;
+  }
+
+  const py::object indptr_, indices_, sorted_, cells_;
+  const int64_t groups_;
+  const char* const device_;
+  bool wide_edges_ = false, wide_nodes_ = false;
+  int64_t num_nodes_ = 0, num_edges_ = 0;
+  std::atomic<uint64_t*> filter_{nullptr};
+  const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr, *cells_at_ = nullptr;
+};
 
 }  // namespace loader

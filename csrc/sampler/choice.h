@@ -1,5 +1,6 @@
 // Which neighbours of a vertex are picked. What samples is written for any `Choice`:
 //
+//   kCountsByDegree         whether the degree says how many are picked; then
 //   count(degree, fanout)   how many are picked from a list of `degree`
 //   whole(degree, fanout)   whether they are the whole list, so that nothing is drawn
 //
@@ -8,18 +9,84 @@
 // degree.
 #pragma once
 
+#include "sampler/labor.h"
 #include "sampler/pick.h"
+#include "sampler/race.h"
+#include "sampler/weighted.h"
 
 namespace loader {
 
+// What the random words of one mini-batch depend on.
+struct BatchKeys {
+  uint64_t key;       // batch_key(seed, epoch, batch), or what SourceNumbers says
+  uint64_t next_key;  // of SourceNumbers; these two are 0 where a choice has no use for them
+  uint32_t phase;
+};
+
 // `fanout` distinct neighbours, all sets of them equally likely; `replace`: independent ones.
 struct UniformChoice {
+  static constexpr bool kCountsByDegree = true;
+
   bool replace;
 
   LOADER_HD int64_t count(int64_t degree, int64_t fanout) const {
     return pick_count(degree, fanout, replace);
   }
   LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return picks_all(degree, fanout, replace); }
+};
+
+// The same by weight: successive sampling from the lists' tables. Every entry of a list has a mass: edges of
+// weight 0 are in no list.
+struct WeightedChoice {
+  static constexpr bool kCountsByDegree = true;
+
+  bool replace;
+  const AliasCell* cells;  // [num_edges]
+  const uint64_t* ends;    // [num_edges]
+
+  LOADER_HD int64_t count(int64_t degree, int64_t fanout) const {
+    return pick_count(degree, fanout, replace);
+  }
+  LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return picks_all(degree, fanout, replace); }
+  LOADER_HD WeightedList list(int64_t begin, uint32_t degree) const {
+    return {cells + begin, ends + begin, degree};
+  }
+};
+
+// The `fanout` heaviest neighbours. Nothing is drawn.
+struct TopKChoice {
+  static constexpr bool kCountsByDegree = true;
+
+  const uint32_t* order;  // [num_edges]: of each list its positions, the heaviest first
+
+  LOADER_HD int64_t count(int64_t degree, int64_t fanout) const { return pick_count(degree, fanout, false); }
+  LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return picks_all(degree, fanout, false); }
+};
+
+// `fanout` neighbours on average, those with small numbers: LABOR-0. How many only a look at the list tells.
+struct LaborChoice {
+  static constexpr bool kCountsByDegree = false;
+
+  bool layer_dependency;  // all hops share the numbers
+  uint32_t period;        // see SourceNumbers
+  uint64_t turns_key;
+
+  LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return picks_all(degree, fanout, false); }
+  LOADER_HD SourceNumbers numbers(const BatchKeys& keys, int hop) const {
+    return {keys.key, keys.next_key, turns_key, layer_dependency ? 0 : static_cast<uint32_t>(hop),
+            period,   keys.phase};
+  }
+};
+
+// By weight without tables: see race.h. Only a look at the list tells how many entries have a weight.
+struct RaceChoice {
+  static constexpr bool kCountsByDegree = false;
+
+  const float* floats;  // [num_edges], or null
+  const double* doubles;
+
+  LOADER_HD double weight(int64_t at) const { return floats ? static_cast<double>(floats[at]) : doubles[at]; }
+  LOADER_HD bool whole(int64_t, int64_t) const { return false; }  // entries of weight 0 are not picked
 };
 
 }  // namespace loader

@@ -54,7 +54,16 @@ LOADER_HD Words philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint6
 }
 
 // What random words are drawn for. Each purpose has words of its own.
-enum class Purpose : uint32_t { kPick = 0, kOrder = 1, kWalk = 2, kNegative = 3 };
+enum class Purpose : uint32_t { kPick = 0, kOrder = 1, kWalk = 2, kNegative = 3, kTurn = 4 };
+
+// The high half of a product of 128 bits.
+LOADER_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+#endif
+}
 
 // The key of all draws of one mini-batch for one purpose.
 LOADER_HD uint64_t batch_key(uint64_t seed, uint64_t epoch, uint64_t batch,
@@ -90,6 +99,22 @@ struct Draws {
         product = uint64_t{block(i, attempt).w[0]} * m;
     }
     return static_cast<uint32_t>(product >> 32);
+  }
+
+  // Draw i of those that take two words: words 2 * (i % 2) and the next of block i / 2, the lower one first.
+  LOADER_HD uint64_t pair(uint32_t i) const { return pair_of(block(i / 2), i); }
+  LOADER_HD static uint64_t pair_of(const Words& block, uint32_t i) {
+    return i % 2 ? block.w[2] | uint64_t{block.w[3]} << 32 : block.w[0] | uint64_t{block.w[1]} << 32;
+  }
+
+  // `bounded` with 64 bits: draw i uniform in [0, m), given its pair of words. Redraws are the first pair of
+  // block i with attempt > 0.
+  LOADER_HD uint64_t bounded_pair(uint64_t words, uint64_t m, uint32_t i) const {
+    if (words * m < m) {
+      const uint64_t reject_below = (0 - m) % m;
+      for (uint32_t attempt = 1; words * m < reject_below; ++attempt) words = pair_of(block(i, attempt), 0);
+    }
+    return multiply_high(words, m);
   }
 };
 

@@ -5,9 +5,10 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "sampler/pick.h"
+#include "sampler/choice.h"
 
 namespace loader {
 
@@ -18,11 +19,13 @@ struct Csc {
   int64_t num_nodes;
 };
 
+using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice, RaceChoice>;
+
 struct SampleOptions {
   std::vector<int64_t> fanouts;  // hop order
-  bool replace;
+  AnyChoice choice;
   bool edge_ids;
-  uint64_t key;       // batch_key(seed, epoch, batch)
+  BatchKeys keys;
   bool once = false;  // a vertex' neighbours are picked at one hop only: the one after the hop that met it
 
   int hops() const { return static_cast<int>(fanouts.size()); }
@@ -60,6 +63,11 @@ template <typename N>
 [[noreturn]] void throw_duplicate_seed(N seed) {
   throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) +
                               " more than once; seeds must be distinct (torch.unique)");
+}
+
+[[noreturn]] inline void throw_bad_weight(int64_t at, double weight) {
+  throw std::invalid_argument("edge_weights[" + std::to_string(at) + "] is " + std::to_string(weight) +
+                              "; a weight must be finite and at least 0");
 }
 
 template <typename P>

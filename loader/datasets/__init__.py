@@ -8,6 +8,7 @@ from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
+from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.synthetic import SyntheticDataset
 
@@ -21,6 +22,7 @@ __all__ = [
     "NodeDataset",
     "NpzDataset",
     "OGBDataset",
+    "PlanetoidDataset",
     "PyGDataset",
     "ShchurDataset",
     "SyntheticDataset",

@@ -11,7 +11,6 @@ from torch import Tensor
 from loader import _core
 from loader.machine.pages import use_huge_pages
 
-_LINE = 128  # bytes of a request of the GPU to the host
 _lock = threading.RLock()  # a finalizer may run inside
 # What is locked, by first byte and length, and how often it is held.
 _locked: dict[tuple[int, int], tuple[_core.HostRegistration, int]] = {}
@@ -61,11 +60,6 @@ class PinnedTensor:
                     "pageable memory by features=staged, a graph can lie on the GPU"
                 ) from error
         self.address = _core.cuda_device_address(self.tensor.data_ptr(), torch.cuda.current_device())
-
-    @property
-    def whole_lines(self) -> bool:
-        """Whether the memory begins on a line of 128 bytes."""
-        return self.address % _LINE == 0
 
     def release(self) -> None:
         """Waits for the GPU and unlocks the memory, unless another holds it too."""

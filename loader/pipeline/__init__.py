@@ -1,4 +1,4 @@
-"""Stages that run ahead of the consumer, in order and within a bound; what a stage computes is not known here."""
+"""Stages that prefetch items for a consumer, in order and within a bound. What a stage computes is not known here."""
 
 from loader.pipeline.pipeline import Pipeline, PipelineRun
 from loader.pipeline.stage import Stage

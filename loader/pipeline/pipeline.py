@@ -1,4 +1,4 @@
-"""A pipeline: stages run ahead of the consumer, in order and within a bound, by streams alone or by threads."""
+"""A pipeline: stages prefetch items for a consumer, in order and within a bound, with streams or with threads."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from loader.timing import TRAIN, PipelineStats
 
 
 class Pipeline(Setting):
-    """Pulls the items of a source through stages that run ahead of the consumer.
+    """Takes the items of a source through stages, some items before the consumer asks for them.
 
-    Items reach the consumer in the order of the source. A stage begins with an item only if fewer than `depth` of its
-    results are under way or waiting to be taken. The first stage begins `Stage.together` of them then, though the very
-    first item of a run alone, which the consumer is waiting for. So at most `max_items` items exist beside those of the
-    consumer: that is the bound on memory.
+    Items reach the consumer in the order of the source. A stage begins an item only if fewer than `depth` of its
+    results are under way or wait to be taken. The first stage begins `Stage.together` items at once. Only the first
+    item of a run is begun by itself, because the consumer waits for it. So at most `max_items` items exist beside those
+    of the consumer. This bounds the memory.
 
-    There are two ways of running ahead, which give the same items:
+    There are two runners. They give the same items:
 
-    - If every stage is asynchronous, the consumer's thread itself works ahead, each time it asks for an item. When
-      `next()` returns, `depth` more items are on the streams of the last stages and `depth` more are begun. The first
-      `next()` finishes only its own item.
-    - Else each stage has a thread. They begin with the first `next()`. They end when the source ends, when a stage
-      fails and, after the calls they are in, when the run is closed, garbage-collected or interrupted.
+    - If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
+      returns, `depth` more items are on the streams of the last stages, and the first stage has begun `depth` more. The
+      first `next()` finishes only its own item.
+    - Otherwise each stage has a thread. The threads begin with the first `next()`. They end when the source ends, when
+      a stage fails, and when the run is closed, garbage-collected or interrupted. They finish their current call first.
 
-    With `streams` each stage works under a stream of its own. It waits for the event of the stage before, the
-    consumer's current stream for that of the last. Every item is recorded (`item.record_stream`) on each stream that
-    it comes to, so that its memory is not given up before that stream is done. The stages wait for what the consumer's
-    stream holds when a run begins, and it for them when the run ends. The consumer may be `depth` items ahead of its
-    stream. One run of such a pipeline is alive at a time.
+    With `streams`, each stage works under a stream of its own. A stage's stream waits for the event of the stage
+    before, and the consumer's current stream waits for that of the last stage. Every item is recorded
+    (`item.record_stream`) on each stream that reads it, so its memory stays until that stream is done. When a run
+    begins, the stages wait for the consumer's stream. When it ends, that stream waits for them. The host may be `depth`
+    items ahead of the consumer's stream. Such a pipeline has one run at a time.
 
     An exception in a stage, or in the source, is raised in the consumer after the items before it were delivered.
 
@@ -45,7 +45,7 @@ class Pipeline(Setting):
         stats: counts here instead of in an object of the pipeline's own.
         streams: one per stage.
 
-    Attributes: `timeline`, where the next run records what its stages do, or None.
+    Attributes: `timeline`, which records what the stages of the next run do, or None.
 
     Raises:
         ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
@@ -65,7 +65,7 @@ class Pipeline(Setting):
         if len(set(names)) != len(names):
             raise ValueError(f"stages {names} must have distinct names")
         if depth < 0:
-            raise ValueError(f"depth is {depth}; give 0 (nothing ahead) or more")
+            raise ValueError(f"depth is {depth}; give 0 (no prefetching) or more")
         if streams is not None and streams.names != tuple(names):
             raise ValueError(f"the streams are for stages {list(streams.names)}, the stages are {names}")
         for stage in stages[1:]:
@@ -169,7 +169,7 @@ class PipelineRun(Iterator[Any]):
 
 
 class _ByConsumer:
-    """The consumer's thread works ahead; with a depth of 0 only for the item that it asks for."""
+    """The consumer's thread prefetches. With a depth of 0 it makes only the item that it asks for."""
 
     def __init__(self, work: Work) -> None:
         self._work, self._depth = work, work.depth
@@ -189,8 +189,8 @@ class _ByConsumer:
                 return None
             flight = ready.popleft()
             if flight.error is None:
-                # Items are finished before the next ones are begun, else they would wait for these on the first
-                # stage's stream. The very first item waits for no other: the consumer has nothing to do before it.
+                # Items are finished before more are begun. Otherwise they would wait for these on the first stage's
+                # stream. The first item of all waits for no other: the consumer has nothing to do before it.
                 if self._given_out:
                     work.begin(self._depth - len(ready))
                     self._finish(self._depth)

@@ -14,10 +14,10 @@ class Stage:
 
     Attributes:
         name: what statistics, threads, pictures and errors call it. No two stages of a pipeline share one.
-        device: where it works; None if that is wherever the item lies.
+        device: the device that it works on, or None for the device of the item.
         priority: of its kernels on a GPU, 0 for none; negative ones go first. PyTorch clips it to what the GPU has.
         asynchronous: whether it only puts work on the current stream. If all stages do, no threads are needed.
-        together: how many items it best begins at once. Only the first stage of a pipeline may have more than 1.
+        together: this many items are best begun at once. Only the first stage of a pipeline may have more than 1.
     """
 
     name: str = ""
@@ -37,14 +37,14 @@ class Stage:
         return finish()
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Any]]:
-        """The same for a group, in two halves: puts its work on the stream, and returns what finishes each item.
+        """The same for a group, in two halves: begins all items, and returns a function per item that finishes it.
 
         Several groups may be begun before the first item is finished. Items are finished in order.
         """
         return [partial(self.run, item) for item in group]
 
     def check(self) -> None:
-        """Raises what work of which nobody waited for the end had to say. Called at the end of a run."""
+        """Raises errors of work that nobody waited for. It is called at the end of a run."""
 
     def close(self) -> None:
         """Frees what the stage holds; it cannot be used afterwards."""

@@ -21,17 +21,17 @@ class Flight:
 
     Attributes:
         number: of the item, counted over all runs of its pipeline.
-        item: what the last stage made of it, or what finishes it in the first stage; None once the consumer has it.
-        error: what a stage or the source raised in its place.
+        item: the result of a stage, or the function that finishes it in the first stage; None once it was taken.
+        error: an exception of a stage or of the source, in its place.
         traced: whether a timeline wants its times.
-        timed: whether anyone does; else `begun` and `arrived` are not recorded.
+        timed: whether anyone wants its times. Otherwise `begun` and `arrived` are not recorded.
         begun, done: an event per stage each, recorded on the stage's stream before and after its work.
         finished: recorded on the first stage's stream when an item that was begun there is finished.
-        ready: the event of these after which the item is complete.
-        arrived: recorded on the consumer's stream when it need not wait for the item any longer.
+        ready: one of these events; the item is complete after it.
+        arrived: recorded on the consumer's stream after it has waited for the item.
         consumed: recorded there when the consumer asks for the next item.
-        since: the event from which on the consumer's stream may have waited for the item.
-        together: items whose work on the first stage's stream is one, this one among them.
+        since: the event after which the consumer's stream may have waited for the item.
+        together: items of the group in which the first stage began it.
     """
 
     def __init__(self, streams: StageStreams | None = None) -> None:
@@ -51,7 +51,7 @@ class Flight:
         return self
 
     def raise_error(self) -> None:
-        """Raises what came in place of the item, if anything; leaves no cycle of error, traceback and frames."""
+        """Raises the exception that came in the item's place, if any. Leaves no cycle of error, traceback, frames."""
         error, self.error = self.error, None
         if error is None:
             return
@@ -100,25 +100,25 @@ class StageStreams:
             self.cuda.set_device(device)
 
     def synchronize(self) -> None:
-        """The host waits for all that the stages hold."""
+        """The host waits for all work of the stages."""
         for own in self.streams:
             own.synchronize()
 
     def flight(self) -> Flight:
-        """A flight with events; one that was given back if there is one."""
+        """A flight with events, if possible one that was used before."""
         return self._spare.popleft() if self._spare else Flight(self)
 
     def recycle(self, flight: Flight) -> None:
-        """Takes back a flight whose events nobody will ask again."""
+        """Takes back a flight whose events are no longer used."""
         if not flight.traced:  # the timeline's own
             self._spare.append(flight)
 
 
 class Consumer:
-    """The consumer's end: its stream waits for items, and the host waits lest it run too far ahead of the stream.
+    """The consumer's end: its stream waits for items, and the host waits if it is too far ahead of the stream.
 
-    The consumer's host thread only launches its work on an item. Without a bound it could ask for any number of items
-    before the GPU is done with the first. `ask` waits until at most `lag` items that were asked away are still at work.
+    The consumer's thread only launches its work on an item. Without a bound it could ask for any number of items before
+    the GPU is done with the first. `ask` waits until the GPU works on at most `lag` of the items before the last.
 
     Args:
         streams: of the stages.
@@ -129,26 +129,26 @@ class Consumer:
     def __init__(self, streams: StageStreams, lag: int, stats: PipelineStats) -> None:
         self.streams, self.lag, self.stats = streams, lag, stats
         self._held: Flight | None = None  # the item that the consumer has
-        self._behind: deque[Flight] = deque()  # asked away, perhaps still at work
+        self._behind: deque[Flight] = deque()  # items before it; the GPU may still work on them
         self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
         self._since: Any = None  # when the consumer's stream was done with the last item
 
     def begin(self) -> None:
-        """A run begins: the stages wait for what the current stream holds, which may still write what they read."""
+        """A run begins: the stages wait for the current stream, whose work may still write what they read."""
         stream, self._held = self.streams.current(), None
         for own in self.streams.streams:
             own.wait_stream(stream)
-        self._since = self.streams.cuda.Event(enable_timing=True)  # what came before is nobody's waiting
+        self._since = self.streams.cuda.Event(enable_timing=True)  # nobody waited for an item before
         self._since.record(stream)
 
     def end(self) -> None:
-        """A run ends: memory that the stages read may be given up on the current stream from now on."""
+        """A run ends: the current stream waits for the stages, so it may free memory that they read."""
         stream = self.streams.current()
         for own in self.streams.streams:
             stream.wait_stream(own)
 
     def ask(self) -> Any:
-        """Notes that all work on the last item is on the current stream, which is returned; waits for older items."""
+        """The current stream, which has all work on the last item by now. Waits for older items."""
         stream = self.streams.current()
         if self._held is not None:
             self._held.consumed.record(stream)
@@ -162,7 +162,7 @@ class Consumer:
         return stream
 
     def take(self, flight: Flight, stream: Any) -> None:
-        """The consumer gets the item; work put on `stream` from now on finds it complete."""
+        """The consumer gets the item. Work that is put on `stream` from now on finds it complete."""
         stream.wait_event(flight.ready)
         if flight.timed:
             flight.arrived.record(stream)

@@ -1,4 +1,4 @@
-"""Running ahead with a thread per stage, for stages that make the host work or wait."""
+"""Prefetching with a thread per stage, for stages that make the host work or wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Threads:
         return self._channels[-1].get()
 
     def close(self) -> None:
-        """Ends the threads, after the calls that they are in, and lets go of the items that nobody will take."""
+        """Ends the threads, which finish their current calls first, and drops the items that nobody will take."""
         self._stop()
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:

@@ -31,9 +31,9 @@ class Setting:
 class Work:
     """Takes items of the source through the stages. Each stage is used by one thread at a time.
 
-    What a stage or the source raises takes the place of the item, or of the group that could not be begun; nothing is
-    drawn after it. In the consumer's own thread an interrupt does not wait for its turn. Times are noted on the
-    streams of the stages; with a depth of 0, on that of the consumer.
+    An exception of a stage or of the source takes the place of its item, or of the group that could not be begun. No
+    item is drawn after it. In the consumer's own thread an interrupt does not wait for its turn. Times are recorded on
+    the streams of the stages, or on the consumer's stream with a depth of 0.
 
     Args:
         pipeline: its stages, streams and statistics.
@@ -47,13 +47,13 @@ class Work:
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
-        self._begun: deque[Flight] = deque()  # by the first stage; the item is what finishes them
+        self._begun: deque[Flight] = deque()  # by the first stage; the item is a function that finishes it
         self._failure: BaseException | None = None  # comes after them
-        self._together = 1  # the consumer has nothing to do before the very first item: it comes alone
-        self._ended = False  # nothing more is begun
+        self._together = 1  # the first item is begun by itself: the consumer has nothing to do before it
+        self._ended = False  # no more items are begun
 
     def begin(self, most: int) -> None:
-        """Begins items by the first stage until `most` are begun, or as many more as it takes together."""
+        """The first stage begins groups of items until at least `most` are begun."""
         stage = self.stages[0]
         while not self._ended and len(self._begun) < most:
             begin = self._enter(0)
@@ -84,7 +84,7 @@ class Work:
         self.begin(1)
         if self._begun:
             flight = self._begun.popleft()
-            self.through(0, flight)  # on the stream where it was begun: to finish may put more work there
+            self.through(0, flight)  # on the stream on which it was begun: to finish it may put more work there
             if flight.error is not None:
                 self.close()
             return flight
@@ -125,7 +125,7 @@ class Work:
         self._items = chain()
 
     def _draw(self, group: list[Flight]) -> None:
-        """Adds to the group what is begun next."""
+        """Adds the next items of the source to the group."""
         pipeline, traced = self.pipeline, False
         try:
             while len(group) < self._together:
@@ -145,7 +145,7 @@ class Work:
         self._together = self.stages[0].together if self.depth else 1
 
     def _stream(self, index: int) -> Any:
-        """Where a stage's work goes."""
+        """The stream of a stage's work."""
         assert self.streams is not None
         return self.streams.streams[index] if self._own else self.streams.current()
 

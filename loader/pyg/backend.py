@@ -33,8 +33,8 @@ def backend() -> str:
 def install() -> None:
     """Makes our core sample for torch_geometric, if nobody else does.
 
-    Only the module of its neighbour sampler is told that pyg-lib and torch-sparse are there. What else asks for them
-    would find functions missing: `segment_matmul`, `SparseTensor` and more.
+    Only the modules of its neighbour sampler, of Node2Vec and of `dropout_path` are told that pyg-lib is there. What
+    else asks for it would find functions missing: `segment_matmul`, `SparseTensor` and more.
     """
     if backend() != "none":
         return
@@ -47,3 +47,9 @@ def install() -> None:
     there = ("WITH_PYG_LIB", "WITH_TORCH_SPARSE", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
     typing = _Instead(torch_geometric.typing, **dict.fromkeys(there, True))
     module.torch_geometric = _Instead(torch_geometric, typing=typing)
+    # Of random walks: Node2Vec and dropout_path ask before they call the operator.
+    import torch_geometric.nn.models.node2vec as node2vec
+    import torch_geometric.utils.dropout as dropout
+
+    node2vec.WITH_PYG_LIB = True
+    dropout.torch_geometric = module.torch_geometric

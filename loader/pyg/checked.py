@@ -39,26 +39,31 @@ def engine_of(indptr: Tensor, indices: Tensor) -> _core.SubgraphSampler:
         TypeError, ValueError: the arrays are no graph.
     """
     key = id(indptr), id(indices)
-    num_threads = max(1, min(torch.get_num_threads(), available_cpus(), _core.max_threads))
+    threads = num_threads()
     versions = version_of(indptr), version_of(indices)
     with _lock:
         known = _checked.get(key)
         if known is not None and (known.tensors[0]() is not indptr or known.tensors[1]() is not indices):
             known = None
-        if known is not None and known.versions == versions and known.num_threads == num_threads:
+        if known is not None and known.versions == versions and known.num_threads == threads:
             _checked.move_to_end(key)
             return known.engine
     if known is None or known.versions != versions:
         _check(indptr, indices)
     # The engine keeps tensors of its own that share the memory, so that it does not keep these two alive.
-    engine = _core.SubgraphSampler(indptr.detach(), indices.detach(), num_threads)
+    engine = _core.SubgraphSampler(indptr.detach(), indices.detach(), threads)
     tensors = weakref.ref(indptr, lambda _: _forget(key)), weakref.ref(indices, lambda _: _forget(key))
     with _lock:
-        _checked[key] = _Checked(tensors, versions, num_threads, engine)
+        _checked[key] = _Checked(tensors, versions, threads, engine)
         _checked.move_to_end(key)
         dropped = [_checked.popitem(last=False) for _ in range(len(_checked) - _MOST)]
     del dropped  # not under the lock: a graph may go with it, and call back
     return engine
+
+
+def num_threads() -> int:
+    """As many threads as torch has here: a worker of a DataLoader has one."""
+    return max(1, min(torch.get_num_threads(), available_cpus(), _core.max_threads))
 
 
 def _forget(key: tuple[int, int]) -> None:

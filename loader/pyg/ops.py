@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.pyg.checked import engine_of
+from loader.graph import Graph
+from loader.machine.kept import Kept, version_of
+from loader.pyg.checked import engine_of, num_threads
+from loader.samplers.walk_call import random_walk as walk
 
 _SAMPLE = (
     "neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int[] num_neighbors, Tensor? node_time=None, "
@@ -40,6 +43,9 @@ _SPARSE_SAMPLE_TYPED = (
     "bool replace, bool directed) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))"
 )
 
+_WALK = "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p=1.0, float q=1.0) -> Tensor"
+
+_walked = Kept()  # graphs to walk on, by rowptr and then by col
 _libraries: list[Any] = []  # a library's registrations end with the object
 
 
@@ -59,6 +65,9 @@ def register() -> None:
         library.define(schema)
         # Dictionaries have no device to choose a kernel by.
         library.impl("hetero_neighbor_sample", _typed, "CompositeExplicitAutograd")
+    pyg.define(_WALK)
+    pyg.impl("random_walk", random_walk, "CPU")
+    pyg.impl("random_walk", random_walk, "CUDA")
     _libraries.extend((pyg, sparse))
 
 
@@ -131,6 +140,39 @@ def sparse_neighbor_sample(
     return nodes, sources, targets, ids
 
 
+def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0) -> Tensor:
+    """`torch.ops.pyg.random_walk`, as pyg-lib 0.6 declares it, with all `p` and `q` of node2vec.
+
+    The walks are those of `loader.random_walk`, with one number drawn from torch's generator of the CPU as its seed.
+    Where a vertex has no neighbours, a walk stays.
+
+    Args:
+        rowptr: `[num_nodes + 1]`, int32 or int64.
+        col: `[num_edges]`, of the same type: the vertices to go to.
+        seed: `[n]` vertices, of the same type, where walks start; any of them several times.
+        walk_length: steps.
+        p, q: see `loader.samplers.WalkSampler`.
+
+    Returns:
+        `[n, walk_length + 1]` vertices, of the type of `rowptr`.
+
+    Raises:
+        TypeError, ValueError: an array is not as said above.
+    """
+    by_col = _walked.get(rowptr, version_of(rowptr), "by col", Kept)
+    # Of tensors of its own that share the memory: what is kept must not keep these two alive.
+    graph = by_col.get(col, version_of(col), "graph", lambda: Graph(rowptr.detach(), col.detach()))
+    walks = walk(graph, seed, walk_length, p=p, q=q, seed=_drawn(), num_threads=num_threads())
+    assert isinstance(walks, Tensor)
+    places = torch.arange(walk_length + 1, device=walks.device) * (walks >= 0)
+    return walks.gather(1, places.cummax(1).values).to(rowptr.dtype)
+
+
+def _drawn() -> int:
+    """A number from torch's generator, so that torch.manual_seed and the seeds of a DataLoader's workers decide."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
 def _sample(
     indptr: Tensor,
     indices: Tensor,
@@ -146,10 +188,8 @@ def _sample(
             f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and {indptr.dtype}, "
             "as rowptr"
         )
-    # From torch's generator, so that torch.manual_seed and the seeds of a DataLoader's workers decide.
-    drawn = int(torch.empty((), dtype=torch.int64).random_())
     counts, edges, offsets, buffer = engine.sample(
-        seed.contiguous(), fanouts, _core.batch_key(drawn, 0, 0), replace, edge_ids, induced
+        seed.contiguous(), fanouts, _core.batch_key(_drawn(), 0, 0), replace, edge_ids, induced
     )
     num_nodes, num_edges, dtype = sum(counts), sum(edges), indptr.dtype
     lengths = [num_nodes, *[num_edges] * (len(offsets) - 1)]

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_graph, require_square
+from loader.graph import Graph, require_graph
 from loader.items import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
+from loader.samplers.picks import Picks
 
 MAX_FANOUT = 1024
 MAX_HOPS = 8
@@ -94,14 +95,14 @@ class Session(ABC):
 
         Args:
             group: at least one request.
-            ahead: the group is sampled beside other work on the device, which is not to be kept waiting.
+            ahead: the group is prefetched, beside other work on the device, which must not wait for it.
 
         Raises:
             ValueError: seeds out of range or duplicated. It may come from either half.
         """
 
     def check(self) -> None:  # noqa: B027 - most sessions have nothing left to say
-        """Raises what samples of which nobody waited for the end had to say."""
+        """Raises errors of samples that nobody waited for."""
 
     def close(self) -> None:  # noqa: B027 - most sessions hold nothing
         """Frees threads and workspaces."""
@@ -273,11 +274,30 @@ class PickOptions(TypedDict, total=False):
         replace: pick with replacement: always `fanout` independent picks of a vertex that has neighbours.
         edge_ids: return the ids of the sampled edges.
         seed: of all random choices, `0 <= seed < 2**64`.
+        weights: "edge_weights" picks by the graph's weights of edges; None picks evenly. Without replacement each pick
+            has the probability of its weight among the neighbours that are not picked yet (successive sampling, the
+            law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked, nor taken by fanout -1.
+        weight_tables: with weights: pick from tables, which are made once and hold what the weights were then. False:
+            each mini-batch looks at all entries of its lists, whose weights may have changed (in place). That draws
+            other random numbers, and takes longer. A weight that is none is then an error of the mini-batch.
+        top_k: the heaviest `fanout` edges of each vertex instead, of equal ones the first. Nothing is random.
+        labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023): `fanout` neighbours of a vertex
+            on average, by random numbers that belong to the neighbours. So vertices with common neighbours pick the
+            same ones, and a mini-batch has fewer vertices.
+        layer_dependency: with labor: all hops have the same numbers, for fewer vertices still.
+        batch_dependency: with labor: of this many mini-batches that follow each other, each neighbour has a new number
+            in one. More of their vertices are the same then. 1: all numbers are new in each.
     """
 
     replace: bool
     edge_ids: bool
     seed: int
+    weights: str | None
+    weight_tables: bool
+    top_k: bool
+    labor: bool
+    layer_dependency: bool
+    batch_dependency: int
 
 
 class NeighborSampler(Sampler):
@@ -286,10 +306,15 @@ class NeighborSampler(Sampler):
     Args:
         fanouts: see `resolve_fanouts`.
         num_hops: see `resolve_fanouts`.
-        replace, edge_ids, seed: see `PickOptions`.
+        replace, edge_ids, seed, weights, weight_tables, top_k, labor, layer_dependency, batch_dependency: see
+            `PickOptions`.
 
     Attributes:
-        picks: names how it picks. It is a part of the spec.
+        picks: names where the law of its picks is written. It is a part of the spec.
+        picking: the options that decide how it picks.
+
+    Raises:
+        TypeError, ValueError: an option is out of range, or excludes another.
     """
 
     picks = ""
@@ -302,19 +327,37 @@ class NeighborSampler(Sampler):
         replace: bool = False,
         edge_ids: bool = False,
         seed: int = 0,
+        weights: str | None = None,
+        weight_tables: bool = True,
+        top_k: bool = False,
+        labor: bool = False,
+        layer_dependency: bool = False,
+        batch_dependency: int = 1,
     ) -> None:
         super().__init__()
         self.fanouts = resolve_fanouts(fanouts, num_hops)
         self.num_hops = len(self.fanouts)
-        self.replace = bool(replace)
+        self.picking = Picks.checked(
+            replace=replace,
+            weights=weights,
+            weight_tables=weight_tables,
+            top_k=top_k,
+            labor=labor,
+            layer_dependency=layer_dependency,
+            batch_dependency=batch_dependency,
+        )
         self.edge_ids = bool(edge_ids)
         self.seed = as_seed(seed)
+
+    @property
+    def replace(self) -> bool:
+        return self.picking.replace
 
     def spec(self) -> dict[str, Any]:
         return {
             "picks": self.picks or type(self).__name__,
             "fanouts": list(self.fanouts),
-            "replace": self.replace,
+            **self.picking.spec(),
             "edge_ids": self.edge_ids,
             "seed": self.seed,
         }
@@ -329,12 +372,16 @@ def check_position(epoch: int, batch: int) -> None:
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
-    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness."""
-    require_square(graph, "a sampler of neighbours")
+    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness.
+
+    The graph is square, see `require_square`: whoever opens a session checks that.
+    """
     if not isinstance(seeds, Tensor):
         raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.dim() != 1:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
+    if seeds.dtype == graph.indices.dtype:
+        return seeds.contiguous()
     if seeds.is_floating_point() or seeds.dtype == torch.bool:
         raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
     if seeds.dtype == torch.int64 and graph.indices.dtype == torch.int32 and seeds.numel():

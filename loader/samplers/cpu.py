@@ -6,16 +6,17 @@ import functools
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.picks import batch_keys, core_picks
 from loader.samples import Block, MiniBatch
 
 if TYPE_CHECKING:
@@ -58,14 +59,18 @@ class CoreSampler(NeighborSampler):
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
 
     @abstractmethod
-    def _make_engine(self, graph: Graph) -> _core.FusedSampler | _core.HopwiseSampler:
-        """The object of the extension that samples this graph."""
+    def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler | _core.HopwiseSampler:
+        """The object of the extension that samples this graph. `picks`: see `core_picks`."""
 
     def open(self, graph: Graph) -> Session:
         """A session for `graph`, whose arrays it puts on huge pages, in place; about one second per GiB the first time.
 
+        Picks by weight need tables, which are made here, once for a graph: see `Weighed`. They hold what the weights
+        are now.
+
         Raises:
-            ValueError: the graph does not lie on the CPU, or its arrays contradict each other.
+            ValueError: the graph is bipartite or not on the CPU, or its arrays contradict each other; it has no weights
+                or bad ones.
             TypeError: the types of its arrays do.
             RuntimeError: the sampler was closed.
         """
@@ -74,10 +79,12 @@ class CoreSampler(NeighborSampler):
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
+        require_square(graph, type(self).__name__)
+        graph, picks = core_picks(self, graph, self.num_threads)
         if os.getpid() == _PROCESS:
             use_huge_pages(graph.indptr)
             use_huge_pages(graph.indices)
-        return CoreSession(graph, self._make_engine(graph), self.num_threads, self.seed)
+        return CoreSession(graph, self._make_engine(graph, picks), self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fanouts={list(self.fanouts)}, num_threads={self.num_threads})"
@@ -95,15 +102,13 @@ class CoreSession(Session):
     A session works in a forked child, too: it starts its threads anew there.
     """
 
-    def __init__(
-        self, graph: Graph, engine: _core.FusedSampler | _core.HopwiseSampler, num_threads: int, seed: int
-    ) -> None:
+    def __init__(self, graph: Graph, engine: _core.FusedSampler | _core.HopwiseSampler, sampler: CoreSampler) -> None:
         self._graph = graph
         self._engine: _core.FusedSampler | _core.HopwiseSampler | None = engine
-        self._seed = seed
-        most = min(num_threads, _MOST_TOGETHER)
+        self._seed, self._picking = sampler.seed, sampler.picking
+        most = min(sampler.num_threads, _MOST_TOGETHER)
         # A group that is not spread over the threads gains nothing, and takes memory.
-        self.together = most if 2 * most > num_threads else 1
+        self.together = most if 2 * most > sampler.num_threads else 1
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
         engine = self._engine
@@ -112,8 +117,8 @@ class CoreSession(Session):
         for request in group:
             check_position(request.epoch, request.batch)
         seeds = [as_seeds(self._graph, request.seeds) for request in group]
-        keys = [_core.batch_key(self._seed, request.epoch, request.batch) for request in group]
-        sampled = engine.sample(seeds, keys)
+        keys = [batch_keys(self._picking, self._seed, request.epoch, request.batch) for request in group]
+        sampled = engine.sample(seeds, *map(list, zip(*keys, strict=True)))
         return [functools.partial(self._finish, one, of) for one, of in zip(sampled, group, strict=True)]
 
     def _finish(self, sampled: _core.Sampled, request: Request) -> MiniBatch:
@@ -145,9 +150,9 @@ class CoreSession(Session):
 class HopwiseSampler(CoreSampler):
     """Hop by hop, a barrier between hops: the specification, and the oracle of all other samplers."""
 
-    def _make_engine(self, graph: Graph) -> _core.HopwiseSampler:
+    def _make_engine(self, graph: Graph, picks: Any) -> _core.HopwiseSampler:
         return _core.HopwiseSampler(
-            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES
+            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES, picks
         )
 
 
@@ -159,9 +164,9 @@ class FusedSampler(CoreSampler):
     makes one for all threads together when it first needs it, and one per thread when it first samples a group.
     """
 
-    def _make_engine(self, graph: Graph) -> _core.FusedSampler:
+    def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
         return _core.FusedSampler(
-            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES
+            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES, picks
         )
 
 

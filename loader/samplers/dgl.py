@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from loader.graph import Graph
+from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.picks import weighed
 from loader.samples import Block, MiniBatch
 
 if TYPE_CHECKING:
@@ -28,16 +29,20 @@ class DGLSampler(NeighborSampler):
     so that runs repeat as long as the number of threads stays the same.
 
     Args:
-        fanouts, num_hops, options: see `NeighborSampler`; fanouts are in hop order here, too.
+        fanouts, num_hops, options: see `NeighborSampler`; fanouts are in hop order here, too. Weighted picks are DGL's.
 
     Raises:
         ImportError: DGL is not installed.
+        ValueError: top_k or labor, which this sampler does not offer.
     """
 
     def __init__(
         self, fanouts: int | Sequence[int], num_hops: int | None = None, **options: Unpack[PickOptions]
     ) -> None:
         super().__init__(fanouts, num_hops, **options)
+        if self.picking.top_k or self.picking.labor:
+            name = "top_k" if self.picking.top_k else "labor"
+            raise ValueError(f"{name}=True is not for DGLSampler; use FusedSampler (sampler=fused)")
         import_dgl("sampler=dgl")  # says at once what to install
 
     def open(self, graph: Graph) -> Session:
@@ -54,15 +59,23 @@ class _DGLSession(Session):
     def __init__(self, sampler: DGLSampler, graph: Graph) -> None:
         if graph.device.type != "cpu":
             raise ValueError(f"DGLSampler samples on the CPU but the graph lies on {graph.device}")
+        require_square(graph, "DGLSampler")
         self._dgl = import_dgl("sampler=dgl")
         self._config, self._graph = sampler, graph
         # DGL counts layers from the input, we count hops from the seeds.
-        self._sampler = self._dgl.dataloading.NeighborSampler(list(sampler.fanouts[::-1]), replace=sampler.replace)
+        weighs = sampler.picking.weights is not None
+        if weighs:
+            weighed(graph, "DGLSampler")  # looks at the weights
+        self._sampler = self._dgl.dataloading.NeighborSampler(
+            list(sampler.fanouts[::-1]), replace=sampler.replace, prob="weight" if weighs else None
+        )
         self._lock = ForkSafeLock()
         # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each vertex
         # keeps the same few neighbours.
         csc = (graph.indptr.long(), graph.indices.long(), torch.empty(0, dtype=torch.int64))
         self._dgl_graph = self._dgl.graph(("csc", csc), num_nodes=graph.num_nodes)
+        if weighs:
+            self._dgl_graph.edata["weight"] = graph.edge_weights
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
         def sampled(request: Request) -> Callable[[], MiniBatch]:

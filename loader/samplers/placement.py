@@ -31,13 +31,13 @@ def fused(
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
         num_threads: if it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
             serves both.
-        options: of both, see `NeighborSampler`; or of `CudaSampler`. None takes the default. That of
-            `batches_per_launch` is 8 here, with the schedules that can: mini-batches that a loader begins ahead are
-            sampled by eights. The memory to sample in is that of eight, too, from the first such launch on.
+        options: of both, see `NeighborSampler`; or of `CudaSampler`. None takes the default. Here the default of
+            `batches_per_launch` is 8, with the schedules that can: mini-batches that a loader prefetches are sampled
+            eight at a time. From the first such launch on, the workspace has the memory of eight.
         fanouts, num_hops: see `NeighborSampler`.
 
     Raises:
-        TypeError: an option that there is not.
+        TypeError: an unknown option.
         ValueError: an option that does not apply on that device; the message says which.
         RuntimeError: a GPU was asked for, and there is none.
     """

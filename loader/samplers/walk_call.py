@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.items import as_size
+from loader.items import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
 from loader.samplers.walked_graph import WalkedGraph
 from loader.samplers.walks import WalkSampler, walked_graph
 
+if TYPE_CHECKING:
+    from loader.samplers.gpu.walked_graph import CudaWalkedGraph
+
 _KEPT = 4  # forms of one graph
 
 _lock = ForkSafeLock()
-_graphs: weakref.WeakKeyDictionary[Graph, dict[str, WalkedGraph]] = weakref.WeakKeyDictionary()
+_graphs: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 def random_walk(
@@ -28,6 +32,7 @@ def random_walk(
     walk_length: int,
     *,
     walks_per_node: int = 1,
+    seed: int = 0,
     epoch: int = 0,
     batch: int = 0,
     **options: Any,
@@ -44,40 +49,57 @@ def random_walk(
         start: `[n]`, integer, vertices of the graph. One that is listed twice has two walkers, who go their own ways.
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
+        seed: of the random choices, `0 <= seed < 2**64`.
         epoch, batch: of the random choices, beside `seed`; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `metapath`, `edge_ids`, `seed`, `num_threads`: see `WalkSampler`.
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `device`, `num_threads`: see
+            `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
         `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the walks of all starts once, then all of
         them again. A walk that ended has -1 from there on. With `edge_ids=True` also
-        `[walks_per_node * n, walk_length]` ids of the edges that were followed, -1 for none.
+        `[walks_per_node * n, walk_length]` ids of the edges that were followed, -1 for none. Of walks on a GPU, the
+        call returns when they are done.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
     if "num_negatives" in options:
         raise TypeError("random_walk draws no negatives; WalkSampler does")
-    sampler = WalkSampler(walk_length, **options)
+    options.setdefault("device", graph.device)
+    if options.get("metapath") is not None:
+        options["metapath"] = tuple(options["metapath"])
+    sampler = _sampler(walk_length, **options)
     times = as_size("walks_per_node", walks_per_node)
-    starts = start.repeat(times) if isinstance(start, Tensor) and start.dim() == 1 else start
+    starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
-    key = _core.walk_key(sampler.seed, epoch, batch)
-    nodes, edges = _walked(graph, sampler).walk(
-        starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids
-    )
+    key = _core.walk_key(as_seed(seed), epoch, batch)
+    walked = _walked(graph, sampler)
+    nodes, edges = walked.walk(starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
+    walked.check(wait=True)
     return nodes if edges is None else (nodes, edges)
 
 
-def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph:
+@functools.lru_cache(maxsize=64)
+def _sampler(walk_length: int, **options: Any) -> WalkSampler:
+    """To check its arguments takes longer than a short walk."""
+    return WalkSampler(walk_length, **options)
+
+
+def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph | CudaWalkedGraph:
     """The graph, made ready; that is kept with the graph for the next call."""
-    arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types)
-    places = [None if a is None else (a.data_ptr(), str(a.dtype), a.numel()) for a in arrays]
-    key = repr((sampler.law.searches, sampler.metapath, sampler.num_threads, places))
+    arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types, graph.edge_weights)
+    path = None if sampler.metapath is None else tuple(sampler.metapath)
+    key = (sampler.law.searches, sampler.weights, path, sampler.num_threads, sampler.device)
+    state = [None if a is None else (id(a), a._version) for a in arrays]
     with _lock:
         kept = _graphs.setdefault(graph, {})
-        if key not in kept:
+        found = kept.get(key)
+        if found is None or found[0] != state:
+            kept.pop(key, None)
             while len(kept) >= _KEPT:
                 del kept[next(iter(kept))]
-            # A copy shares the arrays: what is kept with the graph must not keep it.
-            kept[key] = walked_graph(sampler, copy.copy(graph))
-        return kept[key]
+            # A copy shares the arrays, whose ids stay theirs: what is kept with the graph must not keep it.
+            same = copy.copy(graph)
+            found = kept[key] = (state, walked_graph(sampler, same), same)
+        walked: WalkedGraph | CudaWalkedGraph = found[1]
+        return walked

@@ -13,7 +13,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, sorted_lists
+from loader.samplers.walk_lists import metapath_lists, sorted_lists, weighted_lists
 
 # Once walks that search have as many steps as this share of the edges, a filter of the edges is made. It answers most
 # searches by one read, and to make it takes about as long as to search that often.
@@ -30,19 +30,26 @@ class WalkedGraph:
         graph: square, on the CPU. Its arrays are put on huge pages, in place.
         searches: walks search in the lists (`WalkLaw.searches`), so they are kept in ascending order, too: a copy, if
             the graph's are not.
+        weighted: walks go by the weights of the edges. Their tables take 16 bytes an edge (24 if vertices are int64),
+            and another 16 while they are made.
         metapath: types of edges, or None.
         num_threads: of the session.
 
     Raises:
-        ValueError: the graph lies elsewhere, is bipartite, or has no types for the metapath.
+        ValueError: the graph lies elsewhere, is bipartite, or has no types for the metapath or no sound weights.
     """
 
-    def __init__(self, graph: Graph, *, searches: bool, metapath: Sequence[int] | None, num_threads: int) -> None:
+    def __init__(
+        self, graph: Graph, *, searches: bool, weighted: bool, metapath: Sequence[int] | None, num_threads: int
+    ) -> None:
         require_square(graph, "a random walk")
         if graph.device.type != "cpu" or graph.indptr.device.type != "cpu":
             raise ValueError(
                 f"walks on the CPU want a graph there, this one lies on {graph.device}; use graph.to('cpu')"
             )
+        cells = None
+        if weighted:
+            graph, cells = weighted_lists(graph, num_threads)
         self._graph = graph
         indptr, indices, self._places = graph.indptr, graph.indices, None
         self._path: list[int] = []
@@ -50,10 +57,10 @@ class WalkedGraph:
         if metapath is not None:
             indptr, indices, self._places, self._path, groups = metapath_lists(graph, metapath)
         self.sorted = sorted_lists(graph) if searches else None
-        for array in (indptr, indices, self.sorted):
+        for array in (indptr, indices, self.sorted, cells):
             if array is not None:
                 use_huge_pages(array)
-        self._engine = _core.WalkEngine(indptr, indices, self.sorted, groups, num_threads)
+        self._engine = _core.WalkEngine(indptr, indices, self.sorted, cells, groups, num_threads)
         self._filter: Tensor | None = None
         self._searched = 0  # steps
         self._lock = ForkSafeLock()
@@ -74,6 +81,9 @@ class WalkedGraph:
         places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
         self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
+
+    def check(self, *, wait: bool = False) -> None:
+        """Nothing: `walk` has said all."""
 
     def negatives(self, walkers: int, count: int, key: int) -> Tensor:
         """`[walkers, count]` vertices at random, of the type of the graph's."""

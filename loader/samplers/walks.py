@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from loader import _core
 from loader.graph import Graph
 from loader.items import as_seed, as_size
 from loader.machine.cpus import available_cpus
+from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
+from loader.samplers.picks import WEIGHTS
 from loader.samplers.walk_law import edge_type, walk_law
 from loader.samplers.walked_graph import WalkedGraph
 from loader.samples import Walks
+
+if TYPE_CHECKING:
+    from loader.samplers.gpu.walked_graph import CudaWalkedGraph
+
+
+_MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
 class WalkSampler(Sampler):
@@ -40,17 +51,24 @@ class WalkSampler(Sampler):
         restart: the walker goes back to where it started, in the place of a step, with this probability in [0, 1)
             (random walk with restart: Tong et al., ICDM 2006). Both are multiples of 2**-32, to the nearest of which
             they are rounded; together they must be at most 1.
+        weights: "edge_weights": neighbours are as likely as the weights of their edges say, which are finite and at
+            least 0; an edge of weight 0 counts as absent. The law is exact for masses of 2**-32 of a list's mean
+            weight (csrc/weights/cpu/tables.h). With p and q the probabilities above are multiplied by the
+            weights, and of 1/p, 1 and 1/q the largest may be at most 1024 times the least.
         metapath: types of edges (`graph.edge_types`), in the order in which steps follow them (metapath2vec: Dong et
             al., KDD 2017); after the last one comes the first again. Up to 64.
         num_negatives: of each walk, vertices at random for each of its steps, all vertices alike: negative samples for
             skip-gram (Mikolov et al., NeurIPS 2013). For graphs of less than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
-        num_threads: threads of a session, 1 to 1024; by default as many as there are processors. The walks do not
-            depend on it.
+        device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same. The
+            graph lies there, for a GPU also in pinned memory.
+        num_threads: threads of a session on the CPU, 1 to 1024; by default as many as there are processors. The walks
+            do not depend on it. A GPU has no use for it, so that one configuration serves both.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which.
+        NoGpuError: a GPU was asked for, and there is none.
     """
 
     items = "walker"
@@ -63,10 +81,12 @@ class WalkSampler(Sampler):
         q: float = 1.0,
         stop: float = 0.0,
         restart: float = 0.0,
+        weights: str | None = None,
         metapath: Sequence[int] | None = None,
         num_negatives: int = 0,
         edge_ids: bool = False,
         seed: int = 0,
+        device: str | torch.device = "cpu",
         num_threads: int | None = None,
     ) -> None:
         super().__init__()
@@ -75,12 +95,44 @@ class WalkSampler(Sampler):
             raise ValueError(f"walk_length is {walk_length}; it must be at most {_core.max_walk_length}")
         self.law = walk_law(p, q, stop, restart)
         self.p, self.q, self.stop, self.restart = float(p), float(q), float(stop), float(restart)
+        self.weights = weights
+        if weights is not None:
+            self._check_weights()
         self.metapath = None if metapath is None else [edge_type(t) for t in metapath]
         self._check_metapath()
         self.num_negatives = as_size("num_negatives", num_negatives, least=0)
         self.edge_ids = bool(edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+
+        self._device = _device(device)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def asynchronous(self) -> bool:
+        return self._device.type == "cuda"
+
+    def on(self, device: torch.device) -> WalkSampler:
+        if "cpu" in (self._device.type, device.type) or self._device == device:
+            return self
+        moved = copy.copy(self)
+        moved._device = device
+        return moved
+
+    def _check_weights(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise ValueError(
+                f"weights is {self.weights!r}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
+            )
+        accept = self.law.accept
+        if accept is not None and (min(accept) + 1) * _MOST_UNEVEN < 2**32:
+            raise ValueError(
+                f"p and q are {self.p} and {self.q}; with weights the largest of 1/p, 1 and 1/q may be at most "
+                f"{_MOST_UNEVEN} times the least"
+            )
 
     def _check_metapath(self) -> None:
         if self.metapath is None:
@@ -89,6 +141,8 @@ class WalkSampler(Sampler):
             raise ValueError(f"metapath has {len(self.metapath)} types; 1 to {_core.max_metapath} are possible")
         if self.law.accept is not None:
             raise ValueError(f"p and q are {self.p} and {self.q}; a metapath has no second order: leave both at 1")
+        if self.weights is not None:
+            raise ValueError(f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike")
         if self.restart:
             raise ValueError(
                 f"restart is {self.restart}; with a metapath a walker back at its start would be out of turn: use stop"
@@ -102,6 +156,7 @@ class WalkSampler(Sampler):
             "q": self.q,
             "stop": self.stop,
             "restart": self.restart,
+            "weights": self.weights,
             "metapath": self.metapath,
             "num_negatives": self.num_negatives,
             "edge_ids": self.edge_ids,
@@ -113,7 +168,7 @@ class WalkSampler(Sampler):
         and keeps a sorted copy if they are not; for a metapath it makes the lists by type.
 
         Raises:
-            ValueError: the graph does not lie on the CPU, is bipartite, or has no types for the metapath.
+            ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath.
             RuntimeError: the sampler was closed.
         """
         self.require_open()
@@ -128,9 +183,9 @@ class WalkSampler(Sampler):
 class WalkSession(Session):
     """Walks on one graph. Any number of threads may call."""
 
-    def __init__(self, sampler: WalkSampler, graph: WalkedGraph) -> None:
+    def __init__(self, sampler: WalkSampler, graph: WalkedGraph | CudaWalkedGraph) -> None:
         self._sampler = sampler
-        self._graph: WalkedGraph | None = graph
+        self._graph: WalkedGraph | CudaWalkedGraph | None = graph
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Walks]]:
         for request in group:
@@ -152,10 +207,33 @@ class WalkSession(Session):
             negatives = negatives.view(len(nodes), sampler.num_negatives, sampler.walk_length)
         return Walks(nodes, edges, negatives, epoch=request.epoch, index=request.batch)
 
+    def check(self) -> None:
+        if self._graph is not None:
+            self._graph.check()
+
     def close(self) -> None:
         self._graph = None
 
 
-def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph:
+def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:
     """`graph`, made ready for the walks of `sampler`."""
-    return WalkedGraph(graph, searches=sampler.law.searches, metapath=sampler.metapath, num_threads=sampler.num_threads)
+    needs: dict[str, Any] = {
+        "searches": sampler.law.searches,
+        "weighted": sampler.weights is not None,
+        "metapath": sampler.metapath,
+        "num_threads": sampler.num_threads,
+    }
+    if sampler.device.type == "cuda":
+        from loader.samplers.gpu.walked_graph import CudaWalkedGraph
+
+        return CudaWalkedGraph(graph, sampler.device, **needs)
+    return WalkedGraph(graph, **needs)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if torch.device(device).type == "cpu":
+        return torch.device("cpu")
+    require_cuda("a walk on a GPU")
+    return cuda_device(device)

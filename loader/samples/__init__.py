@@ -1,10 +1,9 @@
 """What samplers return, and the same as DGL and PyG know it."""
 
 from loader.samples.base import Rows, Sample
-from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
-from loader.samples.minibatch import MiniBatch
+from loader.samples.minibatch import Block, MiniBatch
 from loader.samples.subgraph import Subgraph, subgraph_of
 from loader.samples.walks import Walks
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.block import Block
-from loader.samples.minibatch import MiniBatch
+from loader.samples.minibatch import Block, MiniBatch
 from loader.samples.subgraph import Subgraph
 
 _NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places", "labels")

@@ -1,4 +1,4 @@
-"""The sampled neighbourhood of a batch of seeds: blocks, and the vertices they are made of."""
+"""The sampled neighbourhood of a batch of seeds: a block per hop, and the vertices that they are made of."""
 
 from __future__ import annotations
 
@@ -11,8 +11,46 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
+
+
+# Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
+# Lightning do; equality is identity, since tensors have none that is one value.
+@dataclass(eq=False)
+class Block:
+    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
+
+    Immutable by convention: change a copy (`dataclasses.replace`).
+
+    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
+    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
+    graph's neighbour list.
+
+    Attributes:
+        indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
+        indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
+        num_src, num_dst: numbers of vertices.
+        edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
+        edge_features: `[num_edges, D]` features of the edges, once gathered.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    num_src: int
+    num_dst: int
+    edge_ids: Tensor | None = None
+    edge_features: Tensor | None = None
+
+    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
+    live = 0
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()
+
+    def memory(self) -> list[Tensor]:
+        """Tensors in whose memory the arrays lie: these themselves, or what they are cut out of."""
+        return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
 
 
 @dataclass(eq=False)

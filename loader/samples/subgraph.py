@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.block import Block
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.minibatch import MiniBatch
+from loader.samples.minibatch import Block, MiniBatch
 
 
 @dataclass(eq=False)

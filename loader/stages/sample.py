@@ -19,22 +19,22 @@ from loader.stores import FeatureStore
 class SampleStage(Stage):
     """Takes the items of each turn and samples around them, a group of mini-batches at a time.
 
-    Labels that lie where the items do are known before anything is sampled: they are gathered for the whole group,
-    which costs the host a launch for all of them.
+    Labels on the items' device are gathered for the whole group, before anything is sampled: that takes the host one
+    launch per group.
 
     Args:
-        session: samples.
-        items: where the session wants them.
+        session: of the sampler.
+        items: on the session's device.
         order, sequence: which items make which mini-batch.
         labels: rows of the seeds, if they lie on the items' device.
         asynchronous: whether the session only puts work on the current stream.
-        ahead: whether samples are made beside other work.
+        ahead: whether samples are prefetched, beside other work.
         owns_session: whether to close it with the stage.
     """
 
     name = "sample"
-    # Sampling is several mini-batches ahead. It takes what training leaves, if that has a priority: its CUDA graphs do,
-    # with a torch that heeds the priority of their kernels (as 2.11).
+    # Training needs these samples only several steps later, so it goes first, if it has a priority. Its CUDA graphs
+    # have one, with a torch that gives the priority to their kernels (as 2.11).
     priority = -1
 
     def __init__(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,9 +11,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.graph import Graph
 from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
+from loader.whole_graph import WholeGraph
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
@@ -23,34 +21,6 @@ from models.training.metrics import SPLITS
 from models.training.scores import RunningScores
 
 _PRECISIONS = ("highest", "high", "medium")
-
-
-@dataclass
-class WholeGraph:
-    """A loader whose one batch is itself, the whole graph: `trainer.test(model, dataloaders=WholeGraph(...))`.
-
-    `NodeClassifier.test_step` evaluates it by layer-wise inference.
-
-    Attributes:
-        graph, features: as `models.inference.layerwise_inference` takes them.
-        labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` when multilabel.
-        splits: "train", "val" and "test" -> vertices whose accuracy is reported.
-    """
-
-    graph: Graph
-    features: Tensor
-    labels: Tensor
-    splits: dict[str, Tensor]
-
-    def __len__(self) -> int:
-        return 1
-
-    def __iter__(self) -> Iterator[WholeGraph]:
-        yield self
-
-    def to(self, device: torch.device, **_: Any) -> WholeGraph:
-        """Itself: the graph stays in host memory, inference moves what it needs."""
-        return self
 
 
 class NodeClassifier(LightningModule):

@@ -18,7 +18,8 @@ struct Case {
 constexpr Case kCases[] = {
     {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
     {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
-    {Schedule::kCooperative, VertexSet::kHash},   {Schedule::kHopwise, VertexSet::kHash}};
+    {Schedule::kPhases, VertexSet::kBitmap},      {Schedule::kCooperative, VertexSet::kHash},
+    {Schedule::kHopwise, VertexSet::kHash}};
 
 struct Compared {
   int64_t edges = 0, repetitions = 0;
@@ -56,7 +57,7 @@ Compared compare(Random& random, int rounds) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
         const bool several =
-            (c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise) && random.chance(0.3);
+            (c.schedule != Schedule::kStatic && c.schedule != Schedule::kPersistent) && random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
         for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
         How how{c.schedule,
@@ -77,7 +78,7 @@ Compared compare(Random& random, int rounds) {
         const auto got = on_host.sample(seeds, options, how);
         for (size_t b = 0; b < seeds.size(); ++b) {
           auto own = options;
-          own.key += b;
+          own.keys.key += b;
           const auto expected = run(hopwise, graph, seeds[b], own);
           all.edges += expect_same(got[b], expected,
                                    "round " + std::to_string(round) + ", schedule " +
@@ -92,7 +93,7 @@ Compared compare(Random& random, int rounds) {
   return all;
 }
 
-SampleOptions two_hops() { return {{5, 40}, false, false, 7}; }
+SampleOptions two_hops() { return {{5, 40}, UniformChoice{false}, false, {7, 0, 0}}; }
 
 // With fewer multiprocessors than mini-batches a launch that has barriers is made in parts.
 void expect_parts(Random& random) {
@@ -110,7 +111,7 @@ void expect_parts(Random& random) {
       if (on_host.launches() != 3) fail("five mini-batches on two multiprocessors are three launches");
       for (size_t b = 0; b < seeds.size(); ++b) {
         auto own = options;
-        own.key += b;
+        own.keys.key += b;
         expect_same(got[b], run(hopwise, graph, seeds[b], own), "launched in parts, mini-batch ");
       }
     }
@@ -157,7 +158,7 @@ struct Masked : PlainLists<int64_t, int32_t> {
 };
 
 struct First {
-  bool replace;
+  static constexpr bool kCountsByDegree = true;
   int64_t count(int64_t degree, int64_t fanout) const { return std::min(degree, fanout); }
   bool whole(int64_t degree, int64_t fanout) const { return degree <= fanout; }
 };
@@ -192,7 +193,7 @@ void expect_other_lists_and_choice(Random& random) {
                          first + std::min(fanout, graph.indptr[v + 1] - graph.indptr[v]));
       cut.indptr.push_back(static_cast<int64_t>(cut.indices.size()));
     }
-    const SampleOptions options{{fanout, fanout}, false, false, 3};
+    const SampleOptions options{{fanout, fanout}, UniformChoice{false}, false, {3, 0, 0}};
     const auto seeds = random_seeds<int32_t>(random, num_nodes, 20);
     const auto expected = run(hopwise, cut, seeds, options);
     OnHost<int64_t, int32_t, SampleArgs<Masked, First>> on_host(masked, 2);
@@ -200,6 +201,37 @@ void expect_other_lists_and_choice(Random& random) {
       expect_same(on_host.sample({seeds}, options, {c.schedule, c.vertex_set, 2, 1, false, 1 << 20})[0],
                   expected, "other lists and another choice: ");
   }
+}
+
+// Picks by weight and the heaviest, in registers and by warps, and LABOR, by warps and by blocks, beside the
+// CPU's.
+template <typename P, typename N, typename Choice>
+int64_t compare_choice(Random& random, int rounds) {
+  HopwiseSampler<P, N> hopwise(1);
+  int64_t edges = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const auto graph = random_graph<P, N>(random);
+    const OwnedTables tables = random_tables(random, graph.indptr);
+    auto options = random_options(random);
+    if (options.hops() > 3) options.fanouts.resize(3);
+    if (round % 2) options.fanouts[0] = 40;
+    do options.choice = random_choice(random, tables);
+    while (!std::holds_alternative<Choice>(options.choice));
+    OnHost<P, N, SampleArgs<PlainLists<P, N>, Choice>> on_host(graph, options.hops());
+    options.keys.next_key = 12345;
+    options.keys.phase = static_cast<uint32_t>(random.below(3));
+    for (const Case& c : kCases) {
+      if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
+      const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
+      const auto got = on_host.sample(
+          {seeds}, options, {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false, 1 << 20});
+      edges += expect_same(got[0], run(hopwise, graph, seeds, options),
+                           "round " + std::to_string(round) + ", schedule " +
+                               std::to_string(static_cast<int>(c.schedule)) + ", choice " +
+                               std::to_string(options.choice.index()) + ": ");
+    }
+  }
+  return edges;
 }
 
 }  // namespace
@@ -218,6 +250,11 @@ int main(int argc, char** argv) {
   expect_parts(random);
   expect_other_lists_and_choice(random);
   expect_refused_launches(random);
+  edges += compare_choice<int32_t, int32_t, WeightedChoice>(random, 2 * rounds);
+  edges += compare_choice<int64_t, int64_t, WeightedChoice>(random, rounds);
+  edges += compare_choice<int64_t, int32_t, TopKChoice>(random, rounds);
+  edges += compare_choice<int32_t, int32_t, LaborChoice>(random, 2 * rounds);
+  edges += compare_choice<int64_t, int64_t, LaborChoice>(random, rounds);
   if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
   if (without_room == 0) stress::fail("every block had shared memory enough");
   std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",

@@ -13,6 +13,10 @@ struct Compiled<CooperativeKernel, Int<W>, Args> {
   static constexpr auto* function = cooperative_kernel<W, Args>;
 };
 template <int W, typename Args>
+struct Compiled<PhasesKernel, Int<W>, Args> {
+  static constexpr auto* function = phases_kernel<W, Args>;
+};
+template <int W, typename Args>
 struct Compiled<HashedKernel, Int<W>, Args> {
   static constexpr auto* function = hashed_kernel<W, Args>;
 };
@@ -23,6 +27,10 @@ struct Compiled<StartKernel, Bool<H>, Args> {
 template <int W, bool H, typename Args>
 struct Compiled<PickKernel, Int<W>, Bool<H>, Args> {
   static constexpr auto* function = pick_kernel<W, H, Args>;
+};
+template <typename Args>
+struct Compiled<ScanKernel, Args> {
+  static constexpr auto* function = scan_kernel<Args>;
 };
 template <bool H, typename Args>
 struct Compiled<CountKernel, Bool<H>, Args> {

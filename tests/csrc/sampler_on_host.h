@@ -38,6 +38,15 @@ constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 // A launch was refused.
 struct Refused {};
 
+// The choice of the options; one that the CPU does not know is made from nothing.
+template <typename Choice>
+Choice choice_of(const AnyChoice& options) {
+  if constexpr (std::is_constructible_v<AnyChoice, Choice>)
+    return std::get<Choice>(options);
+  else
+    return {};
+}
+
 // One sampler's memory, used for one mini-batch after the other as on a GPU.
 // `Args`: a SampleArgs of these types.
 template <typename P, typename N, typename Args = UniformArgs<P, N>>
@@ -151,7 +160,7 @@ class OnHost {
     args.lists = {graph_.indptr.data(), graph_.indices.data()};
     args.num_nodes = num_nodes_;
     args.hops = hops;
-    args.choice = {options.replace};
+    args.choice = choice_of<typename Args::Choice>(options.choice);
     args.edge_ids = options.edge_ids;
     args.pad = how.pad;
     args.vertex_set = how.vertex_set;
@@ -194,12 +203,13 @@ class OnHost {
     HashMemory hash_memory;
     if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
-    std::vector<uint32_t> row_degree(args.rows_capacity * batches),
+    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB),
         picks_at(most_seeds * hops + args.tasks_capacity);
     std::vector<N> list(args.rows_capacity * batches), picks(args.picks_capacity * batches);
     std::vector<uint64_t> slots(args.tasks_capacity);
     args.row_begin = row_begin.data();
     args.row_degree = row_degree.data();
+    args.row_picks = row_picks.data();
     args.list = list.data();
     args.tasks = slots.data();
     args.picks_at = picks_at.data();
@@ -214,14 +224,19 @@ class OnHost {
     args.num_batches = static_cast<int>(batches);
     for (size_t b = 0; b < batches; ++b)
       args.batches[b] = {seeds[b].data(),       static_cast<int64_t>(seeds[b].size()),
-                         options.key + b,       vertex_memory[b].data(),
+                         options.keys.key + b,  vertex_memory[b].data(),
                          edge_memory[b].data(), nullptr,
-                         &headers_[b],          ++sequence_};
+                         &headers_[b],          ++sequence_,
+                         options.keys.next_key, options.keys.phase};
+    const auto before = on_host::machine.launches;
+    bool refused = false;
     try {
-      launches_ = launch_sample(args, how.schedule, how.blocks, on_host::machine.device, nullptr);
+      launch_sample(args, how.schedule, how.blocks, on_host::machine.device, nullptr);
     } catch (const gpu::Error&) {
-      throw Refused{};
+      refused = true;
     }
+    launches_ = static_cast<int>(on_host::machine.launches - before);
+    if (refused) throw Refused{};
     for (const uint64_t slot : slots)
       if (slot) fail("a task was left in the queue");
     std::vector<Result<P, N>> results;

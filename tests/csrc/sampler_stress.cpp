@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "crew.h"
+#include "helping.h"
 #include "sampler/cpu/fused.h"
 #include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
@@ -37,9 +37,13 @@ int64_t compare(Random& random, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       const auto graph = random_graph<P, N>(random);
       const auto num_nodes = graph.view().num_nodes;
+      const auto tables = random_tables(random, graph.indptr);
       for (int call = 0; call < 4; ++call) {
         const auto seeds = random_seeds<N>(random, num_nodes);
-        const auto options = random_options(random);
+        auto options = random_options(random);
+        options.choice = random_choice(random, tables);
+        options.keys.next_key = static_cast<uint64_t>(random.below(1 << 30));
+        options.keys.phase = static_cast<uint32_t>(random.below(3));
         if (!seeds.empty() && random.chance(0.2)) {
           auto bad = seeds;
           bad.push_back(random.chance(0.5) ? seeds[0] : static_cast<N>(num_nodes));
@@ -91,14 +95,14 @@ int64_t compare_groups(Random& random, int rounds) {
     constexpr int kBatches = 12;
     std::vector<std::vector<N>> seeds;
     std::vector<Result<P, N>> expected;
-    std::vector<uint64_t> keys;
+    std::vector<loader::BatchKeys> keys;
     const int bad = random.chance(0.3) ? static_cast<int>(random.below(kBatches)) : -1;
     loader::HopwiseSampler<P, N> hopwise(1);
     for (int i = 0; i < kBatches; ++i) {
       seeds.push_back(random_seeds<N>(random, num_nodes));
       auto keyed = options;
-      keyed.key = static_cast<uint64_t>(random.below(1 << 30));
-      keys.push_back(keyed.key);
+      keyed.keys.key = static_cast<uint64_t>(random.below(1 << 30));
+      keys.push_back(keyed.keys);
       expected.push_back(run(hopwise, graph, seeds[i], keyed));
       if (i == bad) seeds[i].push_back(static_cast<N>(num_nodes));
     }
@@ -128,18 +132,18 @@ int64_t compare_groups(Random& random, int rounds) {
   return edges;
 }
 
-// Members of a crew help with the one job that there is: each of its parts waits until `kHelpers` others have
+// Members help with the one job that there is: each of its parts waits until `kHelpers` others have
 // taken one. An exception of a part that another member took reaches who waits for the round.
 void check_helpers() {
   constexpr int kHelpers = 3;
   loader::ThreadPool pool(kHelpers + 1);
-  loader::Crew crew(pool.size());
+  loader::HelpingThreads threads(pool.size());
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> done{false};
     std::atomic<int> took[kHelpers + 1] = {}, threw{0}, caught{0};
     pool.each(pool.size(), [&](int stint, int worker) {
-      if (stint > 0) return crew.help(worker, [&] { return done.load(); });
-      loader::Crew::Member member(crew, worker);
+      if (stint > 0) return threads.help(worker, [&] { return done.load(); });
+      loader::HelpingThreads::Member member(threads, worker);
       if (member.owner() != worker || member.size() != pool.size()) stress::fail("not the member");
       try {
         member.each(20, [&](int, int by) {
@@ -156,11 +160,11 @@ void check_helpers() {
         ++caught;
       }
       done = true;
-      crew.ring();
+      threads.ring();
     });
     int parts = 0;
     for (const auto& count : took) parts += count;
-    if (parts != 20 || caught != 1) stress::fail("the crew lost a part or an exception");
+    if (parts != 20 || caught != 1) stress::fail("a part was lost or an exception");
   }
 }
 

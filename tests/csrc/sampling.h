@@ -60,11 +60,55 @@ std::vector<N> random_seeds(Random& random, int64_t num_nodes, int64_t at_least 
 
 SampleOptions random_options(Random& random) {
   constexpr int64_t kFanouts[] = {-1, 1, 1, 2, 3, 5, 10, 17, 25, 32, 40};
-  SampleOptions options{
-      {}, random.chance(0.3), random.chance(0.5), static_cast<uint64_t>(random.below(1 << 30))};
+  SampleOptions options{{},
+                        loader::UniformChoice{random.chance(0.3)},
+                        random.chance(0.5),
+                        {static_cast<uint64_t>(random.below(1 << 30)), 0, 0}};
   const int64_t hops = random.between(1, 5);
   for (int64_t h = 0; h < hops; ++h) options.fanouts.push_back(kFanouts[random.below(std::size(kFanouts))]);
   return options;
+}
+
+// Arrays for picks that are not uniform: any cells and rising ends are a table that can be drawn from, and
+// any permutation is an order.
+struct OwnedTables {
+  std::vector<loader::AliasCell> cells;
+  std::vector<uint64_t> ends;
+  std::vector<uint32_t> order;
+  std::vector<float> weights;  // some of them 0
+};
+
+template <typename P>
+OwnedTables random_tables(Random& random, const std::vector<P>& indptr) {
+  OwnedTables tables;
+  for (size_t v = 0; v + 1 < indptr.size(); ++v) {
+    const auto degree = static_cast<uint32_t>(indptr[v + 1] - indptr[v]);
+    const auto mass = uint64_t{degree} << 32;
+    const bool steep = random.chance(0.3);  // one entry has nearly all, so that draws repeat
+    for (uint32_t i = 0; i < degree; ++i) {
+      const auto threshold = steep ? 0u : static_cast<uint32_t>(random.below(int64_t{1} << 32));
+      tables.cells.push_back({threshold, steep ? 0 : static_cast<uint32_t>(random.below(degree))});
+      tables.ends.push_back(steep ? mass - degree + 1 + i : (uint64_t{i} + 1) << 32);
+      tables.order.push_back(degree - 1 - i);
+      tables.weights.push_back(static_cast<float>(random.below(5)));
+    }
+  }
+  return tables;
+}
+
+loader::AnyChoice random_choice(Random& random, const OwnedTables& tables) {
+  switch (random.below(5)) {
+    case 0:
+      return loader::WeightedChoice{random.chance(0.3), tables.cells.data(), tables.ends.data()};
+    case 1:
+      return loader::TopKChoice{tables.order.data()};
+    case 2:
+      return loader::LaborChoice{random.chance(0.5), static_cast<uint32_t>(random.between(1, 3)), 7};
+    case 3:
+      return loader::RaceChoice{tables.weights.data(), nullptr};
+    default:
+      return loader::UniformChoice{random.chance(0.3)};
+  }
 }
 
 template <typename P, typename N>

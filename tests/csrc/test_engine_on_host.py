@@ -217,3 +217,39 @@ class TestRefusals:
         made.plan(**self.PLAN)
         with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
             made.launch([(0, 0, 0, 0, 0)], 0, 0)
+
+
+PICKS: dict[str, dict[str, Any]] = {
+    "weighted": {"weights": "edge_weights"},
+    "weighted, replaced": {"weights": "edge_weights", "replace": True},
+    "heaviest": {"weights": "edge_weights", "top_k": True},
+    "labor": {"labor": True},
+    "labor, all hops, 3 mini-batches": {"labor": True, "layer_dependency": True, "batch_dependency": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schedule", "vertex_set"),
+    [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or (v == "hash" and s not in QUEUES)],
+)
+@pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
+def test_other_picks_are_the_cpus(gpu: FakeGPU, fanouts: list[int], kind: str, schedule: str, vertex_set: str) -> None:
+    plain, together = graph_of(), 1 if schedule in QUEUES else 3
+    weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2)) ** 6
+    weights[::5] = 0
+    graph = Graph(plain.indptr, plain.indices, edge_weights=weights)
+    sampler = CudaSampler(
+        fanouts,
+        seed=5,
+        edge_ids=True,
+        batches_per_launch=together,
+        schedule=schedule,
+        vertex_set=vertex_set,
+        **PICKS[kind],
+    )
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=True, **PICKS[kind])
+    for sizes in ([0], [9], [1, 12, 3, 20], [300, 8]):
+        group = requests(graph, sizes)
+        got = [finish().digest() for finish in session.begin(group)]
+        assert got == digests(graph, group, oracle)
+    session.close()

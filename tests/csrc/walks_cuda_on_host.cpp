@@ -27,6 +27,7 @@ struct RandomGraph {
   std::vector<P> indptr{0};
   std::vector<N> indices;
   std::vector<uint64_t> words;
+  std::vector<WalkCell<N>> cells;
   int64_t num_nodes;
   int groups;
 
@@ -41,6 +42,14 @@ struct RandomGraph {
       indptr.push_back(static_cast<P>(indices.size()));
     }
     indices.push_back(0);  // so that there is an address
+    for (size_t v = 0; v + 1 < indptr.size(); ++v)
+      for (auto at = indptr[v]; at < indptr[v + 1]; ++at) {
+        const auto other = static_cast<P>(random.between(indptr[v], indptr[v + 1] - 1));
+        cells.push_back({static_cast<uint32_t>(random.below(int64_t{1} << 32)),
+                         static_cast<int32_t>(other - at), indices[static_cast<size_t>(at)],
+                         indices[static_cast<size_t>(other)]});
+      }
+    cells.push_back({});
   }
 
   PlainLists<P, N> plain() const { return {indptr.data(), indices.data()}; }
@@ -114,6 +123,13 @@ WalkRules random_rules(Random& random, bool coin) {
   return {static_cast<uint64_t>(random.below(int64_t{1} << 62)), stop, home, accept[0], accept[1], accept[2]};
 }
 
+// By weight no list is scanned: nothing is accepted as rarely as above.
+WalkRules even_rules(Random& random, bool coin) {
+  WalkRules rules = random_rules(random, coin);
+  for (uint32_t* accept : {&rules.back, &rules.common, &rules.far}) *accept |= 1u << 28;
+  return rules;
+}
+
 template <typename P, typename N>
 void one_round(Random& random, const std::string& types) {
   RandomGraph<P, N> graph(random, 1);
@@ -132,6 +148,17 @@ void one_round(Random& random, const std::string& types) {
   compare_both(WalkLaw<U, false, true>{random_rules(random, false), {}}, lists, n, random, types + " second");
   compare_both(WalkLaw<U, true, true>{random_rules(random, true), {}}, lists, n, random,
                types + " coin, second");
+
+  using W = WeightedProposal<N>;
+  const W by{graph.cells.data()};
+  compare_both(WalkLaw<W, false, false>{random_rules(random, false), by}, lists, n, random,
+               types + " weighted");
+  compare_both(WalkLaw<W, true, false>{random_rules(random, true), by}, lists, n, random,
+               types + " weighted, coin");
+  compare_both(WalkLaw<W, false, true>{even_rules(random, false), by}, lists, n, random,
+               types + " weighted, second");
+  compare_both(WalkLaw<W, true, true>{even_rules(random, true), by}, lists, n, random,
+               types + " weighted, both");
 
   RandomGraph<P, N> grouped(random, 3);
   const MetapathLists<P, N> paths{grouped.plain(), 3, 4, {2, 0, 1, 0}};

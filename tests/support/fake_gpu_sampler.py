@@ -167,7 +167,9 @@ class FakeEngine:
         edge_ids: bool,
         pad: bool,
         device: int,
+        picks: Any = None,
     ) -> None:
+        assert picks is None  # the tests of this class are about sizes
         assert indptr.dtype == edge_dtype
         assert indices.dtype == node_dtype
         self.gpu, self.edge_dtype, self.node_dtype = gpu, edge_dtype, node_dtype
@@ -234,7 +236,7 @@ class FakeEngine:
         return 1, results
 
     def _sample(
-        self, seeds_at: int, num_seeds: int, key: int, vertices: int, sizes_at: int
+        self, seeds_at: int, num_seeds: int, keys: tuple[int, int, int], vertices: int, sizes_at: int
     ) -> tuple[int, int, int, list[int], list[int], int]:
         seeds, edges = at(seeds_at, num_seeds, self.node_dtype), vertices + self.edges_at
         bad = seeds[(seeds < 0) | (seeds >= self.num_nodes)]
@@ -245,7 +247,7 @@ class FakeEngine:
             return _SEED_DUPLICATE, int(values[counts > 1][0]), 0, [], [], 0
         with_ids = bool(self.edge_ids_at)
         oracle = _core.HopwiseSampler(self.indptr, self.indices, self.fanouts, self.replace, with_ids, 1, 1)
-        (sampled,) = oracle.sample([seeds], [key])
+        (sampled,) = oracle.sample([seeds], [keys[0]])
         try:
             frontiers, sizes, offsets, buffer = sampled.take()
         except OverflowError as error:  # of the first hop, in the tests

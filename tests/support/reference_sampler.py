@@ -6,6 +6,8 @@ TOMACS 2019), turned into a subset by Floyd's (CACM 1987).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from loader.graph import Graph
@@ -53,6 +55,18 @@ class Picker:
             product = philox((v % WORD, v >> 32, hop + (attempt << 24), index), self.key)[0] * bound
         return product // WORD
 
+    def pair_below(self, bound: int, lane: int, step: int, index: int) -> int:
+        """Draw number `index` of those that take two words, uniform in [0, bound)."""
+        block = philox((lane % WORD, lane >> 32, step, index // 2), self.key)
+        words = block[index % 2 * 2] + block[index % 2 * 2 + 1] * WORD
+        attempt = 0
+        while words * bound % WORD**2 < WORD**2 % bound:
+            attempt += 1
+            self.redraws += 1
+            low, high, *_ = philox((lane % WORD, lane >> 32, step + (attempt << 24), index), self.key)
+            words = low + high * WORD
+        return words * bound // WORD**2
+
     def positions(self, v: int, hop: int, degree: int, fanout: int, replace: bool) -> list[int]:
         """Picked places in the neighbour list of `v`, ascending."""
         if degree == 0 or fanout == -1 or (not replace and degree <= fanout):
@@ -77,8 +91,13 @@ def sample(
     seed: int = 0,
     epoch: int = 0,
     batch: int = 0,
+    choose: Callable[[int, int, int], list[int]] | None = None,
 ) -> MiniBatch:
-    """The mini-batch that every sampler of the core has to return."""
+    """The mini-batch that every sampler of the core has to return.
+
+    Args:
+        choose: `choose(v, hop, fanout)` gives the picked places in the list of `v`, where picks are not uniform.
+    """
     indptr, indices = graph.indptr.tolist(), graph.indices.tolist()
     picker = Picker(seed, epoch, batch)
     frontier, sizes, blocks = list(seeds), [len(seeds)], []
@@ -86,7 +105,8 @@ def sample(
         rows, edges = [0], []
         for v in frontier:
             degree = indptr[v + 1] - indptr[v]
-            edges += [indptr[v] + p for p in picker.positions(v, hop, degree, fanout, replace)]
+            found = choose(v, hop, fanout) if choose else picker.positions(v, hop, degree, fanout, replace)
+            edges += [indptr[v] + p for p in found]
             rows.append(len(edges))
         sources = [indices[e] for e in edges]
         num_dst = len(frontier)

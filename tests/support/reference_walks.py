@@ -7,7 +7,9 @@ by word, in csrc/walks/walk.h.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
+from reference_picks import cells, masses
 from reference_sampler import WORD, batch_key, philox
 
 from loader.graph import Graph
@@ -57,6 +59,7 @@ def walks(
     q: float = 1.0,
     stop: float = 0.0,
     restart: float = 0.0,
+    weighted: bool = False,
     metapath: list[int] | None = None,
     seed: int = 0,
     epoch: int = 0,
@@ -67,7 +70,9 @@ def walks(
     indptr, indices = graph.indptr.tolist(), graph.indices.tolist()
     types = None if graph.edge_types is None else graph.edge_types.tolist()
     coin, second_order = stop > 0 or restart > 0, (p, q) != (1, 1)
-    words = coin + 1 + second_order
+    words = coin + 1 + weighted + second_order
+    again = 2 + weighted  # words of another try
+    weights = graph.edge_weights.tolist() if weighted and graph.edge_weights is not None else []
     share = 4 // words
     shares = [1 / Fraction(p), Fraction(1), 1 / Fraction(q)]
     back, common, far = (round(x / max(shares) * WORD) for x in shares)
@@ -94,26 +99,38 @@ def walks(
             if metapath is not None:
                 assert types is not None
                 listed = [e for e in listed if types[e] == metapath[step % len(metapath)]]
+            if weighted:
+                listed = [e for e in listed if weights[e] > 0]
             if not listed:
                 break
-            place = listed[draws.below(len(listed), i)]
+            table = cells(masses([weights[e] for e in listed])) if weighted else []
+
+            def propose(i: int, draws: _Draws = draws, listed: Any = listed, table: Any = table) -> int:
+                entry = draws.below(len(listed), i)
+                if weighted and draws.word(i + 1) >= table[entry][0]:
+                    entry = table[entry][1]
+                return int(listed[entry])
+
+            place = propose(i)
             if second_order and previous is not None and len(listed) > 1:
-                known = set(indices[indptr[previous] : indptr[previous + 1]])
+                known = {
+                    indices[e] for e in range(indptr[previous], indptr[previous + 1]) if not weighted or weights[e] > 0
+                }
                 weight = {e: back if indices[e] == previous else common if indices[e] in known else far for e in listed}
-                verdict = draws.word(i + 1)
+                verdict = draws.word(i + 1 + weighted)
                 tries = 1
                 while verdict >= weight[place]:
-                    if tries == TRIES:
+                    if tries == TRIES and not weighted:
                         left = draws.wide_below(sum(weight.values()), SCAN_BLOCK + step % share)
                         for place in listed:
                             if left < weight[place]:
                                 break
                             left -= weight[place]
                         break
-                    block = 1 + step % share + share * ((tries - 1) // 2)
-                    i = 4 * block + (tries - 1) % 2 * 2
-                    place = listed[draws.below(len(listed), i)]
-                    verdict = draws.word(i + 1)
+                    block = 1 + step % share + share * ((tries - 1) // (4 // again))
+                    i = 4 * block + (tries - 1) % (4 // again) * again
+                    place = propose(i)
+                    verdict = draws.word(i + 1 + weighted)
                     tries += 1
             previous, at = at, indices[place]
             walk.append(at)

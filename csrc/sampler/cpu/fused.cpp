@@ -1,16 +1,16 @@
 #include "sampler/cpu/fused.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace loader {
 namespace {
 
-constexpr int64_t kBlockRows = 128;     // rows whose edges are counted together
 constexpr int64_t kMaxPending = 512;    // picks that wait for their fetch
 constexpr int64_t kPartsPerThread = 4;  // so that a thread which comes late or is slow has less to do
 constexpr int64_t kMaxPartEdges = 1 << 15;
-constexpr int64_t kAhead = 16;  // vertices whose list bounds are asked for ahead of their use
 
 }  // namespace
 
@@ -40,13 +40,27 @@ SampleSizes FusedSampler<P, N>::sample(const Csc<P, N>& graph, const N* seeds, i
   for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph.num_nodes);
   graph_ = graph;
   options_ = options;
+  std::visit(
+      [this](const auto& choice) {
+        using Choice = std::decay_t<decltype(choice)>;
+        scans_ = !Choice::kCountsByDegree;
+        if constexpr (std::is_same_v<Choice, UniformChoice> || std::is_same_v<Choice, WeightedChoice>)
+          replace_ = choice.replace;
+        else
+          replace_ = false;
+      },
+      options_.choice);
   sizes_ = {{num_seeds}, {}};
   prepare(seeds, num_seeds);
   for (int hop = 1; hop <= options.hops(); ++hop) {
-    const int64_t edges = count_edges(hop);
+    int64_t edges = count_edges(hop);
+    if (scans_) edges = scan(hop);
     check_edge_count<P>(edges);
     sizes_.edges.push_back(edges);
-    pick(hop);
+    if (scans_)
+      take_scanned(hop);
+    else
+      pick(hop);
     const int64_t found = settle(hop);
     sizes_.frontiers.push_back(sizes_.frontiers.back() + found);
     if (hop < options.hops()) list(hop, nodes_.extend(static_cast<size_t>(found)));
@@ -78,6 +92,7 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
     for (auto& bucket : worker.buckets) bucket.clear();
   }
   hops_.resize(options_.hops());
+  high_words_.clear();  // those of another mini-batch
   nodes_.clear();
   begins_.clear();
   degrees_.clear();
@@ -86,7 +101,8 @@ void FusedSampler<P, N>::prepare(const N* seeds, int64_t num_seeds) {
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 
-// Looks up the lists of the vertices that are new, and counts the edges of each block of rows.
+// Looks up the lists of the vertices that are new, and counts the edges of each block of rows: those that are
+// picked or, if only a scan tells them, all.
 template <typename P, typename N>
 int64_t FusedSampler<P, N>::count_edges(int hop) {
   const auto rows = static_cast<int64_t>(nodes_.size()), known = static_cast<int64_t>(degrees_.size());
@@ -105,7 +121,7 @@ int64_t FusedSampler<P, N>::count_edges(int hop) {
         degrees[row] = graph_.indptr[nodes_[row] + 1] - begins[row];
       }
       int64_t edges = 0;
-      for (int64_t row = begin; row < end; ++row) edges += row_count(row, hop);
+      for (int64_t row = begin; row < end; ++row) edges += scans_ ? degrees_[row] : row_count(row, hop);
       offsets[block] = edges;
     }
   });
@@ -125,7 +141,7 @@ void FusedSampler<P, N>::pick(int hop) {
   if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
   const int64_t count = parts(edges, part_edges_);
   pool_->each(count, [&](int part, int worker) {
-    pick_part({workers_[worker], hop, 0, count == 1 || worker == pool_->owner()}, edges * part / count,
+    pick_part({workers_[worker], hop, 0, marks_at_once(count, worker)}, edges * part / count,
               edges * (part + 1) / count);
   });
 }
@@ -138,6 +154,9 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
   Worker& worker = part.worker;
   const std::vector<int64_t>& offsets = hops_[part.hop - 1].offsets;
   const int64_t fanout = options_.fanouts[part.hop - 1];
+  const uint32_t blocks =
+      std::visit([&](const auto& choice) { return first_blocks(choice, static_cast<uint32_t>(fanout)); },
+                 options_.choice);
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(offsets.begin(), offsets.end(), begin) - offsets.begin() - 1;
   int64_t row = hops_[part.hop - 1].first_row + block * kBlockRows, first = offsets[block];
@@ -145,7 +164,7 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
     const int64_t degree = degrees_[row], count = row_count(row, part.hop);
     if (count == 0) continue;
     const int64_t low = std::max(first, begin);
-    if (picks_all(degree, fanout, options_.replace)) {
+    if (picks_all(degree, fanout, replace_)) {
       const int64_t high = std::min(first + count, end);
       if (low < high) {
         if (worker.picks.pending() == 0) fetched.at = low;
@@ -153,8 +172,10 @@ void FusedSampler<P, N>::pick_part(const Fetch& part, int64_t begin, int64_t end
       }
     } else if (first >= begin) {
       if (worker.picks.pending() == 0) fetched.at = first;
-      const Draws draws{options_.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(part.hop)};
-      worker.picks.add(draws, begins_[row], static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout));
+      const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]),
+                        static_cast<uint32_t>(part.hop)};
+      worker.picks.add(draws, begins_[row], static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout),
+                       blocks);
     }
     first += count;
     if (worker.picks.pending() >= kMaxPending) fetch(fetched);
@@ -170,20 +191,26 @@ void FusedSampler<P, N>::fetch(Fetch& part) {
   const int64_t count = worker.picks.pending();
   worker.edges.clear();
   P* edges = worker.edges.extend(static_cast<size_t>(count));
-  worker.picks.draw(options_.replace, graph_.indices, edges);
+  worker.picks.draw(options_.choice, graph_.indices, edges);
   if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
   N* const picked = kept.picked.data() + part.at;
+  for (int64_t i = 0; i < count; ++i) {
+    picked[i] = graph_.indices[edges[i]];
+    if (part.mark) set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
+  }
+  mark(part, count);
+}
+
+// Marks `count` picks from part.at on, or puts them aside for who marks them.
+template <typename P, typename N>
+void FusedSampler<P, N>::mark(Fetch& part, int64_t count) {
+  const N* const picked = hops_[part.hop - 1].picked.data() + part.at;
   if (part.mark) {
-    for (int64_t i = 0; i < count; ++i) {
-      picked[i] = graph_.indices[edges[i]];
-      set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
-    }
     for (int64_t i = 0; i < count; ++i) set_.mark(static_cast<uint64_t>(picked[i]));
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      picked[i] = graph_.indices[edges[i]];
-      worker.buckets[static_cast<uint64_t>(picked[i]) >> bucket_bits_].push_back(picked[i]);
-    }
+    std::vector<Arena<N>>& buckets = part.worker.buckets;
+    for (int64_t i = 0; i < count; ++i)
+      buckets[static_cast<uint64_t>(picked[i]) >> bucket_bits_].push_back(picked[i]);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
 #include "sampler/cpu/ranked_set.h"
+#include "sampler/cpu/scan.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -20,6 +21,7 @@ class FusedSampler {
  public:
   // Parts hold at least `part_edges` edges: what has fewer is not shared out.
   static constexpr int64_t kPartEdges = 2048;
+  static constexpr int64_t kBlockRows = 128;  // rows whose edges are counted together
 
   explicit FusedSampler(int num_threads, int64_t part_edges = kPartEdges)
       : FusedSampler(std::make_shared<ThreadPool>(num_threads), part_edges) {}
@@ -32,12 +34,24 @@ class FusedSampler {
   void write(const SampleOut<P, N>& out);
 
  private:
+  static constexpr int64_t kAhead = 16;  // vertices whose list bounds are asked for ahead of their use
+
   // What is kept of one hop until it is written.
   struct Hop {
     Arena<N> picked;
     Arena<P> edges;                // positions of the picks, if edge ids are wanted
     int64_t first_row;             // whose neighbours are picked, and those of all rows behind it
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
+    Arena<uint32_t> counts;        // of each row, if only a scan tells it
+  };
+
+  // What a part of a hop's scan found.
+  struct alignas(128) Scan {
+    Arena<N> picked;
+    Arena<P> edges;
+    RaceScan race;
+    int64_t row = -1;    // that another part began
+    int64_t of_row = 0;  // picks of it that this part found
   };
 
   // Lines of the cache of its own (they come in pairs): its sizes change at every pick.
@@ -59,13 +73,24 @@ class FusedSampler {
   void in_parts(int64_t n, int64_t least, const std::function<void(int64_t, int64_t)>& f);
   void prepare(const N* seeds, int64_t num_seeds);
   int64_t count_edges(int hop);
+  int64_t scan(int hop);
+  const uint32_t* make_high_words(const SourceNumbers& numbers, int64_t entries);
+  void scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
+                 const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end);
+  void race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries, int hop,
+                 int64_t begin, int64_t end);
   void pick(int hop);
   void pick_part(const Fetch& part, int64_t begin, int64_t end);
   void fetch(Fetch& part);
+  void take_scanned(int hop);
+  void mark(Fetch& part, int64_t count);
+  // Whether this worker marks what it picks: nobody else does. Others put it aside for `settle`.
+  bool marks_at_once(int64_t parts, int worker) const { return parts == 1 || worker == pool_->owner(); }
   int64_t settle(int hop);
   void list(int hop, N* out);
   int64_t row_count(int64_t row, int hop) const {
-    return pick_count(degrees_[row], options_.fanouts[hop - 1], options_.replace);
+    if (scans_) return hops_[hop - 1].counts[row];
+    return pick_count(degrees_[row], options_.fanouts[hop - 1], replace_);
   }
   // Bucket b: the pages [first_page(b), first_page(b + 1)).
   int64_t first_page(int64_t bucket) const;
@@ -79,10 +104,15 @@ class FusedSampler {
   // Of the call under way.
   Csc<P, N> graph_{};
   SampleOptions options_{};
+  bool replace_ = false;  // of the choice
+  bool scans_ = false;    // only a scan tells how many of a list are picked
   SampleSizes sizes_;
   Arena<N> nodes_;             // in the order of local ids, without the last hop's
   Arena<P> begins_, degrees_;  // of the vertices in nodes_
   std::vector<Hop> hops_;
+  std::vector<Scan> found_;
+  Arena<uint32_t> high_words_;  // of the numbers of all sources, or empty
+  uint32_t high_words_step_ = 0;
   int64_t num_buckets_ = 0;
   int bucket_bits_ = 0;
   std::vector<int64_t> bucket_ids_;  // [buckets + 1]: the first local id of each bucket's new vertices

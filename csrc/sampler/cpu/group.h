@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "crew.h"
 #include "fork.h"
+#include "helping.h"
 #include "parallel.h"
 #include "sampler/sampler.h"
 
@@ -21,7 +21,7 @@ template <typename N>
 struct Request {
   const N* seeds;
   int64_t num_seeds;
-  uint64_t key;
+  BatchKeys keys;
 };
 
 // A large group is spread over the threads, a thread per mini-batch, each with a workspace of its own; who is
@@ -45,6 +45,13 @@ class GroupSampler {
         make_(std::move(make)),
         pool_(std::make_shared<ThreadPool>(num_threads)) {}
 
+  // Wakes the threads for a group that follows within microseconds.
+  void expect(size_t group_size) {
+    if (group_size < 2) return;
+    std::unique_lock<LongMutex> turn(turn_, std::try_to_lock);
+    if (turn.owns_lock()) pool_->wake(pool_->size() - 1);
+  }
+
   // Returns the exception of each request, null for those that went well.
   std::vector<std::exception_ptr> sample(const std::vector<Request<N>>& group, const Place& place) {
     return sample(options_, group, place);
@@ -57,7 +64,7 @@ class GroupSampler {
       try {
         if (!sampler) sampler = make_(workers());
         SampleOptions options = asked;
-        options.key = group[i].key;
+        options.keys = group[i].keys;
         sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
         errors[i] = std::current_exception();
@@ -83,17 +90,18 @@ class GroupSampler {
     } else {
       std::lock_guard<LongMutex> turn(turn_);
       const Busy busy(busy_);
-      if (!crew_) {
+      if (!helping_) {
         members_.resize(static_cast<size_t>(pool_->size()));
-        crew_ = std::make_unique<Crew>(pool_->size());
+        helping_ = std::make_unique<HelpingThreads>(pool_->size());
       }
       std::atomic<size_t> next{0}, left{group.size()};
       pool_->each(pool_->size(), [&](int, int worker) {
         for (size_t i; (i = next.fetch_add(1)) < group.size();) {
-          one(members_[worker], i, [&] { return std::make_shared<Crew::Member>(*crew_, worker); });
-          if (left.fetch_sub(1) == 1) crew_->ring();
+          one(members_[worker], i,
+              [&] { return std::make_shared<HelpingThreads::Member>(*helping_, worker); });
+          if (left.fetch_sub(1) == 1) helping_->ring();
         }
-        crew_->help(worker, [&] { return left.load() == 0; });
+        helping_->help(worker, [&] { return left.load() == 0; });
       });
     }
     return errors;
@@ -136,8 +144,8 @@ class GroupSampler {
   LongMutex turn_;                 // of the pool's threads
   bool busy_ = false;              // somebody has the turn, and with it:
   std::unique_ptr<Sampler> team_;  // in which all threads share
-  std::unique_ptr<Crew> crew_;
-  std::vector<std::unique_ptr<Sampler>> members_;  // of the crew
+  std::unique_ptr<HelpingThreads> helping_;
+  std::vector<std::unique_ptr<Sampler>> members_;  // of the threads
   BriefMutex idle_mutex_;
   std::vector<std::unique_ptr<Sampler>> idle_;
   // A child leaves alone what another thread was using at the fork.
@@ -145,7 +153,7 @@ class GroupSampler {
                     if (!busy_) return;
                     busy_ = false;
                     static_cast<void>(team_.release());
-                    static_cast<void>(crew_.release());
+                    static_cast<void>(helping_.release());
                     for (auto& member : members_) static_cast<void>(member.release());
                   }}};
 };

@@ -102,7 +102,7 @@ void SubgraphSampler<T>::sample_distinct(const T* seeds, int64_t num_seeds, cons
   SampleOptions once = options;
   once.once = true;
   const auto errors =
-      group_.sample(once, {{seeds, num_seeds, options.key}}, [&](size_t, const SampleSizes& sampled) {
+      group_.sample(once, {{seeds, num_seeds, options.keys}}, [&](size_t, const SampleSizes& sampled) {
         SubgraphSizes sizes{sampled.frontiers, sampled.edges};
         std::adjacent_difference(sizes.nodes.begin(), sizes.nodes.end(), sizes.nodes.begin());
         const SubgraphOut<T> out = place(sizes);

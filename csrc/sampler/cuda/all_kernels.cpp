@@ -12,9 +12,10 @@ using gpu::kernel;
 template <int Widest, typename Args>
 void add_width(std::vector<gpu::Kernel*>& all) {
   using Width = Int<Widest>;
-  all.insert(all.end(), {&kernel<CooperativeKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
+  all.insert(all.end(), {&kernel<PhasesKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
                          &kernel<PickKernel, Width, Bool<false>, Args>(),
                          &kernel<PickKernel, Width, Bool<true>, Args>()});
+  if constexpr (Widest != kWide) all.push_back(&kernel<CooperativeKernel, Width, Args>());
   if constexpr (queue_width(Widest) == Widest)
     all.insert(all.end(),
                {&kernel<QueueKernel, Width, Bool<false>, Args>(),
@@ -43,13 +44,31 @@ void add(std::vector<gpu::Kernel*>& all) {
   }
 }
 
+// What needs a scan has a hash set, and one width.
+template <typename Args>
+void add_scanning(std::vector<gpu::Kernel*>& all) {
+  add_phases<true, Args>(all);
+  all.insert(all.end(), {&kernel<GroupKernel, Args>(), &kernel<RankKernel, Args>(),
+                         &kernel<ScanKernel, Args>(), &kernel<HashedKernel, Int<kWide>, Args>(),
+                         &kernel<PickKernel, Int<kWide>, Bool<true>, Args>()});
+}
+
+template <typename P, typename N>
+void add_types(std::vector<gpu::Kernel*>& all) {
+  using Lists = PlainLists<P, N>;
+  add<SampleArgs<Lists, UniformChoice>>(all);
+  add<SampleArgs<Lists, WeightedChoice>>(all);
+  add<SampleArgs<Lists, TopKChoice>>(all);
+  add_scanning<SampleArgs<Lists, LaborChoice>>(all);
+}
+
 }  // namespace
 
 std::vector<gpu::Kernel*> sampler_kernels() {
   std::vector<gpu::Kernel*> all;
-  add<UniformArgs<int32_t, int32_t>>(all);
-  add<UniformArgs<int64_t, int32_t>>(all);
-  add<UniformArgs<int64_t, int64_t>>(all);
+  add_types<int32_t, int32_t>(all);
+  add_types<int64_t, int32_t>(all);
+  add_types<int64_t, int64_t>(all);
   return all;
 }
 

@@ -25,6 +25,12 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
 
 template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    phases_kernel(const __grid_constant__ Args args) {
+  phases_block<Widest>(args, launch_memory());
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ Args args) {
   hashed_block<Widest>(args, launch_memory());
 }
@@ -38,6 +44,11 @@ template <int Widest, bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     pick_kernel(const __grid_constant__ Args args, int hop) {
   pick_block<Widest, PhasesOf<Hashed, Args>>(args, hop, launch_memory());
+}
+
+template <typename Args>
+__global__ void __launch_bounds__(kBlock) scan_kernel(const __grid_constant__ Args args, int hop) {
+  scan_block(args, hop);
 }
 
 template <bool Hashed, typename Args>

@@ -21,6 +21,18 @@ template <>
 struct Spelled<UniformChoice> {
   static std::string text() { return "loader::UniformChoice"; }
 };
+template <>
+struct Spelled<WeightedChoice> {
+  static std::string text() { return "loader::WeightedChoice"; }
+};
+template <>
+struct Spelled<TopKChoice> {
+  static std::string text() { return "loader::TopKChoice"; }
+};
+template <>
+struct Spelled<LaborChoice> {
+  static std::string text() { return "loader::LaborChoice"; }
+};
 template <typename Lists, typename Choice>
 struct Spelled<SampleArgs<Lists, Choice>> {
   static std::string text() { return spelled<Lists, Choice>("loader::SampleArgs"); }
@@ -35,9 +47,11 @@ struct Spelled<SampleArgs<Lists, Choice>> {
     static constexpr const char* name = NAME;                         \
   };
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
+LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
 LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <Args>, hop
 LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
@@ -49,11 +63,13 @@ LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
 LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
 #undef LOADER_SAMPLER_KERNEL
 
-// Of a multiprocessor's first-level memory, what the kernels of `launch_hopwise` ask for as shared memory,
-// percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that changes.
-// An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all multiprocessors, took
-// longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10, 10, 10); by 3.7 and
-// 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another for each kernel.
+// Of a multiprocessor's first-level memory, what the kernels of `hopwise` and `phases` ask for as shared
+// memory, percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that
+// changes. An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all
+// multiprocessors, took longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10,
+// 10, 10); by 3.7 and 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another
+// for each kernel. One launch of all phases, on half of the multiprocessors: 3.7 and 4.7 % with 25 beside 3.3
+// and 4.6 hop by hop, in one run; 6.6 and 5.2 % with the driver's own choice.
 constexpr int kSharedPercent = 25;
 
 static_assert(kOrderBytes <= 48 * 1024,
@@ -80,6 +96,13 @@ class SamplerLaunch {
     one(gpu::kernel<CooperativeKernel, gpu::Int<Widest>, Args>(), stage_bytes<Widest>(args), args);
   }
 
+  // The phases of `hopwise` in one launch.
+  void phases(const Args& args) {
+    gpu::Kernel& kernel = gpu::kernel<PhasesKernel, gpu::Int<Widest>, Args>();
+    prepare({&kernel}, true);
+    one(kernel, stage_bytes<Widest>(args), args);
+  }
+
   // With a hash set: the vertices are put in order in the same launch.
   void hashed(const Args& args) {
     one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(), std::max(stage_bytes<Widest>(args), kOrderBytes),
@@ -98,12 +121,20 @@ class SamplerLaunch {
     gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Args>();
     gpu::Kernel* const group = Hashed ? &gpu::kernel<GroupKernel, Args>() : nullptr;
     gpu::Kernel* const rank = Hashed ? &gpu::kernel<RankKernel, Args>() : nullptr;
-    prepare(Hashed ? std::vector{&start, &pick, &count, &assign, &finish, group, rank}
-                   : std::vector{&start, &pick, &count, &assign, &finish},
-            true);
+    constexpr bool kScans = !Args::Choice::kCountsByDegree;
+    gpu::Kernel* scan = nullptr;
+    if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
+    std::vector all{&start, &pick, &count, &assign, &finish};
+    if (Hashed) all.insert(all.end(), {group, rank});
+    if (kScans) all.push_back(scan);
+    prepare(all, true);
     const size_t shared = stage_bytes<Widest>(args);
     choose_blocks(pick, shared, args.num_batches);
     launch(start, 0, args);
+    if constexpr (kScans) {
+      launch(*scan, 0, args, 0);
+      launch(count, 0, args, 0);
+    }
     launch(assign, 0, args, 0);
     for (int hop = 1; hop <= args.hops; ++hop) {
       launch(pick, shared, args, hop);
@@ -112,6 +143,7 @@ class SamplerLaunch {
         launch(*rank, kOrderBytes, args, hop);
         if (hop == args.hops) break;
       }
+      if constexpr (kScans) launch(*scan, 0, args, hop);
       launch(count, 0, args, hop);
       launch(assign, 0, args, hop);
     }
@@ -193,7 +225,15 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
   const bool hash = args.vertex_set == VertexSet::kHash;
   switch (schedule) {
     case Schedule::kCooperative:
-      hash ? launch.hashed(args) : launch.cooperative(args);
+      if (hash)
+        launch.hashed(args);
+      else if constexpr (Widest != kWide)
+        launch.cooperative(args);
+      else
+        launch.phases(args);
+      break;
+    case Schedule::kPhases:
+      launch.phases(args);
       break;
     case Schedule::kHopwise:
       hash ? launch.template hopwise<true>(args) : launch.template hopwise<false>(args);
@@ -208,17 +248,8 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
   return launch.launches();
 }
 
-// Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
-// one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
-// number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
-// only. Throws std::runtime_error if a kernel cannot be compiled or a launch is refused.
 template <typename Args>
-int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
-  const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
-  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch ||
-      (queue && (args.num_batches > 1 || args.vertex_set == VertexSet::kHash)))
-    throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
-                                " mini-batches");
+int launch_widths(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
   const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(typename Args::Vertex) == 4) {
     if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
@@ -227,6 +258,28 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
     if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
   }
   return launch_width<kWide>(args, schedule, blocks, device, stream);
+}
+
+// Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
+// one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
+// number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
+// only. Throws std::runtime_error if a kernel cannot be compiled or a launch is refused.
+template <typename Args>
+int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
+  const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch || (queue && args.num_batches > 1) ||
+      (args.vertex_set == VertexSet::kHash && (queue || schedule == Schedule::kPhases)))
+    throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
+                                " mini-batches");
+  if constexpr (!Args::Choice::kCountsByDegree) {
+    if (args.vertex_set != VertexSet::kHash)
+      throw std::invalid_argument("picks that need a scan go with a hash set of vertices");
+    SamplerLaunch<kWide, Args> launch(device, stream, blocks);
+    schedule == Schedule::kCooperative ? launch.hashed(args) : launch.template hopwise<true>(args);
+    return launch.launches();
+  } else {
+    return launch_widths(args, schedule, blocks, device, stream);
+  }
 }
 
 }  // namespace loader

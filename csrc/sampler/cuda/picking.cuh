@@ -38,6 +38,7 @@ struct Picking : Sets {
   using Sets::blocks;
   using Sets::lane;
   using Sets::Sets;
+  static constexpr bool kScans = Sets::kScans;
 
   __device__ Counts* block_totals() const {
     return reinterpret_cast<Counts*>(args.totals + this->slot * workspace_totals());
@@ -185,6 +186,14 @@ struct Picking : Sets {
     __syncthreads();
   }
 
+  // Edges of a row at `hop`.
+  __device__ uint32_t picks_of_row(int64_t row, int hop) const {
+    if constexpr (kScans)
+      return this->row_picks()[row];
+    else
+      return this->count_of(this->row_degree()[row], hop);
+  }
+
   // A warp's share of `rows` rows, of which it takes 32 at a time.
   __device__ Share own_groups(int64_t rows) const {
     return share((rows + 31) / 32, this->warps(), this->warp());
@@ -195,7 +204,7 @@ struct Picking : Sets {
     const Share groups = own_groups(rows);
     int64_t edges = 0;
     for (int64_t row = groups.begin * 32 + lane; row < min(groups.end * 32, rows); row += 32)
-      edges += this->count_of(this->row_degree()[row], hop + 1);
+      edges += picks_of_row(row, hop + 1);
     return edges;
   }
 
@@ -206,8 +215,7 @@ struct Picking : Sets {
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       const int64_t row = group * 32 + lane;
       uint32_t sum;
-      const uint32_t offset =
-          warp_exclusive(row < rows ? this->count_of(this->row_degree()[row], hop + 1) : 0, sum);
+      const uint32_t offset = warp_exclusive(row < rows ? picks_of_row(row, hop + 1) : 0, sum);
       if (row < rows) indptr[row] = static_cast<P>(at + offset);
       at += sum;
     }

@@ -4,9 +4,11 @@
 #include <type_traits>
 
 #include "sampler/cuda/cooperative.cuh"
+#include "sampler/cuda/device_pick_weighted.cuh"
 #include "sampler/cuda/hashed.cuh"
 #include "sampler/cuda/hopwise.cuh"
 #include "sampler/cuda/queue.cuh"
+#include "sampler/cuda/scan.cuh"
 
 namespace loader {
 
@@ -28,7 +30,12 @@ template <int Widest, typename Phases>
 __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t edges, unsigned char* stage) {
   using N = typename Phases::Vertex;
   const int fanout = phases.args.fanouts[hop - 1];
-  if constexpr (Widest != kWide) {
+  if constexpr (Phases::kScans) {
+    if (fanout == kAllNeighbours)
+      phases.pick_all(hop, rows, edges);
+    else
+      Scan<Phases>(phases, hop).pick(rows);
+  } else if constexpr (Widest != kWide) {
     with_width<Widest>(fanout, [&](auto width) {
       phases.template pick<decltype(width)::value>(hop, rows, reinterpret_cast<N*>(stage));
     });
@@ -42,11 +49,14 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
 // The phases that sampling hop by hop has with either kind of vertex set, in one launch or in several.
 // `Phases`: HopwisePhases or HashedPhases.
 
+// If only a scan tells how many are picked, `scan` and `count` follow, with a barrier before each.
 template <typename Phases>
 __device__ __forceinline__ void start_phases(const Phases& phases) {
   phases.start();
-  __syncwarp();
-  phases.count(0, phases.num_seeds());
+  if constexpr (!Phases::kScans) {
+    __syncwarp();
+    phases.count(0, phases.num_seeds());
+  }
 }
 
 // Whether `assign(hop, ...)` may follow; tells the host of a bad seed. All threads of a block get the same
@@ -67,8 +77,8 @@ __device__ __forceinline__ void finish_phases(const Phases& phases, bool ok) {
   if (phases.args.pad) phases.fill_rest(!ok);
 }
 
-// All hops in one launch, grid barriers between the phases of each. For wide fanouts.
-template <typename Args, typename Sync>
+// All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
+template <int Widest, typename Args, typename Sync>
 __device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, unsigned char* stage) {
   start_phases(phases);
   sync();
@@ -76,7 +86,7 @@ __device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, 
   bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
     sync();
-    pick_hop<kWide>(phases, hop, rows, edges, stage);
+    pick_hop<Widest>(phases, hop, rows, edges, stage);
     sync();
     phases.count(hop, rows);
     sync();
@@ -155,25 +165,44 @@ __device__ __forceinline__ void with_own_batch(const Args& args, const F& f) {
 
 template <int Widest, typename Args>
 __device__ void cooperative_block(const Args& args, unsigned char* stage) {
-  using Sampling = std::conditional_t<Widest == kWide, HopwisePhases<Args>, Cooperative<Args>>;
+  using Sampling = Cooperative<Args>;
   with_own_batch<Sampling>(args, [&](const Sampling& sampling) {
     const auto sync = [&] {
       group_barrier(&sampling.state().barrier.value, sampling.block, sampling.blocks);
     };
-    if constexpr (Widest == kWide)
-      run_phases(sampling, sync, stage);
-    else
-      run_cooperative<Widest>(sampling, sync, stage);
+    run_cooperative<Widest>(sampling, sync, stage);
+  });
+}
+
+// The phases of sampling hop by hop, in one launch.
+template <int Widest, typename Args>
+__device__ void phases_block(const Args& args, unsigned char* stage) {
+  using Phases = HopwisePhases<Args>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    const auto sync = [&] { group_barrier(&phases.state().barrier.value, phases.block, phases.blocks); };
+    run_phases<Widest>(phases, sync, stage);
   });
 }
 
 // With a hash set: all hops in one launch, barriers between the phases of each.
 template <int Widest, typename Args, typename Sync>
 __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, unsigned char* stage) {
+  using Phases = HashedPhases<Args>;
   auto* const words = reinterpret_cast<uint32_t*>(stage);
   const int hops = phases.args.hops;
+  const auto scan = [&](int hop, int64_t rows) {
+    if constexpr (Phases::kScans) {
+      Scan<Phases>(phases, hop + 1).count(rows);
+      sync();
+    }
+  };
   start_phases(phases);
   sync();
+  if constexpr (Phases::kScans) {
+    scan(0, phases.num_seeds());
+    phases.count(0, phases.num_seeds());
+    sync();
+  }
   int64_t rows = phases.num_seeds(), edges = 0;
   bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
   for (int hop = 1; ok && hop <= hops; ++hop) {
@@ -187,6 +216,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
     phases.rank(hop, old_rows, rows, words);
     if (hop == hops) break;
     sync();
+    scan(hop, rows);
     phases.count(hop, rows);
     sync();
     ok = phases.assign(hop, rows, edges);
@@ -216,6 +246,15 @@ __device__ void pick_block(const Args& args, int hop, unsigned char* stage) {
     if (phases.status() != SampleStatus::kOk) return;
     const SampleHeader& header = phases.header();
     pick_hop<Widest>(phases, hop, header.frontiers[hop - 1], header.edges[hop - 1], stage);
+  });
+}
+
+// Counts what the vertices known after `hop` pick at the next one.
+template <typename Args>
+__device__ void scan_block(const Args& args, int hop) {
+  using Phases = HashedPhases<Args>;
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    if (phases.status() == SampleStatus::kOk) Scan<Phases>(phases, hop + 1).count(phases.known_rows(hop));
   });
 }
 

@@ -11,11 +11,13 @@ namespace loader {
 
 // How the hops of a mini-batch are put on the GPU:
 //   kHopwise      a launch for each phase of each hop: what a sampler without a grid barrier does
-//   kCooperative  one launch, a barrier of the grid between hops
+//   kCooperative  one launch, a barrier of the grid between hops, blocks put in order when all hops are done
+//   kPhases       one launch, barriers between the phases of kHopwise; bitmaps only. It is what kCooperative
+//                 means for mini-batches that share a launch, and for large ones (see `one_launch`)
 //   kStatic       one launch for all hops, a warp works off what its own seeds lead to
 //   kPersistent   one launch for all hops, warps share a queue of (vertex, hop) tasks (PGSampler)
 // The last two write the blocks in three further launches.
-enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3 };
+enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3, kPhases = 4 };
 
 // How the vertices of a mini-batch are kept apart:
 //   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id a
@@ -130,19 +132,22 @@ struct BatchArgs {
   int64_t* sizes;             // output: [2 * hops + 1] frontiers, then edges, in device memory; or null
   SampleHeader* host_header;  // pinned host memory
   uint64_t sequence;
+  uint64_t next_key = 0;  // of SourceNumbers, as the phase
+  uint32_t phase = 0;
+
+  LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
-template <typename ListsOf, typename ChoiceOf>
-struct SampleArgs {
+// What does not depend on how neighbours are picked.
+template <typename ListsOf>
+struct CommonArgs {
   using Lists = ListsOf;
-  using Choice = ChoiceOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;
   using P = Edge;
   using N = Vertex;
 
   Lists lists;  // in device memory or pinned host memory
-  Choice choice;
   int64_t num_nodes;
   int hops;
   int fanouts[kMaxHops];  // hop order
@@ -172,6 +177,7 @@ struct SampleArgs {
   // Sized by the plan:
   P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival
   uint32_t* row_degree;  // [rows_capacity] its length
+  uint32_t* row_picks;   // [rows_capacity] how many of it the next hop picks, if only a scan tells
   N* list;               // [rows_capacity] vertices in order of arrival
   int64_t rows_capacity;
   uint64_t* tasks;  // [tasks_capacity], zero between launches
@@ -183,6 +189,13 @@ struct SampleArgs {
 
   int num_batches;
   BatchArgs batches[kMaxBatchesPerLaunch];
+};
+
+template <typename ListsOf, typename ChoiceOf>
+struct SampleArgs : CommonArgs<ListsOf> {
+  using Choice = ChoiceOf;
+
+  Choice choice;
 };
 
 #ifndef LOADER_SAMPLER_WARPS
@@ -234,6 +247,16 @@ int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
   const int widest = widest_fanout(fanouts, hops), width = pick_width(widest > 10 ? widest : 10);
   const int64_t picks = int64_t{kBlock} * width * static_cast<int64_t>(sizeof(N));
   return picks + kDeclaredBytes <= shared_bytes ? width : kWide;
+}
+
+// The schedule of one launch with bitmaps, for mini-batches of up to so many edges in launches of up to so
+// many mini-batches. In order of arrival a hop needs one barrier, in phases three: that tells if a mini-batch
+// is small and alone. On an H200, ms of a whole mini-batch by order of arrival and by phases: (10, 10) x
+// 1,024 0.063 and 0.077, (15, 10, 5) x 1,024 0.147 and 0.150, (10, 10, 10) x 2,048 0.170 and 0.166, x 10,240
+// 0.371 and 0.339; with eight in a launch (15, 10, 5) x 1,024 0.092 and 0.069.
+constexpr int64_t kEdgesInPhases = 1'200'000;
+inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
+  return width == kWide || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases : Schedule::kCooperative;
 }
 
 // Of the kernels with a queue, which have fewer variants; the entries that a row

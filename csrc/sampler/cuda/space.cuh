@@ -18,6 +18,8 @@ struct Space {
   using P = Edge;
   using N = Vertex;
   using List = ListOf<P>;
+  // Only a scan tells how many of a list are picked.
+  static constexpr bool kScans = !Args::Choice::kCountsByDegree;
 
   const Args& args;
   const int slot;   // which mini-batch of the launch
@@ -53,6 +55,7 @@ struct Space {
   __device__ N* local() const { return args.local + slot * args.local_stride; }
   __device__ P* row_begin() const { return args.row_begin + slot * args.rows_capacity; }
   __device__ uint32_t* row_degree() const { return args.row_degree + slot * args.rows_capacity; }
+  __device__ uint32_t* row_picks() const { return args.row_picks + slot * args.rows_capacity; }
   __device__ N* list() const { return args.list + slot * args.rows_capacity; }
   __device__ N* picks() const { return args.picks + slot * args.picks_capacity; }
   __device__ P* positions() const { return args.positions + slot * args.picks_capacity; }

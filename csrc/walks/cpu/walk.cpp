@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "walks/cpu/crew.h"
+#include "walks/weighted.h"
 
 namespace loader {
 namespace {
@@ -22,16 +23,19 @@ void walk_on_cpu(const Law& law, const Lists& lists,
              [&](int64_t first, int64_t last) { Crew<Law, Lists>(law, lists, out).walk(first, last); });
 }
 
-#define INSTANTIATE_LAW(LISTS, P, N, COIN, SECOND)                                             \
-  template void walk_on_cpu(const WalkLaw<UniformProposal, COIN, SECOND>&, const LISTS<P, N>&, \
+#define INSTANTIATE_LAW(LISTS, P, N, PROPOSAL, COIN, SECOND)                            \
+  template void walk_on_cpu(const WalkLaw<PROPOSAL, COIN, SECOND>&, const LISTS<P, N>&, \
                             const WalkOut<P, N>&, ThreadPool&);
-#define INSTANTIATE(P, N)                            \
-  INSTANTIATE_LAW(WalkLists, P, N, false, false)     \
-  INSTANTIATE_LAW(WalkLists, P, N, true, false)      \
-  INSTANTIATE_LAW(WalkLists, P, N, false, true)      \
-  INSTANTIATE_LAW(WalkLists, P, N, true, true)       \
-  INSTANTIATE_LAW(MetapathLists, P, N, false, false) \
-  INSTANTIATE_LAW(MetapathLists, P, N, true, false)
+#define INSTANTIATE_LAWS(P, N, PROPOSAL)                   \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, false) \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, false)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, true)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, true)
+#define INSTANTIATE(P, N)                                             \
+  INSTANTIATE_LAWS(P, N, UniformProposal)                             \
+  INSTANTIATE_LAWS(P, N, WeightedProposal<N>)                         \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, false, false) \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, true, false)
 
 INSTANTIATE(int32_t, int32_t)
 INSTANTIATE(int64_t, int32_t)

@@ -8,6 +8,8 @@
 namespace loader {
 
 constexpr int kWalkThreads = 64;  // of a block: few walkers are spread over all multiprocessors, too
+constexpr int kWalkBlocks =
+    24;  // on a multiprocessor, at least: so many that 200,000 walkers go at once on 132 of them
 constexpr int kWarpWalkers = 32;
 
 // The next kSteps columns of the rows of a warp.

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "walks/cuda/tile.cuh"
+#include "walks/starts.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 
@@ -26,14 +28,6 @@ struct WarpRows {
   }
 };
 
-// Where walkers start, and where it is told that one of these is no vertex.
-struct WalkStarts {
-  const void* ids;  // [count]
-  bool wide;        // int64, else int32
-  int64_t num_nodes;
-  int64_t* bad;  // [2], in memory that the host sees: 1 and the id, if an id is no vertex
-};
-
 // Where the walker of this thread starts; -1 if there is none, or if that is no vertex.
 template <typename P, typename N>
 __device__ N start_of(const WalkStarts& starts, const WalkOut<P, N>& out, const WarpRows<P, N>& at) {
@@ -52,7 +46,7 @@ __device__ N start_of(const WalkStarts& starts, const WalkOut<P, N>& out, const 
 
 // Walks whose step is one proposal: plain, weighted and metapaths.
 template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
-__global__ __launch_bounds__(kWalkThreads) void walk_first_order(
+__global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
     const __grid_constant__ WalkLaw<Proposal, Coin, false> law, const __grid_constant__ Lists lists,
     WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
   using P = typename Lists::Edge;

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,8 +50,10 @@ class Layout:
         self._room = [*vertices, *in_edges] if self._edge_dtype is None else [*vertices, edges_length]
         self._edges_room = in_edges
 
-    def cut(self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int]) -> Arrays:
-        """The used part of each array."""
+    def cut(
+        self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int]
+    ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """The used part of each array: nodes, and of each hop indices, indptr and, if there is room, edge ids."""
         hops = len(edges)
         sizes, in_edges = [frontiers[-1], *edges], [n + 1 for n in frontiers[:-1]]
         if self.edge_ids_at:
@@ -63,16 +64,7 @@ class Layout:
         else:
             found = _cut(memory, [*sizes, self._room[-1]], self._room)
             rest = _cut(found[-1].view(self._edge_dtype), in_edges, self._edges_room)
-        return Arrays(found[0], found[1 : 1 + hops], rest[:hops], rest[hops:])
-
-
-class Arrays(NamedTuple):
-    """Of a mini-batch; from `indices` on one for each hop, and no edge ids if there was no room for them."""
-
-    nodes: Tensor
-    indices: Sequence[Tensor]
-    indptr: Sequence[Tensor]
-    edge_ids: Sequence[Tensor]
+        return found[0], found[1 : 1 + hops], rest[:hops], rest[hops:]
 
 
 def _aligned(n: int) -> int:

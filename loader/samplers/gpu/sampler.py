@@ -30,6 +30,9 @@ class CudaSampler(GpuOptions):
     without a copy. Seeds are taken to the graph's device. There is one wait of the host per mini-batch, for the sizes,
     when it is finished.
 
+    Picks by weight take their tables to where the graph's `indices` lie, see `Weighed`. LABOR looks at whole lists,
+    with a hash set of vertices. Both give the bytes of the CPU.
+
     Outputs are allocated by a guess that learns from earlier mini-batches, and bounded from above by the fanouts; a
     mini-batch that does not fit is sampled again with more room. Nothing is ever cut off.
 
@@ -37,21 +40,21 @@ class CudaSampler(GpuOptions):
         schedule: how the hops are put on the GPU. `"cooperative"`: one launch, a barrier of the grid between hops.
             `"persistent"`: no barrier between hops, warps share a queue of (vertex, hop) tasks (PGSampler), so thread
             blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
-            same without sharing: a warp works off what its own seeds lead to. `"hopwise"`: a launch for each phase
+            same without sharing: a warp does all tasks that its own seeds lead to. `"hopwise"`: a launch for each phase
             of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million edges and
-            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json),
-            and `hopwise` for what is begun ahead, see `CudaSession.begin`.
+            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json);
+            with a hash set `hopwise` for mini-batches that are sampled while others train.
         vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
             hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
             hops 1.95 GB for each of the mini-batches of a launch, eight in a loader). `"hash"`: a hash set of the
             mini-batch's size, with schedules `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is
-            large beside the mini-batch (see `choose_vertex_set`), a bitmap elsewhere and with the other schedules.
+            large beside the mini-batch (see `choose_vertex_set`), otherwise and with the other schedules a bitmap.
         blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
-            leaves the rest to training. 0: all, but with `schedule="auto"` half for what is begun ahead. More than one
-            does not fit.
+            leaves the rest to training. 0: every one, but with `schedule="auto"` every other one for prefetched
+            mini-batches. More than one block does not fit.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
-            or by one series of launches hop by hop, sharing the multiprocessors; each is what it would have been alone.
-            Schedules `cooperative` and `hopwise`.
+            or by one series of launches hop by hop. They share the multiprocessors, and each is the same as if it were
+            sampled by itself. Schedules `cooperative` and `hopwise`.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, without any wait of the host.
             Bad seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
             different numbers of seeds do not share a launch.
@@ -87,7 +90,7 @@ class CudaSampler(GpuOptions):
             raise ValueError(f"vertex_set is {vertex_set!r}; it must be one of {['auto', *VERTEX_SETS]}")
         if vertex_set == "hash" and schedule in QUEUES:
             raise ValueError(
-                f"vertex_set is 'hash', but schedule='{schedule}' knows bitmaps alone; use schedule='cooperative' or "
+                f"vertex_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
                 "'hopwise'"
             )
         if not 0 <= blocks_per_sm <= 1:
@@ -106,6 +109,17 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, which fanout -1 has not; give 1 to 1024"
             )
+        if not self.picking.weight_tables:
+            raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
+        if self.picking.labor:
+            if schedule in QUEUES or vertex_set == "bitmap":
+                named = f"schedule='{schedule}'" if schedule in QUEUES else "vertex_set='bitmap'"
+                raise ValueError(
+                    f"labor=True looks at whole lists, which {named} does not; use schedule='cooperative' or "
+                    "'hopwise', and vertex_set='hash' or 'auto'"
+                )
+            if pad_to_capacity:
+                raise ValueError("pad_to_capacity needs an upper bound of the sizes, which labor=True has not")
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = bool(pad_to_capacity)
         self._device = cuda_device(device)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
@@ -41,6 +41,8 @@ class CudaSession(Session):
         self.launches = 0
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
+        self._index = sampler.device.index
+        self._picking = sampler.picking
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
@@ -51,8 +53,8 @@ class CudaSession(Session):
         """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
 
         The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
-        that they are used on has to wait for what that stream holds when this returns. With `ahead`, `schedule="auto"`
-        means `hopwise` on half of the multiprocessors, which keeps none that other work has waiting for it.
+        that uses them has to wait for the work that this stream has when this returns. With `ahead`, `schedule="auto"`
+        takes half of the multiprocessors.
 
         Raises:
             ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.
@@ -70,12 +72,12 @@ class CudaSession(Session):
                     check_position(epoch, batch)
                     if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
                         seeds = as_seeds(space.graph, seeds).to(self._device, non_blocking=True)
-                    begun.append(_Begun(self, seeds, epoch, batch, ahead))
+                    begun.append(_Begun(self, seeds, seeds.numel(), epoch, batch, ahead))
                 if len(begun) <= self.together and not self._pad:
-                    self._launch(begun)
+                    self._launch(space, begun)
                 else:
                     for together in self._launches(begun):
-                        self._launch(together)
+                        self._launch(space, together)
         return [b.finish for b in begun]
 
     def check(self) -> None:
@@ -100,31 +102,34 @@ class CudaSession(Session):
         """What shares a launch: padded mini-batches only if they have as many seeds, which decide their capacity."""
         first = 0
         for i in range(1, len(begun) + 1):
-            size = begun[first].seeds.numel()
-            if i == len(begun) or i - first == self.together or (self._pad and begun[i].seeds.numel() != size):
+            size = begun[first].num_seeds
+            if i == len(begun) or i - first == self.together or (self._pad and begun[i].num_seeds != size):
                 yield begun[first:i]
                 first = i
 
-    def _launch(self, together: list[_Begun]) -> None:
+    def _launch(self, space: Workspace, together: list[_Begun]) -> None:
         """Launches them, on the current stream. The lock is held."""
-        space, stream = self._opened(), current_stream(self._device.index)
-        most = max([b.seeds.numel() for b in together])
-        plan = space.plan(most, len(together), stream, ahead=together[0].ahead)
-        layout = plan.layout
+        device, stream, count, first = self._device, current_stream(self._index), len(together), together[0]
+        most = first.num_seeds if count == 1 else max([b.num_seeds for b in together])
+        plan = space.plan(most, count, stream, first.ahead)
+        length, dtype, seed = plan.layout.length, plan.layout.dtype, self._seed
         batches = []
         for b in together:
             b.plan, b.stream = plan, stream
-            b.memory = torch.empty(layout.length, dtype=layout.dtype, device=self._device)
+            memory = b.memory = torch.empty(length, dtype=dtype, device=device)
             told = 0
             if self._pad:
-                b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
+                b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=device)
                 told = b.sizes.data_ptr()
-            key = _core.batch_key(self._seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.seeds.numel(), key, b.memory.data_ptr(), told))
+            keys = batch_keys(self._picking, seed, b.epoch, b.index)
+            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), told))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
-        for b, result in zip(together, results, strict=True):
-            b.result = result
+        if count == 1:
+            first.result = results[0]
+        else:
+            for b, result in zip(together, results, strict=True):
+                b.result = result
         if self._pad:
             self._unchecked += [_Unchecked(b.result, b.seeds, b.epoch, b.index) for b in together]
 
@@ -148,7 +153,7 @@ class CudaSession(Session):
 
 
 class _Unchecked(NamedTuple):
-    """A padded mini-batch that is not known to have had good seeds; its memory is the consumer's alone.
+    """A padded mini-batch that is not known to have had good seeds. Only the consumer holds its memory.
 
     Keeps the seeds while the kernel may read them.
     """
@@ -162,7 +167,19 @@ class _Unchecked(NamedTuple):
 class _Begun:
     """A mini-batch that was launched. Keeps the seeds while the kernel may read them."""
 
-    __slots__ = ("ahead", "epoch", "index", "memory", "plan", "result", "seeds", "session", "sizes", "stream")
+    __slots__ = (
+        "ahead",
+        "epoch",
+        "index",
+        "memory",
+        "num_seeds",
+        "plan",
+        "result",
+        "seeds",
+        "session",
+        "sizes",
+        "stream",
+    )
 
     plan: Plan
     memory: Tensor
@@ -170,8 +187,11 @@ class _Begun:
     stream: torch.cuda.Stream  # where it was launched
     result: Any  # of the extension: what tells the sizes
 
-    def __init__(self, session: CudaSession, seeds: Tensor, epoch: int, index: int, ahead: bool) -> None:
-        self.session, self.seeds, self.epoch, self.index, self.ahead = session, seeds, epoch, index, ahead
+    def __init__(
+        self, session: CudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool
+    ) -> None:
+        self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
+        self.epoch, self.index, self.ahead = epoch, index, ahead
 
     def finish(self) -> MiniBatch:
         session = self.session
@@ -205,8 +225,8 @@ class _Begun:
         with session._lock:
             space.learn(frontiers[: done + 1], known, tasks, did_fit=False)
             with torch.cuda.stream(self.stream):
-                session._launch([self])
-        stream = current_stream(session._device.index)
+                session._launch(space, [self])
+        stream = current_stream(session._index)
         if stream is not self.stream:  # it waited for the first launch alone
             stream.wait_stream(self.stream)
             self.memory.record_stream(stream)
@@ -220,7 +240,7 @@ class _Begun:
         session = self.session
         nodes, indices, indptr, ids = self.plan.layout.cut(self.memory, frontiers, edges)
         if ids and space.graph.edge_ids is not None:
-            self.memory.record_stream(current_stream(session._device.index))
+            self.memory.record_stream(current_stream(session._index))
             ids = [space.edge_ids()[i] for i in ids]
         blocks = tuple(
             [

@@ -11,28 +11,30 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
+from loader.machine.cpus import available_cpus
 from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
+from loader.samplers.picks import Keys, core_picks
 
-_HEADERS = 64  # for mini-batches under way: so many more each time that all are taken
+_HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
 _WARPS_PER_BLOCK = 16
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
-# Of the multiprocessors, for what is begun ahead of other work. Training and sampling take turns on a multiprocessor
-# rather than share it, and sampling waits for memory most of the time: half of them cost training less than all for a
-# shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several --blocks-per-sm in turns, an
-# epoch took longer than training alone, with fanouts (15, 10, 5) and (10, 10, 10), by 4.0 and 5.5 % with all, 4.0 and
-# 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
+# Of the multiprocessors, for mini-batches that are sampled beside other work. Training and sampling take turns on a
+# multiprocessor rather than share it, and sampling waits for memory most of the time: half of them cost training less
+# than all for a shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several
+# --blocks-per-sm in turns, an epoch took longer than training by itself, with fanouts (15, 10, 5) and (10, 10, 10), by
+# 4.0 and 5.5 % with all, 4.0 and 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
 _SHARE_BESIDE = 0.5
 
-# Above so many edges a mini-batch, writing blocks in order at once is mostly faster than ordering them afterwards: the
+# Above this many edges per mini-batch it is mostly faster to write blocks in order than to order them afterwards: the
 # choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json (whole sampling), 0.4 % more
 # than the better one, and 11 % at worst.
 _MANY_EDGES = 1_500_000
 
-# A hash set for graphs of so many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
+# A hash set for graphs of this many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
 # elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million vertices bitmaps are
 # 1.5 to 4.2 times as fast; at 30 million a hash set is by 1.03, where the mini-batch is small; at 100 million by 1.7 to
 # 1.9 unless it has two million vertices; at 400 million always, by 1.6 to 3.6.
@@ -48,13 +50,13 @@ def choose_vertex_set(num_nodes: int, room: int) -> str:
     return "hash" if num_nodes >= max(_HASH_FROM_VERTICES, _HASH_SPARSITY * room) else "bitmap"
 
 
-def choose_schedule(edges: float, *, ahead: bool) -> str:
-    """The schedule of `auto` for a mini-batch of so many edges.
+def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
+    """The schedule of `auto` for a mini-batch of this many edges.
 
-    One that is sampled `ahead`, beside other work on the GPU, does not ask for all multiprocessors at once: that keeps
-    others from using those that are free already (benchmarks/pipeline_gpu.py --schedule shows it).
+    With a hash set, one that is sampled `ahead` of other work on the GPU takes a launch per phase and hop: only with
+    bitmaps one launch was measured to cost training no more.
     """
-    return "hopwise" if ahead or edges > _MANY_EDGES else "cooperative"
+    return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
 
 
 class GpuOptions(NeighborSampler):
@@ -110,13 +112,15 @@ class Workspace:
                     f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
                     f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
                 )
+        graph, picks = core_picks(sampler, graph, available_cpus())
         if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
             raise ValueError(
                 f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
                 f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
             )
         self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, sampler.vertex_set
-        self._fanouts, self._replace = sampler.fanouts, sampler.replace
+        self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
+        self._picks = picks  # keeps the arrays that the kernels read
         self._edge_ids, self._pad, self._together = (
             sampler.edge_ids,
             sampler.pad_to_capacity,
@@ -143,6 +147,7 @@ class Workspace:
             edge_ids=self._edge_ids,
             pad=self._pad,
             device=device.index or 0,
+            picks=picks,
         )
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
@@ -158,7 +163,7 @@ class Workspace:
         self._slots = 1  # mini-batches that the arrays have room for
         self._graph_edge_ids: Tensor | None = None
 
-    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, *, ahead: bool) -> Plan:
+    def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
 
         `stream` is the current one, and that of the launch. `ahead` as in `_choose`.
@@ -175,9 +180,10 @@ class Workspace:
         plan = self._plans.get((num_seeds, ahead))
         if plan is None:
             frontiers, edges = self._capacities(num_seeds)
+            vertex_set = self._choose_set(frontiers[-1])
             plan = self._plans[num_seeds, ahead] = Plan(
-                self._choose(edges, ahead),
-                self._choose_set(frontiers[-1]),
+                self._choose(edges, vertex_set, ahead),
+                vertex_set,
                 frontiers,
                 edges,
                 Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
@@ -203,7 +209,7 @@ class Workspace:
             self._planned = plan
         return plan
 
-    def launch(self, batches: list[tuple[int, int, int, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
+    def launch(self, batches: list[tuple[int, int, Keys, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
         """Launches them by the plan, see the extension's `launch`: the number of kernels, and what finishes each."""
         if self.engine.free_headers < len(batches):
             size = _HEADERS * _core.cuda_header_bytes
@@ -228,18 +234,20 @@ class Workspace:
                 self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
 
     def _choose_set(self, room: int) -> str:
-        """The vertex set of a mini-batch with room for so many vertices."""
+        """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
-        if self.schedule in QUEUES:  # which know bitmaps alone
+        if self._labor:
+            return "hash"
+        if self.schedule in QUEUES:  # which have only bitmaps
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
 
-    def _choose(self, edges: list[int], ahead: bool) -> str:
-        """The schedule of a mini-batch with room for so many edges at each hop."""
+    def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
+        """The schedule of a mini-batch with room for this many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
-        return choose_schedule(sum(self._largest[1] or edges), ahead=ahead)
+        return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
 
     def _capacities(self, num_seeds: int) -> tuple[list[int], list[int]]:
         """Room for the frontiers and the edges of each hop, in elements."""
@@ -256,9 +264,12 @@ class Workspace:
                     f"a padded block has room for {most_edges} edges, which exceeds 32-bit edge ids; use a smaller "
                     "batch or smaller fanouts, or pad_to_capacity=False"
                 )
+            bounded = k != -1 and not self._labor  # LABOR picks `k` on average
+            if k != -1 and not bounded:
+                most_edges = int(_HEADROOM * most_edges) + 1024
             if h < len(largest_edges):
                 learned = int(_HEADROOM * largest_edges[h]) + 1024
-                most_edges = learned if k == -1 else min(most_edges, learned)
+                most_edges = min(most_edges, learned) if bounded else learned
             most_edges = min(most_edges, self.most_edges)  # whether there are more, the kernel finds out
             edges.append(most_edges)
             most_nodes = min(n, frontiers[-1] + most_edges)

@@ -47,7 +47,7 @@ def test_each_file_shows_every_option(name, tmp_path):
 def test_all_datasets_of_the_plan_are_there():
     shapes = ("arxiv", "flickr", "physics", "products", "reddit", "yelp")
     planned = "digits npz synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
-    ogb = "ogbn-arxiv ogbn-products ogbn-papers100M"
+    ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
     assert {path.stem for path in FILES} == {*planned.split(), *ogb.split(), *(f"synthetic-{s}" for s in shapes)}
 
 

@@ -294,3 +294,31 @@ def test_torch_geometric_does_not_believe_that_pyg_lib_is_there():
     assert not torch_geometric.typing.WITH_TORCH_SPARSE
     loader.pyg.install()  # a second time changes nothing
     assert loader.pyg.backend() == "loader"
+
+
+def test_walks_are_ours_and_stay_where_they_end():
+    rowptr, col = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])  # nothing leads away from vertex 2
+    seeds = torch.tensor([0, 1, 2, 0] * 50)
+    torch.manual_seed(4)
+    walks = torch.ops.pyg.random_walk(rowptr, col, seeds, 6, 0.5, 2.0)
+    ours = loader.random_walk(Graph(rowptr, col), seeds, 6, p=0.5, q=2.0, seed=drawn(4))
+    assert walks.dtype == torch.int64
+    assert walks.shape == (200, 7)
+    for walk, want in zip(walks.tolist(), ours.tolist(), strict=True):
+        last = [v for v in want if v >= 0]
+        assert walk == last + [last[-1]] * (7 - len(last))
+    assert bool((ours < 0).any())
+
+
+def test_torch_geometrics_node2vec_and_dropout_path_walk_on_our_core():
+    from torch_geometric.nn import Node2Vec
+    from torch_geometric.utils import dropout_path
+
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    model = Node2Vec(edge_index, 8, walk_length=4, context_size=2, p=0.5, q=2.0)
+    positive, negative = model.sample(torch.arange(3))
+    assert float(model.loss(positive, negative).detach()) > 0
+    steps = set(map(tuple, positive.tolist()))
+    assert steps <= set(map(tuple, edge_index.t().tolist()))
+    left, mask = dropout_path(edge_index, p=1.0)
+    assert left.shape[1] == int(mask.sum()) < 4

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import torch
 from graphs import WIDTHS, messy_graph, widen
+from marks import needs_dgl
 
-from loader.samplers import FullSampler, FusedSampler, HopwiseSampler, Request
+from loader import Graph
+from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Request, SubgraphSampler
 from loader.samples import MiniBatch
 
 CORE = [HopwiseSampler, FusedSampler]
@@ -76,6 +78,13 @@ def test_a_closed_session_says_so() -> None:
     session.close()
     with pytest.raises(RuntimeError, match="was closed"):
         session.begin(requests_of(1, num_nodes=50))
+
+
+@pytest.mark.parametrize("make", [*CORE, SubgraphSampler, pytest.param(DGLSampler, marks=needs_dgl)])
+def test_a_bipartite_graph_is_refused_when_it_is_opened(make) -> None:
+    graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
+    with pytest.raises(ValueError, match="wants a graph of one set of vertices"):
+        make([4, 3]).open(graph)
 
 
 def test_groups_and_single_calls_from_several_threads() -> None:

@@ -37,7 +37,7 @@ def test_what_it_keeps_goes_with_the_graph(random_graph: Callable[..., Graph]) -
             loader.random_walk(graph, torch.tensor([1]), 3, q=q, seed=seed)
     kept = walk_call._graphs[graph]
     assert len(kept) == 2
-    first = next(iter(kept.values()))
+    first = next(iter(kept.values()))[1]
     for threads in range(2, 8):
         loader.random_walk(graph, torch.tensor([1]), 3, num_threads=threads)
     assert len(kept) == 4

@@ -59,6 +59,35 @@ def test_walks_are_those_of_the_reference(
     assert found == expected
 
 
+WEIGHTED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stop and restart": {"stop": 0.1, "restart": 0.2},
+    "node2vec": {"p": 2, "q": 0.5},
+    "node2vec, stop": {"p": 0.25, "q": 4, "stop": 0.1},
+}
+
+
+def with_weights(plain: Graph, kind: torch.dtype = torch.float32) -> Graph:
+    """Some are 0, also all of a list; some are many times larger than the others."""
+    g = torch.Generator().manual_seed(5)
+    weights = torch.rand(plain.num_edges, generator=g) ** 4 * 10
+    weights[torch.rand(plain.num_edges, generator=g) < 0.2] = 0
+    weights[torch.rand(plain.num_edges, generator=g) < 0.05] = 1e6
+    weights[int(plain.indptr[7]) : int(plain.indptr[9])] = 0
+    ids = torch.arange(plain.num_edges)
+    return Graph(plain.indptr, plain.indices, edge_weights=weights.to(kind), edge_ids=ids)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("law", WEIGHTED)
+def test_weighted_walks_are_those_of_the_reference(law: str, width: str) -> None:
+    graph = widen(with_weights(messy_graph(60, 500, seed=1), torch.float64), width)
+    starts = [*range(60), 7, 7, 7]
+    found = sampled(graph, starts, 21, weights="edge_weights", seed=3, **WEIGHTED[law])
+    assert found == walks(graph, starts, 21, weighted=True, seed=3, **WEIGHTED[law])
+    assert found[0][7][1] == -1  # all its edges have weight 0
+
+
 @given(
     num_nodes=st.integers(1, 12),
     num_edges=st.integers(0, 60),
@@ -96,10 +125,14 @@ def test_a_metapath_is_that_of_the_reference(law: dict[str, Any], width: str) ->
 
 @pytest.mark.parametrize("law", LAWS)
 def test_threads_change_nothing(law: str, random_graph: Callable[..., Graph]) -> None:
-    graph = random_graph(2000, 20_000)
+    graph = with_weights(random_graph(2000, 20_000))
     starts = torch.randint(2000, (3000,), generator=torch.Generator().manual_seed(0))
-    digests = {WalkSampler(30, num_threads=t, **LAWS[law]).sample(graph, starts).digest() for t in (1, 2, 5)}
-    assert len(digests) == 1
+    for options in ({}, {"weights": "edge_weights"}):
+        if options and "scanning" in law:
+            continue
+        arguments: dict[str, Any] = {**LAWS[law], **options}
+        digests = {WalkSampler(30, num_threads=t, **arguments).sample(graph, starts).digest() for t in (1, 2, 5)}
+        assert len(digests) == 1
 
 
 def test_lists_that_are_not_sorted_are_searched_in_a_copy() -> None:
@@ -226,6 +259,9 @@ def test_sessions_and_copies(random_graph: Callable[..., Graph]) -> None:
         ({"stop": 1 - 1e-12}, ValueError, "stop is 0.9"),
         ({"restart": -0.1}, ValueError, "restart is -0.1"),
         ({"stop": 0.6, "restart": 0.5}, ValueError, "together"),
+        ({"weights": "times"}, ValueError, "weights is 'times'"),
+        ({"weights": "edge_weights", "metapath": [0]}, ValueError, "all edges of a type alike"),
+        ({"weights": "edge_weights", "p": 2000}, ValueError, "at most 1024 times"),
         ({"metapath": []}, ValueError, "metapath has 0 types"),
         ({"metapath": [0] * 65}, ValueError, "metapath has 65 types"),
         ({"metapath": [0.5]}, TypeError, "metapath holds 0.5"),
@@ -256,6 +292,8 @@ def test_graphs_and_starts_that_are_refused(random_graph: Callable[..., Graph]) 
         sampler.sample(graph, torch.zeros(3, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match="epoch is -1"):
         sampler.sample(graph, torch.tensor([1]), epoch=-1)
+    with pytest.raises(ValueError, match="but the graph has none"):
+        WalkSampler(4, weights="edge_weights").sample(graph, torch.tensor([1]))
     with pytest.raises(ValueError, match="give it edge_types"):
         WalkSampler(4, metapath=[0]).sample(graph, torch.tensor([1]))
     bipartite = Graph(torch.tensor([0, 1]), torch.tensor([3]), num_src=5)

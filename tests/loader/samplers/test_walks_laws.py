@@ -116,6 +116,40 @@ def test_the_first_step_of_the_second_order_takes_all_alike() -> None:
     assert p_expected(np.delete(counts, 1), np.array([1.0, 1, 1, 1, 1, 1, 2])) > LEVEL
 
 
+@pytest.mark.parametrize("weights", [[1, 2, 3, 4], [1e-3, 1, 0, 1000], [5.0], [1, 1, 1, 1, 1, 1, 97]])
+def test_steps_by_weight(weights: list[float]) -> None:
+    degree = len(weights)
+    dst, src = torch.arange(degree).repeat_interleave(degree), torch.arange(degree).repeat(degree)
+    graph = Graph.from_edges(src, dst, degree, edge_weights=torch.tensor(weights).double().repeat(degree))
+    walk = walked(graph, 0, 6, weights="edge_weights")
+    for step in range(1, 7):
+        counts = np.bincount(walk[:, step], minlength=degree)
+        share = np.array(weights) / sum(weights)
+        assert counts[share == 0].sum() == 0
+        likely = share * WALKERS >= 5
+        if likely.sum() > 1:
+            assert p_expected(counts[likely], share[likely]) > LEVEL
+
+
+@pytest.mark.parametrize(("p", "q"), [(2, 0.5), (0.25, 4), (1, 3)])
+def test_the_second_order_by_weight(p: float, q: float) -> None:
+    plain = undirected(HOUSE, 8)
+    g = torch.Generator().manual_seed(3)
+    graph = Graph(plain.indptr, plain.indices, edge_weights=torch.rand(plain.num_edges, generator=g) + 0.1)
+    assert graph.edge_weights is not None
+    walk = walked(graph, 0, 2, p=p, q=q, weights="edge_weights")
+    third = walk[walk[:, 1] == 1][:, 2]
+    places = range(int(graph.indptr[1]), int(graph.indptr[2]))
+    near = graph.indices[int(graph.indptr[0]) : int(graph.indptr[1])].tolist()
+    weights: dict[int, float] = {}
+    for e in places:
+        x = int(graph.indices[e])
+        alpha = 1 / p if x == 0 else 1.0 if x in near else 1 / q
+        weights[x] = weights.get(x, 0.0) + alpha * float(graph.edge_weights[e])
+    counts = np.array([(third == x).sum() for x in sorted(weights)])
+    assert p_expected(counts, np.array([weights[x] for x in sorted(weights)])) > LEVEL
+
+
 def test_lengths_of_walks_that_stop(random_graph: Callable[..., Graph]) -> None:
     ring = Graph(torch.arange(11), (torch.arange(10) + 1) % 10)
     length, stop = 30, 0.2

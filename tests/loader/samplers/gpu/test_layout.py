@@ -59,9 +59,9 @@ def test_every_array_is_where_the_kernel_writes_it(case: dict[str, Any]) -> None
         room[:size] = torch.arange(count + 1, count + size + 1)
         expected.append(room[:size].clone())
         count += size
-    arrays = layout.cut(memory, frontiers, edges)
-    assert len(arrays.edge_ids) == (len(edges) if case["edge_ids"] else 0)
-    found = [arrays.nodes, *arrays.indices, *arrays.indptr, *arrays.edge_ids]
+    nodes, indices, indptr, edge_ids = layout.cut(memory, frontiers, edges)
+    assert len(edge_ids) == (len(edges) if case["edge_ids"] else 0)
+    found = [nodes, *indices, *indptr, *edge_ids]
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == b.dtype
         assert torch.equal(a, b)

@@ -12,23 +12,23 @@ namespace loader {
 
 // A job goes through rounds of parts. Its member takes the parts one after the other, and is alone with them
 // as a rule; members that are idle take some, too. So nobody waits long for one whose processor is slow.
-class Crew {
+class HelpingThreads {
  public:
-  explicit Crew(int size) : rounds_(static_cast<size_t>(size)) {}
+  explicit HelpingThreads(int size) : rounds_(static_cast<size_t>(size)) {}
 
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  HelpingThreads(const HelpingThreads&) = delete;
+  HelpingThreads& operator=(const HelpingThreads&) = delete;
 
   // One member as who works on its job.
   class Member : public Workers {
    public:
-    Member(Crew& crew, int member) : crew_(crew), member_(member) {}
-    int size() const override { return static_cast<int>(crew_.rounds_.size()); }
+    Member(HelpingThreads& threads, int member) : threads_(threads), member_(member) {}
+    int size() const override { return static_cast<int>(threads_.rounds_.size()); }
     int owner() const override { return member_; }
-    void each(int64_t parts, const Function& f) override { crew_.each(member_, parts, f); }
+    void each(int64_t parts, const Function& f) override { threads_.each(member_, parts, f); }
 
    private:
-    Crew& crew_;
+    HelpingThreads& threads_;
     const int member_;
   };
 

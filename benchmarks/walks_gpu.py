@@ -1,0 +1,130 @@
+"""Random walks on a GPU: start vertices on the GPU -> walks on the GPU.
+
+    PYTHONPATH=. python benchmarks/walks_gpu.py                                  # a graph of the size of ogbn-products
+    PYTHONPATH=. python benchmarks/walks_gpu.py --csc indptr.npy indices.npy
+
+Milliseconds a call of `loader.random_walk`, synchronised at both ends; median over calls with other seeds. "torch" is
+the same walk by plain torch on the same GPU: a call of `torch.rand` and three of indexing a step. "G steps/s" counts
+steps that went somewhere. What is made once for a graph (the filter of edges of node2vec) is timed by itself, with the
+memory that it takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _common import RESULTS, write_json
+from _gpu_batches import products_shaped
+
+import loader
+from loader.graph import Graph
+from loader.samplers import WalkSampler
+
+# name, walkers (None: one at each vertex), length, options
+CASES: list[tuple[str, int | None, int, dict[str, Any]]] = [
+    ("uniform", None, 80, {}),
+    ("uniform", None, 10, {}),
+    ("uniform", 196_615, 80, {}),
+    ("uniform", 10_240, 80, {}),
+    ("uniform, edge ids", None, 80, {"edge_ids": True}),
+    ("stop 0.2", None, 80, {"stop": 0.2}),
+    ("restart 0.2", None, 80, {"restart": 0.2}),
+    ("node2vec p 2, q 0.5", None, 80, {"p": 2, "q": 0.5}),
+    ("node2vec p 2, q 0.5", 196_615, 80, {"p": 2, "q": 0.5}),
+    ("node2vec p 0.25, q 4", None, 80, {"p": 0.25, "q": 4}),
+]
+
+
+def by_torch(
+    indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, length: int, stop: float
+) -> torch.Tensor:
+    """Uniform walks in plain torch; a walker that stops stays at -1."""
+    here = starts.long()
+    walk = [here]
+    for _ in range(length):
+        at = here.clamp(min=0)
+        begin = indptr[at]
+        degree = indptr[at + 1] - begin
+        place = begin + (torch.rand(len(here), device=here.device) * degree).long().clamp(max=degree - 1)
+        goes = (here >= 0) & (degree > 0)
+        if stop:
+            goes &= torch.rand(len(here), device=here.device) >= stop
+        here = torch.where(goes, indices[place.clamp(min=0)].long(), -1)
+        walk.append(here)
+    return torch.stack(walk, 1)
+
+
+def median_ms(call: Callable[[int], Any], rounds: int) -> float:
+    times = []
+    for i in range(rounds + 2):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        kept = call(i)
+        torch.cuda.synchronize()
+        if i >= 2:
+            times.append(1e3 * (time.perf_counter() - start))
+        del kept
+    return float(np.median(times))
+
+
+def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> list[dict[str, Any]]:
+    rows = []
+    for name, walkers, length, options in CASES:
+        starts = torch.arange(graph.num_nodes, device="cuda") if walkers is None else perm[:walkers]
+        starts = starts.int()
+        made = loader.random_walk(graph, starts, length, **options)
+        nodes = made if isinstance(made, torch.Tensor) else made[0]
+        steps = int((nodes[:, 1:] >= 0).sum())
+        del made, nodes
+        row: dict[str, Any] = {"walk": name, "walkers": len(starts), "length": length, "steps": steps}
+        row["ms"] = median_ms(lambda i: loader.random_walk(graph, starts, length, seed=i, **options), rounds)  # noqa: B023
+        row["g_steps_per_s"] = steps / row["ms"] / 1e6
+        if with_torch and options.keys() <= {"stop"}:
+            stop = options.get("stop", 0.0)
+            row["torch_ms"] = median_ms(
+                lambda _: by_torch(graph, starts, length, stop),  # noqa: B023
+                max(2, rounds // 4),
+            )
+        rows.append(row)
+        beside = f"   torch {row['torch_ms']:9.3f}" if "torch_ms" in row else ""
+        print(f"{name:22} {len(starts):>9,} x {length:<3} {row['ms']:9.3f} ms {row['g_steps_per_s']:7.2f} G/s{beside}")
+    return rows
+
+
+def preparation(graph: Graph) -> dict[str, float]:
+    """Seconds and bytes of what is made once for walks that search."""
+    torch.cuda.synchronize()
+    before, start = torch.cuda.memory_allocated(), time.perf_counter()
+    session = WalkSampler(1, q=2, device="cuda").open(graph)
+    torch.cuda.synchronize()
+    made = {"seconds": time.perf_counter() - start, "bytes": torch.cuda.memory_allocated() - before}
+    session.close()
+    print(f"node2vec, once for the graph: {1e3 * made['seconds']:.1f} ms, {made['bytes'] / 2**20:.0f} MiB")
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csc", nargs=2, metavar=("INDPTR.npy", "INDICES.npy"), help="another graph")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--no-torch", action="store_true", help="leave plain torch out")
+    parser.add_argument("--out", type=Path, default=RESULTS / "walks_gpu.json")
+    options = parser.parse_args()
+    arrays = [torch.from_numpy(np.load(path)) for path in options.csc or ()]
+    graph = (Graph(*arrays) if arrays else products_shaped()).to("cuda")
+    perm = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0)).cuda()
+    WalkSampler(1, q=2, device="cuda").open(graph).close()  # kernels are compiled
+    once = preparation(graph)
+    rows = measure(graph, perm, options.rounds, not options.no_torch)
+    content = {"gpu": torch.cuda.get_device_name(), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
+    write_json(options.out, {**content, "node2vec_once": once, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

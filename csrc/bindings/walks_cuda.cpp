@@ -1,0 +1,111 @@
+// Exports the walks on the GPU: checks what Python hands over, picks the instantiation, launches.
+#include <pybind11/stl.h>
+
+#include <utility>
+
+#include "bindings/gpu.h"
+#include "bindings/walks.h"
+#include "walks/cuda/launch.h"
+
+namespace loader {
+namespace {
+
+// The lists of one graph in the memory of a GPU. The caller makes one call at a time.
+class CudaWalkEngine {
+ public:
+  CudaWalkEngine(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
+                 py::object bad, int device)
+      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups, kGpu),
+        bad_(std::move(bad)),
+        bad_at_(gpu_view<int64_t>(bad_, "bad", 2).data),
+        device_(device) {}
+
+  // Addresses of what Python has just allocated: to look at tensors takes longer than a launch. `vertices`
+  // has [count, length + 1] entries of the vertices' type, `places` [count, length] of indptr's, or is 0.
+  void walk(uintptr_t starts, bool wide, int64_t count, uint64_t first_lane, uint64_t key, int64_t length,
+            uint64_t stop_below, uint64_t home_below, const Acceptance& accept,
+            const std::vector<int64_t>& path, uintptr_t vertices, uintptr_t places, uintptr_t stream) {
+    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
+    arrays_.with_types([&](auto edge, auto vertex) {
+      using P = decltype(edge);
+      using N = decltype(vertex);
+      WalkOut<P, N> out{};
+      out.count = count;
+      out.first_lane = first_lane;
+      out.vertices = reinterpret_cast<N*>(vertices);
+      out.places = reinterpret_cast<P*>(places);
+      arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
+                             [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
+                               launch("walking on the GPU", stream, [&](gpu::Stream on) {
+                                 walk_on_gpu(law, lists, to, from, device_, on);
+                               });
+                             });
+    });
+  }
+
+  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, const py::object& out,
+                 uintptr_t stream) {
+    check_negatives(arrays_.num_nodes(), walkers, count);
+    const Negatives law{key, static_cast<uint32_t>(arrays_.num_nodes())};
+    arrays_.with_types([&](auto, auto vertex) {
+      const auto memory = view<decltype(vertex)>(out, "out", walkers * count, kGpu);
+      launch("drawing negatives on the GPU", stream, [&](gpu::Stream on) {
+        draw_negatives_on_gpu(law, first_lane, walkers, count, memory.data, device_, on);
+      });
+    });
+  }
+
+  void sift_by(const py::object& words, uintptr_t stream) {
+    const EdgeFilter filter = arrays_.filter_in(words);
+    arrays_.with_types([&](auto edge, auto vertex) {
+      const auto lists = arrays_.plain<decltype(edge), decltype(vertex)>();
+      launch("making a filter on the GPU", stream, [&](gpu::Stream on) {
+        fill_filter_on_gpu(lists, arrays_.num_nodes(), arrays_.num_edges(), filter, device_, on);
+      });
+    });
+    arrays_.sift_by(filter);
+  }
+
+  // Throws what kernels that are done have reported, once.
+  void check() {
+    volatile int64_t* const bad = bad_at_;
+    if (bad[0] == 0) return;
+    const int64_t vertex = bad[1];
+    bad[0] = 0;
+    throw py::value_error(bad_start(vertex, arrays_.num_nodes()));
+  }
+
+ private:
+  template <class F>
+  void launch(const char* what, uintptr_t stream, const F& f) {
+    doing(what, [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      f(reinterpret_cast<gpu::Stream>(stream));
+    });
+  }
+
+  WalkArrays arrays_;
+  const py::object bad_;
+  int64_t* const bad_at_;
+  const int device_;
+};
+
+}  // namespace
+
+void bind_walks_cuda(py::module_& m) {
+  py::class_<CudaWalkEngine>(m, "CudaWalkEngine")
+      .def(py::init<py::object, py::object, py::object, py::object, int64_t, py::object, int>(),
+           py::arg("indptr"), py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"),
+           py::arg("bad"), py::arg("device"))
+      .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("wide"), py::arg("count"),
+           py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
+           py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("vertices"), py::arg("places"),
+           py::arg("stream"))
+      .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
+           py::arg("count"), py::arg("out"), py::arg("stream"))
+      .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))
+      .def("check", &CudaWalkEngine::check);
+}
+
+}  // namespace loader

@@ -1,0 +1,74 @@
+// Exports the tables that picks by weight are made from, and what says how a sampler picks.
+#include <cstdint>
+#include <utility>
+
+#include "bindings/choice.h"
+#include "bindings/views.h"
+#include "weights/cpu/tables.h"
+
+namespace loader {
+namespace {
+
+// f(indptr, number of lists, weights) with the types that the tensors have.
+template <typename F>
+void with_types(const py::object& indptr, const py::object& weights, const F& f) {
+  const auto with_offsets = [&](auto offsets) {
+    if (offsets.size < 1) throw py::value_error("indptr is empty; it needs num_nodes + 1 entries");
+    const auto edges = static_cast<int64_t>(offsets.data[offsets.size - 1]);
+    if (dtype_of(weights) == "torch.float32")
+      f(offsets.data, offsets.size - 1, view<const float>(weights, "weights", edges).data, edges);
+    else
+      f(offsets.data, offsets.size - 1, view<const double>(weights, "weights", edges).data, edges);
+  };
+  if (dtype_of(indptr) == "torch.int64")
+    with_offsets(view<const int64_t>(indptr, "indptr"));
+  else
+    with_offsets(view<const int32_t>(indptr, "indptr"));
+}
+
+void make_weight_tables(const py::object& indptr, const py::object& weights, const py::object& cells,
+                        const py::object& ends, int num_threads) {
+  ThreadPool pool(num_threads);
+  with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
+    auto* const to_cells = reinterpret_cast<AliasCell*>(view<int64_t>(cells, "cells", edges).data);
+    auto* const to_ends = reinterpret_cast<uint64_t*>(view<int64_t>(ends, "ends", edges).data);
+    py::gil_scoped_release release;
+    make_tables(offsets, lists, values, to_cells, to_ends, pool);
+  });
+}
+
+void order_by_weights(const py::object& indptr, const py::object& weights, const py::object& order,
+                      int num_threads) {
+  ThreadPool pool(num_threads);
+  with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
+    auto* const to = reinterpret_cast<uint32_t*>(view<int32_t>(order, "order", edges).data);
+    py::gil_scoped_release release;
+    order_by_weight(offsets, lists, values, to, pool);
+  });
+}
+
+}  // namespace
+
+void bind_weights(py::module_& m) {
+  m.def("make_weight_tables", &make_weight_tables, py::arg("indptr"), py::arg("weights"), py::arg("cells"),
+        py::arg("ends"), py::arg("num_threads"));
+  m.def("order_by_weight", &order_by_weights, py::arg("indptr"), py::arg("weights"), py::arg("order"),
+        py::arg("num_threads"));
+  m.def("turns_key", [](uint64_t seed) { return batch_key(seed, 0, 0, Purpose::kTurn); }, py::arg("seed"));
+  py::class_<WeightTables>(m, "WeightTables")
+      .def(py::init([](py::object cells, py::object ends) {
+             return WeightTables{std::move(cells), std::move(ends)};
+           }),
+           py::arg("cells"), py::arg("ends"));
+  py::class_<WeightOrder>(m, "WeightOrder")
+      .def(py::init([](py::object order) { return WeightOrder{std::move(order)}; }), py::arg("order"));
+  py::class_<Race>(m, "Race").def(py::init([](py::object weights) { return Race{std::move(weights)}; }),
+                                  py::arg("weights"));
+  py::class_<Labor>(m, "Labor")
+      .def(py::init([](bool layer_dependency, uint32_t batch_dependency, uint64_t turns_key) {
+             return Labor{layer_dependency, batch_dependency, turns_key};
+           }),
+           py::arg("layer_dependency"), py::arg("batch_dependency"), py::arg("turns_key"));
+}
+
+}  // namespace loader

@@ -1,0 +1,153 @@
+// The part of the fused sampler that looks at whole lists.
+#include <algorithm>
+#include <numeric>
+
+#include "sampler/cpu/fused.h"
+
+namespace loader {
+
+// Looks at all entries of all lists and keeps those that are picked; returns how many they are. Entries are
+// shared out, not rows: a part may begin and end in the midst of a list.
+template <typename P, typename N>
+int64_t FusedSampler<P, N>::scan(int hop) {
+  Hop& kept = hops_[hop - 1];
+  const std::vector<int64_t> entries = kept.offsets;  // of the blocks of rows
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  kept.counts.clear();
+  uint32_t* const counts = kept.counts.extend(static_cast<size_t>(rows));
+  std::fill_n(counts, rows, 0u);
+  const int64_t parts = this->parts(entries.back(), part_edges_);
+  if (static_cast<int64_t>(found_.size()) < parts) found_.resize(parts);
+  for (Scan& found : found_) {
+    found.picked.clear();
+    found.edges.clear();
+    found.row = -1;
+  }
+  const auto in_parts = [&](const auto& look) {
+    pool_->each(parts, [&](int part, int) {
+      look(found_[part], entries.back() * part / parts, entries.back() * (part + 1) / parts);
+    });
+  };
+  if (const auto* const choice = std::get_if<LaborChoice>(&options_.choice)) {
+    const SourceNumbers numbers = choice->numbers(options_.keys, hop);
+    const LaborScan<N> labor(numbers, make_high_words(numbers, entries.back()));
+    in_parts([&](Scan& found, int64_t begin, int64_t end) {
+      scan_part(found, *choice, labor, entries, hop, begin, end);
+    });
+  } else {
+    const auto& race = std::get<RaceChoice>(options_.choice);
+    in_parts(
+        [&](Scan& found, int64_t begin, int64_t end) { race_part(found, race, entries, hop, begin, end); });
+  }
+  for (const Scan& found : found_)
+    if (found.row >= 0) counts[found.row] += static_cast<uint32_t>(found.of_row);
+  const int64_t blocks = static_cast<int64_t>(kept.offsets.size()) - 1;
+  int64_t sum = 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    kept.offsets[block] = sum;
+    const int64_t begin = kept.first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+    for (int64_t row = begin; row < end; ++row) sum += counts[row];
+  }
+  return kept.offsets[blocks] = sum;
+}
+
+// The high words of the numbers of all sources where `entries` lists entries meet each of them more than
+// once, else null: to look at one takes a third of the time that it takes to make one.
+template <typename P, typename N>
+const uint32_t* FusedSampler<P, N>::make_high_words(const SourceNumbers& numbers, int64_t entries) {
+  const auto sources = static_cast<size_t>(graph_.num_nodes);
+  if (high_words_.size() == sources && high_words_step_ == numbers.step) return high_words_.begin();
+  if (entries < 2 * graph_.num_nodes) return nullptr;
+  high_words_.clear();
+  uint32_t* const high = high_words_.extend(sources);
+  high_words_step_ = numbers.step;
+  in_parts(graph_.num_nodes, part_edges_,
+           [&](int64_t begin, int64_t end) { high_words(numbers, begin, end, high); });
+  return high;
+}
+
+// The entries [begin, end) of all lists. The count of a row is written by the part in which it begins.
+template <typename P, typename N>
+void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
+                                   const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end) {
+  const int64_t fanout = options_.fanouts[hop - 1];
+  Arena<P>* const edges = options_.edge_ids ? &found.edges : nullptr;
+  uint32_t* const counts = hops_[hop - 1].counts.data();
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
+  for (; row < rows && first < end; ++row) {
+    const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
+    if (row + kAhead < rows) __builtin_prefetch(&graph_.indices[begins_[row + kAhead]]);
+    if (low < high) {
+      const P at = static_cast<P>(begins_[row] + (low - first));
+      int64_t count = high - low;
+      if (choice.whole(degree, fanout)) {
+        std::copy_n(graph_.indices + at, count, found.picked.extend(static_cast<size_t>(count)));
+        if (edges) {
+          P* const places = edges->extend(static_cast<size_t>(count));
+          std::iota(places, places + count, at);
+        }
+      } else {
+        count = labor(graph_.indices + at, count, static_cast<uint32_t>(degree),
+                      static_cast<uint32_t>(fanout), at, found.picked, edges);
+      }
+      if (first >= begin) {
+        counts[row] = static_cast<uint32_t>(count);
+      } else {
+        found.row = row;
+        found.of_row = count;
+      }
+    }
+    first += degree;
+  }
+}
+
+// The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut.
+template <typename P, typename N>
+void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries,
+                                   int hop, int64_t begin, int64_t end) {
+  uint32_t* const counts = hops_[hop - 1].counts.data();
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
+  for (; row < rows && first < end; first += degrees_[row++]) {
+    if (first < begin || degrees_[row] == 0) continue;
+    const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(hop)};
+    counts[row] =
+        static_cast<uint32_t>(found.race(choice, draws, begins_[row], static_cast<uint32_t>(degrees_[row]),
+                                         options_.fanouts[hop - 1], found.edges));
+  }
+  N* const picked = found.picked.extend(found.edges.size());
+  for (size_t i = 0; i < found.edges.size(); ++i) picked[i] = graph_.indices[found.edges[i]];
+}
+
+// Makes what the scan found the hop's picks, and marks them.
+template <typename P, typename N>
+void FusedSampler<P, N>::take_scanned(int hop) {
+  Hop& kept = hops_[hop - 1];
+  kept.picked.clear();
+  kept.picked.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  kept.edges.clear();
+  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  std::vector<int64_t> first{0};
+  for (const Scan& found : found_) first.push_back(first.back() + static_cast<int64_t>(found.picked.size()));
+  const auto parts = static_cast<int64_t>(found_.size());
+  pool_->each(parts, [&](int part, int worker) {
+    const Scan& found = found_[part];
+    const auto count = static_cast<int64_t>(found.picked.size());
+    std::copy_n(found.picked.begin(), count, kept.picked.data() + first[part]);
+    if (options_.edge_ids) std::copy_n(found.edges.begin(), count, kept.edges.data() + first[part]);
+    Fetch whole{workers_[worker], hop, first[part], marks_at_once(parts, worker)};
+    mark(whole, count);
+  });
+}
+
+template int64_t FusedSampler<int32_t, int32_t>::scan(int);
+template int64_t FusedSampler<int64_t, int32_t>::scan(int);
+template int64_t FusedSampler<int64_t, int64_t>::scan(int);
+template void FusedSampler<int32_t, int32_t>::take_scanned(int);
+template void FusedSampler<int64_t, int32_t>::take_scanned(int);
+template void FusedSampler<int64_t, int64_t>::take_scanned(int);
+
+}  // namespace loader

@@ -1,0 +1,147 @@
+// Lists that have to be looked at entry by entry.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "arena.h"
+#include "sampler/sampler.h"
+
+namespace loader {
+
+constexpr int64_t kScanned = 256;  // entries that are looked at together
+
+// The numbers of `count` sources, compiled for the widest vector unit of this machine.
+void source_numbers(const SourceNumbers& numbers, const int32_t* sources, int64_t count, uint64_t* out);
+void source_numbers(const SourceNumbers& numbers, const int64_t* sources, int64_t count, uint64_t* out);
+
+// The high words of the numbers of the sources [begin, end), to high[begin..end).
+void high_words(const SourceNumbers& numbers, int64_t begin, int64_t end, uint32_t* high);
+
+// Scans lists for what LABOR picks.
+template <typename N>
+class LaborScan {
+ public:
+  // `high`: the high words of all sources, or null where it takes longer to make them.
+  LaborScan(const SourceNumbers& numbers, const uint32_t* high) : numbers_(numbers), high_(high) {}
+
+  // Appends to `picked` those of the `count` entries at `sources` that a list of `degree` picks, and to
+  // `positions` their places, that of the first entry being `begin`; to null it appends nothing. Returns how
+  // many they are.
+  template <typename P>
+  int64_t operator()(const N* sources, int64_t count, uint32_t degree, uint32_t fanout, P begin,
+                     Arena<N>& picked, Arena<P>* positions) const {
+    uint32_t taken[kScanned];
+    int64_t sum = 0;
+    for (int64_t first = 0; first < count; first += kScanned) {
+      const int64_t n = count - first < kScanned ? count - first : kScanned;
+      const uint32_t found = high_ ? by_high_words(sources + first, n, degree, fanout, taken)
+                                   : by_numbers(sources + first, n, degree, fanout, taken);
+      N* const out = picked.extend(found);
+      for (uint32_t i = 0; i < found; ++i) out[i] = sources[first + taken[i]];
+      if (positions) {
+        P* const at = positions->extend(found);
+        for (uint32_t i = 0; i < found; ++i) at[i] = begin + static_cast<P>(first + taken[i]);
+      }
+      sum += found;
+    }
+    return sum;
+  }
+
+ private:
+  uint32_t by_numbers(const N* sources, int64_t n, uint32_t degree, uint32_t fanout, uint32_t* taken) const {
+    uint64_t drawn[kScanned];
+    source_numbers(numbers_, sources, n, drawn);
+    uint32_t found = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      taken[found] = static_cast<uint32_t>(i);
+      found += labor_picks(drawn[i], degree, fanout);
+    }
+    return found;
+  }
+
+  // The high word decides, unless it is that of the first number that is too large.
+  uint32_t by_high_words(const N* sources, int64_t n, uint32_t degree, uint32_t fanout,
+                         uint32_t* taken) const {
+    const auto limit = static_cast<uint32_t>((uint64_t{fanout} << 32) / degree);
+    uint32_t found = 0, at_limit = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t high = high_[sources[i]];
+      taken[found] = static_cast<uint32_t>(i);
+      found += high <= limit;
+      at_limit += high == limit;
+    }
+    if (at_limit == 0) return found;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < found; ++i)
+      if (labor_picks(numbers_(static_cast<uint64_t>(sources[taken[i]])), degree, fanout))
+        taken[kept++] = taken[i];
+    return kept;
+  }
+
+  const SourceNumbers numbers_;
+  const uint32_t* const high_;
+};
+
+// When the entries [first, first + count) of a list arrive that has these draws, `first` being even; infinity
+// for those of weight 0, and for some of those that arrive after `limit`. False where a weight is no weight.
+bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights, double limit,
+              double* out);
+bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights, double limit,
+              double* out);
+
+// Entries that race together: few, so that the first ones spare most of the others the arithmetic.
+constexpr int64_t kRaced = 32;
+
+// Finds the winners of a list's race.
+class RaceScan {
+ public:
+  // Appends to `places` those of the `degree` entries from `begin` on that are picked, ascending.
+  template <typename P>
+  int64_t operator()(const RaceChoice& choice, const Draws& draws, P begin, uint32_t degree, int64_t fanout,
+                     Arena<P>& places) {
+    const auto most = fanout == kAllNeighbours ? degree : static_cast<size_t>(fanout);
+    winners_.clear();
+    for (uint32_t first = 0; first < degree; first += kRaced) {
+      const int64_t n = std::min<int64_t>(kRaced, degree - first);
+      const double limit =
+          winners_.size() < most ? std::numeric_limits<double>::infinity() : winners_.front().first;
+      const bool good = choice.floats
+                            ? arrivals(draws, first, n, choice.floats + begin + first, limit, times_)
+                            : arrivals(draws, first, n, choice.doubles + begin + first, limit, times_);
+      if (!good) refuse(choice, static_cast<int64_t>(begin) + first, n);
+      int64_t i = 0;
+      for (; i < n && winners_.size() < most; ++i) {
+        if (times_[i] > kLast) continue;
+        winners_.emplace_back(times_[i], first + static_cast<uint32_t>(i));
+        if (winners_.size() == most && most < degree) std::make_heap(winners_.begin(), winners_.end());
+      }
+      for (; i < n; ++i)
+        if (times_[i] < winners_.front().first) {
+          std::pop_heap(winners_.begin(), winners_.end());
+          winners_.back() = {times_[i], first + static_cast<uint32_t>(i)};
+          std::push_heap(winners_.begin(), winners_.end());
+        }
+    }
+    P* const out = places.extend(winners_.size());
+    for (size_t w = 0; w < winners_.size(); ++w) out[w] = begin + static_cast<P>(winners_[w].second);
+    std::sort(out, out + winners_.size());
+    return static_cast<int64_t>(winners_.size());
+  }
+
+ private:
+  [[noreturn]] static void refuse(const RaceChoice& choice, int64_t begin, int64_t n) {
+    for (int64_t at = begin; at < begin + n; ++at)
+      if (const double weight = choice.weight(at); !(weight >= 0 && weight <= kLast))
+        throw_bad_weight(at, weight);
+    throw std::logic_error("a weight was refused that is none of these");
+  }
+
+  std::vector<std::pair<double, uint32_t>> winners_;  // a heap once it is full, the last to arrive on top
+  double times_[kRaced];
+};
+
+}  // namespace loader

@@ -1,0 +1,34 @@
+#include "walks/cpu/cells.h"
+
+#include <algorithm>
+
+namespace loader {
+namespace {
+
+constexpr int64_t kPartEdges = 1 << 14;  // less is not worth another thread
+
+}  // namespace
+
+template <typename P, typename N>
+void make_walk_cells(const PlainLists<P, N>& lists, int64_t num_nodes, const AliasCell* cells,
+                     WalkCell<N>* out, ThreadPool& pool) {
+  pool.share(lists.indptr[num_nodes], kPartEdges, [&](int64_t first, int64_t last) {
+    int64_t v = std::upper_bound(lists.indptr, lists.indptr + num_nodes + 1, static_cast<P>(first)) -
+                lists.indptr - 1;
+    for (int64_t at = first; at < last; ++at) {
+      while (lists.indptr[v + 1] <= at) ++v;
+      const int64_t other = lists.indptr[v] + int64_t{cells[at].alias};
+      out[at] = {cells[at].threshold, static_cast<int32_t>(other - at), lists.indices[at],
+                 lists.indices[other]};
+    }
+  });
+}
+
+template void make_walk_cells(const PlainLists<int32_t, int32_t>&, int64_t, const AliasCell*,
+                              WalkCell<int32_t>*, ThreadPool&);
+template void make_walk_cells(const PlainLists<int64_t, int32_t>&, int64_t, const AliasCell*,
+                              WalkCell<int32_t>*, ThreadPool&);
+template void make_walk_cells(const PlainLists<int64_t, int64_t>&, int64_t, const AliasCell*,
+                              WalkCell<int64_t>*, ThreadPool&);
+
+}  // namespace loader

@@ -1,0 +1,162 @@
+#include "walks/cuda/launch.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "gpu/all_kernels.h"
+#include "gpu/kernel.h"
+#include "walks/weighted.h"
+
+namespace loader {
+namespace {
+
+// As in the kernels' headers, which are not compiled here.
+constexpr int kWalkThreads = 64, kTileSteps = 16;
+constexpr int kFilterThreads = 256, kFilterEdges = 64, kNegativeThreads = 256;
+
+struct FirstOrderKernel {
+  static constexpr const char *header = "walks/cuda/walk.cuh", *name = "walk_first_order";
+};
+struct SecondOrderKernel {
+  static constexpr const char *header = "walks/cuda/walk.cuh", *name = "walk_second_order";
+};
+struct FillFilterKernel {
+  static constexpr const char *header = "walks/cuda/edge_filter.cuh", *name = "fill_filter_kernel";
+};
+struct NegativesKernel {
+  static constexpr const char *header = "walks/cuda/edge_filter.cuh", *name = "negatives_kernel";
+};
+
+}  // namespace
+
+namespace gpu {
+
+template <typename P, typename N>
+struct Spelled<WalkLists<P, N>> {
+  static std::string text() { return spelled<P, N>("loader::WalkLists"); }
+};
+template <typename P, typename N>
+struct Spelled<MetapathLists<P, N>> {
+  static std::string text() { return spelled<P, N>("loader::MetapathLists"); }
+};
+template <>
+struct Spelled<UniformProposal> {
+  static std::string text() { return "loader::UniformProposal"; }
+};
+
+template <typename N>
+struct Spelled<WeightedProposal<N>> {
+  static std::string text() { return spelled<N>("loader::WeightedProposal"); }
+};
+
+}  // namespace gpu
+
+namespace {
+
+unsigned blocks_of(int64_t threads, int of_each, const char* what) {
+  const int64_t blocks = (threads + of_each - 1) / of_each;
+  if (blocks > INT32_MAX)
+    throw std::overflow_error(std::to_string(threads) + " " + what + " are too many for one launch");
+  return static_cast<unsigned>(blocks);
+}
+
+template <class Law, class Lists, bool Places>
+gpu::Kernel& walk_kernel() {
+  using Kernel = std::conditional_t<Law::kSecond, SecondOrderKernel, FirstOrderKernel>;
+  return gpu::kernel<Kernel, Lists, typename Law::Proposal, gpu::Bool<Law::kCoin>, gpu::Bool<Places>,
+                     gpu::Int<kTileSteps>>();
+}
+
+}  // namespace
+
+template <class Law, class Lists>
+void walk_on_gpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
+                 int device, gpu::Stream stream) {
+  using Out = WalkOut<typename Lists::Edge, typename Lists::Vertex>;
+  if (out.count == 0) return;
+  gpu::Kernel& kernel = out.places ? walk_kernel<Law, Lists, true>() : walk_kernel<Law, Lists, false>();
+  gpu::launch<Law, Lists, Out, WalkStarts>(
+      kernel, device, {blocks_of(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, law, lists,
+      out, starts);
+}
+
+template <typename P, typename N>
+void fill_filter_on_gpu(const PlainLists<P, N>& lists, int64_t num_nodes, int64_t num_edges,
+                        const EdgeFilter& filter, int device, gpu::Stream stream) {
+  if (num_edges == 0) return;
+  const unsigned blocks = blocks_of(num_edges, kFilterThreads * kFilterEdges, "edges");
+  gpu::launch<PlainLists<P, N>, int64_t, EdgeFilter>(gpu::kernel<FillFilterKernel, P, N>(), device,
+                                                     {blocks, kFilterThreads, 0, stream}, lists, num_nodes,
+                                                     filter);
+}
+
+template <typename N>
+void draw_negatives_on_gpu(const Negatives& law, uint64_t first_lane, int64_t walkers, int64_t count, N* out,
+                           int device, gpu::Stream stream) {
+  if (walkers * count == 0) return;
+  const unsigned blocks = blocks_of(walkers * ((count + 3) / 4), kNegativeThreads, "negatives by fours");
+  gpu::launch<Negatives, uint64_t, int64_t, int64_t, N*>(gpu::kernel<NegativesKernel, N>(), device,
+                                                         {blocks, kNegativeThreads, 0, stream}, law,
+                                                         first_lane, walkers, count, out);
+}
+
+#define INSTANTIATE_LAW(LISTS, P, N, PROPOSAL, COIN, SECOND)                            \
+  template void walk_on_gpu(const WalkLaw<PROPOSAL, COIN, SECOND>&, const LISTS<P, N>&, \
+                            const WalkOut<P, N>&, const WalkStarts&, int, gpu::Stream);
+#define INSTANTIATE_LAWS(P, N, PROPOSAL)                   \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, false) \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, false)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, true)  \
+  INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, true)
+#define INSTANTIATE(P, N)                                                                             \
+  INSTANTIATE_LAWS(P, N, UniformProposal)                                                             \
+  INSTANTIATE_LAWS(P, N, WeightedProposal<N>)                                                         \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, false, false)                                 \
+  INSTANTIATE_LAW(MetapathLists, P, N, UniformProposal, true, false)                                  \
+  template void fill_filter_on_gpu(const PlainLists<P, N>&, int64_t, int64_t, const EdgeFilter&, int, \
+                                   gpu::Stream);
+
+INSTANTIATE(int32_t, int32_t)
+INSTANTIATE(int64_t, int32_t)
+INSTANTIATE(int64_t, int64_t)
+template void draw_negatives_on_gpu(const Negatives&, uint64_t, int64_t, int64_t, int32_t*, int, gpu::Stream);
+template void draw_negatives_on_gpu(const Negatives&, uint64_t, int64_t, int64_t, int64_t*, int, gpu::Stream);
+
+namespace {
+
+template <class Law, class Lists>
+void add(std::vector<gpu::Kernel*>& all) {
+  all.push_back(&walk_kernel<Law, Lists, false>());
+  all.push_back(&walk_kernel<Law, Lists, true>());
+}
+
+template <typename P, typename N, class Proposal>
+void add_laws(std::vector<gpu::Kernel*>& all) {
+  add<WalkLaw<Proposal, false, false>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, true, false>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, false, true>, WalkLists<P, N>>(all);
+  add<WalkLaw<Proposal, true, true>, WalkLists<P, N>>(all);
+}
+
+template <typename P, typename N>
+void add_all(std::vector<gpu::Kernel*>& all) {
+  add_laws<P, N, UniformProposal>(all);
+  add_laws<P, N, WeightedProposal<N>>(all);
+  add<WalkLaw<UniformProposal, false, false>, MetapathLists<P, N>>(all);
+  add<WalkLaw<UniformProposal, true, false>, MetapathLists<P, N>>(all);
+  all.push_back(&gpu::kernel<FillFilterKernel, P, N>());
+}
+
+}  // namespace
+
+std::vector<gpu::Kernel*> walk_kernels() {
+  std::vector<gpu::Kernel*> all{&gpu::kernel<NegativesKernel, int32_t>(),
+                                &gpu::kernel<NegativesKernel, int64_t>()};
+  add_all<int32_t, int32_t>(all);
+  add_all<int64_t, int32_t>(all);
+  add_all<int64_t, int64_t>(all);
+  return all;
+}
+
+}  // namespace loader

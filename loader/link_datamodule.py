@@ -1,0 +1,214 @@
+"""The LightningDataModule of links to be predicted: a loader to train from, and what to be tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.items import as_size
+from loader.link_loader import LinkLoader
+from loader.link_split import LinkSplit, split_links
+from loader.samplers import LinkSampler, Negatives, Sampler
+from loader.samples import Links
+from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+
+if TYPE_CHECKING:
+    from loader.datasets import NodeDataset
+
+
+@dataclass
+class HeldOutLinks:
+    """A loader whose one batch is itself: links of a split, and what they are to be told from.
+
+    Attributes:
+        graph, features: all that may be looked at; on the CPU.
+        links: `[n, 2]` int64, each once.
+        negatives: `[n, 2]` int64, pairs of vertices that are no links: for the AUC.
+        targets: `[n, k]` int64, vertices with which the first end of a link has none: for its rank.
+    """
+
+    graph: Graph
+    features: Tensor
+    links: Tensor
+    negatives: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[HeldOutLinks]:
+        yield self
+
+    def to(self, device: torch.device, **_: Any) -> HeldOutLinks:
+        """Itself: the graph stays in host memory, inference moves what it needs."""
+        return self
+
+
+class LinkDataModule(LightningDataModule):
+    """Links of a dataset, some held out for validation and test.
+
+    A model sees the graph of the train links alone, and of that not the links of the mini-batch that it is asked about,
+    see `LinkSampler`. Negatives are strict: no links of any split. Those of validation and test are the same in every
+    epoch.
+
+    Args:
+        dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used.
+        sampler: of the ends' neighbourhoods.
+        features: makes the feature store, see `loader.stores.open_store`.
+        batch_size: positive links of a mini-batch, per process. Each link comes in both directions.
+        val, test: shares of the links, see `split_links`.
+        amount: negatives per positive link in training.
+        ranked: negatives per held-out link for its rank.
+        exclude: see `LinkSampler`.
+        drop_last, prefetch, prioritize_loading: see `loader.loader.Loader`.
+        graph: where a GPU sampler reads the graph: "device" or "pinned".
+        seed: of the split, of the negatives and of the order.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Sampler,
+        features: Callable[[Tensor], FeatureStore] = HostFeatures,
+        *,
+        batch_size: int = 512,
+        val: float = 0.05,
+        test: float = 0.10,
+        amount: float = 1,
+        ranked: int = 100,
+        exclude: str = "reverse",
+        drop_last: bool = False,
+        prefetch: int = 2,
+        graph: str = "device",
+        prioritize_loading: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if graph not in ("device", "pinned"):
+            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        self.dataset, self.around = dataset, sampler
+        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked)
+        self.amount, self.exclude, self.seed = amount, exclude, seed
+        self.shares = {"val": val, "test": test}
+        self.graph_memory = graph
+        self._options: dict[str, Any] = {
+            "drop_last": drop_last,
+            "prefetch": prefetch,
+            "prioritize_loading": prioritize_loading,
+        }
+        self._make_features = features
+        LinkSampler(sampler, Negatives("binary", amount, strict=True), exclude=exclude)  # says at once what is wrong
+        self.data: NodeDataset | None = None
+        self.split: LinkSplit | None = None
+        self._loader: LinkLoader | None = None
+        self._features: FeatureStore | None = None
+
+    @property
+    def num_features(self) -> int:
+        assert self.data is not None
+        return self.data.num_features
+
+    @property
+    def device(self) -> torch.device:
+        """Where mini-batches arrive: the trainer's device for this process; without a trainer, the sampler's."""
+        strategy = getattr(self.trainer, "strategy", None)
+        return self.around.device if strategy is None else torch.device(strategy.root_device)
+
+    def prepare_data(self) -> None:
+        """Downloads and converts the dataset, once a machine."""
+        if self.data is None:
+            self.data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+
+    def setup(self, stage: str | None = None) -> None:
+        """Opens the dataset and holds links out, unless that was done before."""
+        self.prepare_data()
+        assert self.data is not None
+        if self.split is None:
+            self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
+
+    def train_dataloader(self) -> LinkLoader:
+        """The train links, each in both directions, shuffled each epoch."""
+        assert self.data is not None
+        assert self.split is not None
+        if self._loader is None:
+            device = self.device
+            around = self.around.on(device)
+            graph = self.split.graph
+            if around.device.type == "cuda":
+                graph = graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
+            drawn = Negatives("binary", self.amount, strict=True)
+            sampler = LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=self.split.known)
+            self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
+            links = self.split.pairs["train"]
+            rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+            self._loader = LinkLoader(
+                graph,
+                self._features,
+                torch.cat([links, links.flip(1)]),
+                sampler,
+                self.batch_size,
+                shuffle=True,
+                seed=self.seed,
+                device=device,
+                rank=rank,
+                world_size=world_size,
+                **self._options,
+            )
+        return self._loader
+
+    def val_dataloader(self) -> HeldOutLinks:
+        return self.held_out("val")
+
+    def test_dataloader(self) -> HeldOutLinks:
+        return self.held_out("test")
+
+    def held_out(self, name: str) -> HeldOutLinks:
+        """The links of "val" or "test", with negatives drawn for them."""
+        assert self.data is not None
+        assert self.split is not None
+        links, known = self.split.pairs[name], self.split.known
+        count, batch = len(links), ("val", "test").index(name)
+        ends = torch.empty(2, count, dtype=torch.int64)
+        targets = torch.empty(count * self.ranked, dtype=torch.int64)
+        # Epochs count up from 0: the last one is never reached, so that training has other negatives.
+        draw = known.num_nodes, self.seed, 2**64 - 1, batch
+        _core.negatives(*draw, None, ends[0], ends[1], known.indptr, known.indices, True)
+        given = links[:, 0].contiguous()
+        _core.negatives(*draw, given, None, targets, known.indptr, known.indices, True)
+        return HeldOutLinks(
+            self.split.graph, self.data.features, links, ends.t().contiguous(), targets.view(count, self.ranked)
+        )
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Moves what is not there yet."""
+        if isinstance(batch, Links) and any(t.device != device for t in batch.tensors()):
+            return batch.to(device, non_blocking=True)
+        return batch
+
+    def teardown(self, stage: str | None = None) -> None:
+        """Ends the loader's threads; `close()` frees the rest."""
+        if self._loader is not None:
+            self._loader.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Ends the loader's threads when a run fails or is interrupted."""
+        self.teardown()
+
+    def close(self) -> None:
+        """Frees loader, feature store and sampler. The module cannot be used afterwards."""
+        if self._loader is not None:
+            self._loader.release()
+            self._loader = None
+        if self._features is not None:
+            self._features.close()
+        self.around.close()

@@ -1,0 +1,80 @@
+"""Links held out of a graph, to be predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.items import Order
+
+
+@dataclass(frozen=True)
+class LinkSplit:
+    """The links of an undirected graph in three parts, and the graph of those of the first.
+
+    Attributes:
+        graph: the train links as edges, in both directions: all that a model may look at.
+        known: all links as edges, in both directions: what strict negatives must not be.
+        pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, the smaller vertex first.
+    """
+
+    graph: Graph
+    known: Graph
+    pairs: dict[str, Tensor]
+
+
+def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: int = 0) -> LinkSplit:
+    """Holds links out for validation and test, drawn at random; by default as Kipf and Welling 2016 do.
+
+    A link is a pair of different vertices with an edge in either direction; it counts once, and loops do not.
+
+    Args:
+        graph: on the CPU.
+        val, test: shares of the links, rounded down; at least one link remains for each part.
+        seed: of the draw, `0 <= seed < 2**64`.
+
+    Raises:
+        ValueError: the shares leave no links for a part.
+    """
+    n = graph.num_nodes
+    src, dst = graph.indices.long(), torch.arange(n).repeat_interleave(graph.in_degrees().long())
+    low, high = torch.minimum(src, dst), torch.maximum(src, dst)
+    keys = torch.unique((low * n + high)[low != high])
+    links = torch.stack([keys // max(n, 1), keys % max(n, 1)], 1)
+    sizes = {"val": int(val * len(links)), "test": int(test * len(links))}
+    sizes["train"] = len(links) - sum(sizes.values())
+    if short := [split for split in ("train", "val", "test") if sizes[split] < 1]:
+        raise ValueError(
+            f"val={val} and test={test} of {len(links)} links leave none for {short[0]}; give shares above 0 that "
+            "leave some to train on"
+        )
+    order = Order(len(links), shuffle=True, seed=seed).at(0, 0, len(links), torch.device("cpu"))
+    parts = links[order].split([sizes["val"], sizes["test"], sizes["train"]])
+    pairs = dict(zip(("val", "test", "train"), parts, strict=True))
+    split = LinkSplit(_both_ways(pairs["train"], n), _both_ways(links, n), pairs)
+    check_no_leak(split)
+    return split
+
+
+def check_no_leak(split: LinkSplit) -> None:
+    """Raises ValueError if a link that is held out is an edge of the graph that a model looks at, in any direction."""
+    graph = split.graph
+    dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().long())
+    edges = graph.indices.long() * graph.num_nodes + dst
+    for name in ("val", "test"):
+        for ends in (split.pairs[name], split.pairs[name].flip(1)):
+            seen = torch.isin(ends[:, 0] * graph.num_nodes + ends[:, 1], edges)
+            if bool(seen.any()):
+                u, v = ends[int(seen.nonzero()[0])].tolist()
+                raise ValueError(
+                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: whoever looks at the "
+                    "graph knows the answer. Leave it out"
+                )
+
+
+def _both_ways(links: Tensor, num_nodes: int) -> Graph:
+    src, dst = torch.cat([links, links.flip(1)]).t()
+    return Graph.from_edges(src.contiguous(), dst.contiguous(), num_nodes)

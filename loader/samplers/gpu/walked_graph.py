@@ -1,0 +1,136 @@
+"""A graph made ready to be walked on by a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph, require_square
+from loader.machine.forks import ForkSafeLock
+from loader.machine.gpu import current_stream_handle, made_current
+from loader.samplers.walk_law import WalkLaw
+from loader.samplers.walk_lists import metapath_lists, sorted_lists, weighted_lists
+from loader.samplers.walked_graph import named
+
+
+class CudaWalkedGraph:
+    """The arrays that walks read, on a GPU. Calls from several threads take turns; each only puts work on the current
+    stream, to which its tensors belong.
+
+    Walks that search have a filter of the edges, one byte an edge of GPU memory (csrc/walks/edge_filter.h).
+
+    Args:
+        graph: square, in the memory of `device` or in pinned memory.
+        device: the GPU.
+        num_threads: of the CPU, which makes the tables of weights.
+        searches, weighted, metapath: see `loader.samplers.walked_graph.WalkedGraph`.
+
+    Raises:
+        ValueError: the graph lies elsewhere, is bipartite, or has no types for the metapath.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: torch.device,
+        *,
+        searches: bool,
+        weighted: bool,
+        metapath: Sequence[int] | None,
+        num_threads: int,
+    ) -> None:
+        require_square(graph, "a random walk")
+        for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+            if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
+                raise ValueError(
+                    f"walks on {device} want a graph there or in pinned memory, its {name} lie on {array.device}; use "
+                    f"graph.to('{device}') or graph.pin_memory()"
+                )
+        cells = None
+        if weighted:  # the CPU makes the tables
+            host = graph.to("cpu")
+            part, cells = weighted_lists(host, num_threads)
+            graph = graph if part is host else part.to(device)
+        self._graph, self._device = graph, device
+        self._lock = ForkSafeLock()
+        self._path: list[int] = []
+        self._places: Tensor | None = None
+        indptr, indices, groups = graph.indptr, graph.indices, 0
+        with torch.cuda.device(device):
+            if metapath is not None:
+                lists = metapath_lists(graph, metapath)
+                indptr, indices, self._places = (a.to(device) for a in (lists.indptr, lists.indices, lists.places))
+                self._path, groups = lists.path, lists.groups
+            self._sorted = sorted_lists(graph) if searches else None
+            if self._sorted is not None and self._sorted is not graph.indices:
+                self._sorted = self._sorted.to(device)
+            self._edge_ids = None if graph.edge_ids is None else graph.edge_ids.to(device)
+            cells = None if cells is None else cells.to(device)
+            self._bad = torch.zeros(2, dtype=torch.int64).pin_memory()
+            self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, cells, groups, self._bad, device.index)
+            if searches:
+                self._filter = torch.zeros(_core.filter_words(graph.num_edges), dtype=torch.int64, device=device)
+                self._engine.sift_by(self._filter, current_stream_handle(device.index))
+            torch.cuda.current_stream().synchronize()  # walks come on any stream
+
+    def walk(
+        self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `WalkedGraph.walk`, on the current stream. A start that is no vertex makes a walk of no steps, and
+        `check` or a later call raise.
+
+        Raises:
+            TypeError, ValueError: `starts` are no vector of integers; a start of an earlier call was no vertex.
+        """
+        graph, device = self._graph, self._device
+        if not isinstance(starts, Tensor) or starts.dim() != 1:
+            raise ValueError("seeds must be a tensor with 1 dimension")
+        if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
+            raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (mask.nonzero().view(-1))")
+        if starts.dtype not in (torch.int32, torch.int64):
+            starts = starts.to(torch.int64)
+        with self._lock, made_current(device):
+            self._engine.check()
+            if starts.device != device or not starts.is_contiguous():
+                starts = starts.to(device, non_blocking=True).contiguous()
+            count = starts.shape[0]
+            nodes = torch.empty((count, length + 1), dtype=graph.indices.dtype, device=device)
+            places = torch.empty((count, length), dtype=graph.indptr.dtype, device=device) if edge_ids else None
+            self._engine.walk(
+                starts.data_ptr(),
+                starts.dtype == torch.int64,
+                count,
+                0,
+                key,
+                length,
+                *law,
+                self._path,
+                nodes.data_ptr(),
+                0 if places is None else places.data_ptr(),
+                current_stream_handle(device.index),
+            )
+            return nodes, None if places is None else named(places, self._places, self._edge_ids)
+
+    def negatives(self, walkers: int, count: int, key: int) -> Tensor:
+        """See `WalkedGraph.negatives`, on the current stream."""
+        device = self._device
+        with self._lock, made_current(device):
+            out = torch.empty(walkers, count, dtype=self._graph.indices.dtype, device=device)
+            self._engine.negatives(0, key, walkers, count, out, current_stream_handle(device.index))
+            return out
+
+    def check(self, *, wait: bool = False) -> None:
+        """Raises ValueError for a start that was no vertex, in walks that are done; with `wait`, all that are begun on
+        the current stream."""
+        if wait:
+            torch.cuda.current_stream(self._device).synchronize()
+        with self._lock:
+            self._engine.check()
+
+    def __del__(self) -> None:
+        # Kernels under way read arrays that would be another's, and may say that a start was bad.
+        if hasattr(self, "_engine"):
+            torch.cuda.synchronize(self._device)

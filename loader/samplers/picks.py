@@ -1,0 +1,219 @@
+"""How neighbours are picked, beyond evenly: by the weights of the edges, or together by LABOR."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.graph.checks import check_weights
+from loader.machine.forks import ForkSafeLock
+from loader.machine.pages import use_huge_pages
+
+if TYPE_CHECKING:
+    from loader.samplers.base import NeighborSampler
+
+WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
+
+_lock = ForkSafeLock()
+_made: weakref.WeakKeyDictionary[Graph, Weighed] = weakref.WeakKeyDictionary()
+
+
+class Picks(NamedTuple):
+    """What decides how neighbours are picked, see `PickOptions`."""
+
+    replace: bool = False
+    weights: str | None = None
+    weight_tables: bool = True
+    top_k: bool = False
+    labor: bool = False
+    layer_dependency: bool = False
+    batch_dependency: int = 1
+
+    @classmethod
+    def checked(cls, **options: Any) -> Picks:
+        """Raises TypeError or ValueError where an option is out of range, or excludes another."""
+        dependency = options.pop("batch_dependency")
+        try:
+            period = operator.index(dependency)
+        except TypeError:
+            raise TypeError(f"batch_dependency is {dependency!r}; it must be an integer") from None
+        weights = options.pop("weights")
+        picks = cls(weights=weights, batch_dependency=period, **{name: bool(on) for name, on in options.items()})
+        if not 1 <= period < 2**32:
+            raise ValueError(f"batch_dependency is {period}; it must be in 1 to {2**32 - 1}")
+        if weights is not None and not isinstance(weights, str):
+            raise TypeError(
+                f"weights is a {type(weights).__name__}; it must be the name of a graph's weights, {_names()}"
+            )
+        if weights is not None and weights not in WEIGHTS:
+            raise ValueError(f"weights is {weights!r}; a graph's weights are named {_names()}")
+        if not picks.weight_tables and (weights is None or picks.replace or picks.top_k):
+            raise ValueError(
+                "weight_tables=False picks by weight without replacement: it needs "
+                f"weights={_names()}, and neither replace nor top_k"
+            )
+        if picks.top_k and weights is None:
+            raise ValueError(f"top_k=True picks the heaviest edges, so it needs weights={_names()}")
+        if picks.replace and (picks.top_k or picks.labor):
+            raise ValueError(
+                f"replace=True does not go with {'top_k' if picks.top_k else 'labor'}=True, which picks an edge once; "
+                "leave one of them out"
+            )
+        if picks.labor and weights is not None:
+            raise ValueError("labor=True picks evenly; leave weights out (null)")
+        if not picks.labor and (picks.layer_dependency or period != 1):
+            name = "layer_dependency" if picks.layer_dependency else "batch_dependency"
+            raise ValueError(f"{name} says how LABOR picks; it needs labor=True")
+        return picks
+
+    def spec(self) -> dict[str, Any]:
+        """All options that are not the default, and `replace`."""
+        return {"replace": self.replace} | {
+            name: value for name, value in self._asdict().items() if value != self._field_defaults[name]
+        }
+
+
+class Weighed:
+    """The edges of a graph that have a weight above 0, and the tables to pick them by. Tables are made when they are
+    first asked for, on the CPU: 16 bytes an edge to draw by weight, 4 bytes an edge for the heaviest. They lie where
+    the graph's `indices` lie.
+
+    Raises:
+        ValueError: the graph has no weights, or one that is negative, infinite or NaN; its edge is named.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        weights = graph.edge_weights
+        assert weights is not None
+        check_weights(weights, graph.indices, graph.indptr)
+        self.of = weights, weights._version
+        # No reference to the graph itself: this lives as long as the graph.
+        self._rest = _without_zeros(graph, weights)
+        known = graph if self._rest is None else self._rest
+        assert known.edge_weights is not None
+        self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights
+        self._lock = ForkSafeLock()
+        self._tables: tuple[Tensor, Tensor] | None = None
+        self._order: Tensor | None = None
+
+    def part_of(self, graph: Graph) -> Graph:
+        """The graph without its edges of weight 0, whose `edge_ids` are those of the whole one; itself where no weight
+        is 0.
+        """
+        return graph if self._rest is None else self._rest
+
+    def tables(self, num_threads: int) -> tuple[Tensor, Tensor]:
+        """`cells` and `ends`, `[num_edges]` int64 each, as csrc/sampler/weighted.h has them."""
+        with self._lock:
+            if self._tables is None:
+                cells, ends = (torch.empty(self._weights.numel(), dtype=torch.int64) for _ in range(2))
+                _core.make_weight_tables(self._indptr.cpu(), self._weights.cpu(), cells, ends, num_threads)
+                self._tables = self._placed(cells), self._placed(ends)
+            return self._tables
+
+    def order(self, num_threads: int) -> Tensor:
+        """`[num_edges]` int32: places in each list, from the heaviest edge to the lightest."""
+        with self._lock:
+            if self._order is None:
+                order = torch.empty(self._weights.numel(), dtype=torch.int32)
+                _core.order_by_weight(self._indptr.cpu(), self._weights.cpu(), order, num_threads)
+                self._order = self._placed(order)
+            return self._order
+
+    def _placed(self, table: Tensor) -> Tensor:
+        if self._indices.device.type == "cpu":
+            return table.pin_memory() if self._indices.is_pinned() else table
+        return table.to(self._indices.device)
+
+
+def weighed(graph: Graph, who: str) -> Weighed:
+    """What is made of a graph's weights, once for all samplers of the graph. Weights that were changed since are looked
+    at again.
+
+    Args:
+        who: who asks, as in "FusedSampler".
+
+    Raises:
+        ValueError: see `Weighed`.
+    """
+    weights = weights_of(graph, who)
+    with _lock:
+        made = _made.get(graph)
+        if made is None or made.of[0] is not weights or made.of[1] != weights._version:
+            made = _made[graph] = Weighed(graph)
+        return made
+
+
+def weights_of(graph: Graph, who: str) -> Tensor:
+    """The graph's weights of edges; raises ValueError if it has none."""
+    if graph.edge_weights is None:
+        raise ValueError(
+            f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
+            "Graph(..., edge_weights=weights)"
+        )
+    return graph.edge_weights
+
+
+def core_picks(
+    sampler: NeighborSampler, graph: Graph, num_threads: int
+) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
+    """The graph to sample, and how its neighbours are picked, for the core (None: evenly)."""
+    picks = sampler.picking
+    if picks.labor:
+        turns = _core.turns_key(sampler.seed)
+        return graph, _core.Labor(picks.layer_dependency, picks.batch_dependency, turns)
+    if picks.weights is None:
+        return graph, None
+    if not picks.weight_tables:
+        return graph, _core.Race(weights_of(graph, type(sampler).__name__))
+    found = weighed(graph, type(sampler).__name__)
+    if picks.top_k:
+        return found.part_of(graph), _core.WeightOrder(found.order(num_threads))
+    cells, ends = found.tables(num_threads)
+    if cells.device.type == "cpu":
+        use_huge_pages(cells)
+    return found.part_of(graph), _core.WeightTables(cells, ends)
+
+
+Keys = tuple[int, int, int]
+
+
+def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
+    """The key of a mini-batch's picks, the next one and the phase, as csrc/sampler/choice.h has them."""
+    period = picks.batch_dependency
+    if period == 1:
+        return _core.batch_key(seed, epoch, batch), 0, 0
+    turn, phase = divmod(batch, period)
+    return _core.batch_key(seed, epoch, turn), _core.batch_key(seed, epoch, turn + 1), phase
+
+
+def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
+    """The graph without its edges of weight 0; None where there are none."""
+    kept = weights > 0
+    if bool(kept.all()):
+        return None
+    places = kept.nonzero().view(-1)
+    before = torch.zeros(kept.numel() + 1, dtype=torch.int64, device=weights.device)
+    torch.cumsum(kept, 0, out=before[1:])
+    ids = places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[places]
+    rest = Graph(
+        before[graph.indptr.long()],
+        graph.indices[places],
+        edge_ids=ids,
+        edge_weights=weights[places],
+        num_src=graph.num_src,
+        validate=False,
+    )
+    # A graph takes the narrowest types that do; a sampler's have to be those of the whole graph.
+    rest.indptr, rest.indices = rest.indptr.to(graph.indptr.dtype), rest.indices.to(graph.indices.dtype)
+    return rest.pin_memory() if graph.indices.is_pinned() else rest
+
+
+def _names() -> str:
+    return " or ".join(repr(name) for name in WEIGHTS)

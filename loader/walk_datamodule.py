@@ -1,0 +1,86 @@
+"""The LightningDataModule of random walks: embeddings are trained on walks, and tried on the labels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from loader.datamodule import GraphDataModule
+from loader.items import Walkers, as_size
+from loader.loader import Loader
+from loader.samplers import Sampler, WalkSampler
+from loader.whole_graph import WholeGraph
+
+
+class WalkDataModule(GraphDataModule):
+    """Walks from every vertex of a dataset's graph, for training; its labels, for validation and test.
+
+    An epoch has `walks_per_node` walks from each vertex, of every split: walks see the graph, never the labels. What
+    is validated and tested is the embedding of all vertices, so the loaders of validation and test have one batch, the
+    dataset as a `WholeGraph`. A run resumed in mid-epoch goes on with exactly the walks that were left, see
+    `GraphDataModule`.
+
+    Args:
+        dataset, drop_last, seed, prefetch, graph, prioritize_loading: see `GraphDataModule`.
+        sampler: a `WalkSampler`.
+        batch_size: walks of a mini-batch, per process.
+        walks_per_node: walks from each vertex in an epoch.
+        eval_sampler, features, eval_batch_size: must be None. Nothing is sampled for validation, and no features are
+            read.
+
+    Raises:
+        TypeError, ValueError: an argument is not as said above.
+    """
+
+    trial_sizes: ClassVar[dict[str, Any]] = {"num_nodes": 1, "num_classes": 2}
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: WalkSampler,
+        eval_sampler: None = None,
+        features: None = None,
+        *,
+        batch_size: int = 1024,
+        walks_per_node: int = 1,
+        eval_batch_size: None = None,
+        **options: Any,
+    ) -> None:
+        given = {"eval_sampler": eval_sampler, "features": features, "eval_batch_size": eval_batch_size}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name} is {value!r}; of walks there is none to choose: leave it null")
+        if not isinstance(sampler, Sampler) or sampler.items != "walker":
+            raise TypeError(f"sampler is a {type(sampler).__name__}; walks want a WalkSampler (sampler=walks)")
+        super().__init__(dataset, sampler, batch_size=batch_size, **options)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        data = self._loaded()
+        return {"num_nodes": data.num_nodes, "num_classes": data.num_classes, "multilabel": data.multilabel}
+
+    def setup(self, stage: str | None = None) -> None:
+        """Opens the dataset, unless that was done before."""
+        self._load()
+        self.sampler = self.eval_sampler = self.sampler.on(self.device)
+
+    def placement(self) -> dict[str, str]:
+        return self._placement(self.train_dataloader())
+
+    def val_dataloader(self) -> WholeGraph | list[WholeGraph]:
+        """The whole graph; an empty list, which Lightning takes as no validation, where there is no such split."""
+        return [] if self._split("val").numel() == 0 else self.test_dataloader()
+
+    def test_dataloader(self) -> WholeGraph:  # type: ignore[override]
+        """The whole graph."""
+        data = self._loaded()
+        return WholeGraph(data.graph, data.features, data.labels, data.splits)
+
+    def predict_dataloader(self) -> Loader:
+        raise ValueError("walks have nothing to predict: the embedding of all vertices is the model's own table")
+
+    def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
+        walkers = Walkers(torch.arange(self._loaded().num_nodes), self.walks_per_node)
+        return Loader(self._graph(sampler), walkers, sampler, batch_size, **options)

@@ -1,0 +1,38 @@
+"""The whole graph as the one batch of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+
+
+@dataclass
+class WholeGraph:
+    """A loader whose one batch is itself, the whole graph: `trainer.test(model, dataloaders=WholeGraph(...))`.
+
+    Attributes:
+        graph, features: as `models.inference.layerwise_inference` takes them.
+        labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` when multilabel.
+        splits: "train", "val" and "test" -> vertices whose accuracy is reported.
+    """
+
+    graph: Graph
+    features: Tensor
+    labels: Tensor
+    splits: dict[str, Tensor]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[WholeGraph]:
+        yield self
+
+    def to(self, device: torch.device, **_: Any) -> WholeGraph:
+        """Itself: the graph stays in host memory, whoever takes it moves what it needs."""
+        return self

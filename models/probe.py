@@ -1,0 +1,97 @@
+"""A logistic regression on an embedding: what the embedding knows of the labels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class LogisticRegression:
+    """Multinomial logistic regression, or for several labels a vertex one regression a label (one-vs-rest).
+
+    Minimises the summed loss plus `|W|^2 / (2 C)` (the bias is free) by L-BFGS (Liu and Nocedal, 1989), as
+    scikit-learn's `LogisticRegression(C=C, solver="lbfgs")` does.
+
+    Args:
+        multilabel: labels are `[n, num_classes]` of 0 and 1 instead of `[n]` classes.
+        num_classes: number of classes, or labels.
+        c: the inverse of the penalty, greater than 0.
+        max_iter: iterations of L-BFGS.
+
+    Raises:
+        ValueError: `c` or `max_iter` is out of range.
+    """
+
+    def __init__(self, num_classes: int, *, multilabel: bool = False, c: float = 1.0, max_iter: int = 150) -> None:
+        if not c > 0:
+            raise ValueError(f"c is {c}; it must be greater than 0")
+        if max_iter < 1:
+            raise ValueError(f"max_iter is {max_iter}; it must be at least 1")
+        self.num_classes, self.multilabel, self.c, self.max_iter = num_classes, multilabel, c, max_iter
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+
+    def fit(self, x: Tensor, y: Tensor) -> LogisticRegression:
+        """Fits `x [n, dim]` and `y`, in float64, where `x` lies."""
+        x = x.detach().double()
+        y = y.to(x.device)
+        target = y.double() if self.multilabel else y
+        shape = x.shape[1], self.num_classes
+        with torch.enable_grad(), torch.inference_mode(False):
+            x, target = x.clone(), target.clone()  # also of tensors made in inference mode
+            weight = torch.zeros(shape, dtype=x.dtype, device=x.device, requires_grad=True)
+            bias = torch.zeros(self.num_classes, dtype=x.dtype, device=x.device, requires_grad=True)
+            optimizer = torch.optim.LBFGS(
+                [weight, bias],
+                max_iter=self.max_iter,
+                tolerance_grad=1e-7,
+                tolerance_change=1e-12,
+                line_search_fn="strong_wolfe",
+            )
+            loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+
+            def closure() -> Tensor:
+                optimizer.zero_grad()
+                # By the number of vertices, so that the tolerance means the same for all data sets.
+                penalty = weight.square().sum() / (2 * self.c)
+                total = (loss(torch.addmm(bias, x, weight), target, reduction="sum") + penalty) / len(x)
+                total.backward()
+                return total
+
+            optimizer.step(closure)
+        self.weight, self.bias = weight.detach(), bias.detach()
+        return self
+
+    def logits(self, x: Tensor) -> Tensor:
+        """`x [n, dim]` -> `[n, num_classes]` float64.
+
+        Raises:
+            RuntimeError: nothing was fitted.
+        """
+        if self.weight is None or self.bias is None:
+            raise RuntimeError("call fit() first")
+        return torch.addmm(self.bias, x.detach().double(), self.weight)
+
+
+def top_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """`[n, num_classes]` of 0 and 1: each vertex gets as many labels as `labels` says that it has, the likeliest ones.
+
+    So do the papers of DeepWalk and node2vec predict several labels a vertex.
+    """
+    counts = (labels > 0).sum(1, keepdim=True)
+    ranks = (-logits).argsort(dim=1, stable=True).argsort(dim=1)
+    return ranks < counts.to(logits.device)
+
+
+def f1_scores(said: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Micro- and macro-averaged F1 of `[n, num_classes]` predictions, as scikit-learn's `f1_score` has them.
+
+    Micro: over all vertices and labels. Macro: the mean over the labels, 0 for one that is neither said nor true.
+    """
+    true = labels.to(said.device) > 0
+    said = said > 0
+    hits, positives = (said & true).sum(0).double(), (said.sum(0) + true.sum(0)).double()
+    micro = 2 * hits.sum() / positives.sum().clamp(min=1)
+    macro = (2 * hits / positives.clamp(min=1)).mean()
+    return float(micro), float(macro)

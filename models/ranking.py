@@ -1,0 +1,41 @@
+"""How well scores tell links from others: AUC, mean reciprocal rank, hits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def auc(positive: Tensor, negative: Tensor) -> float:
+    """The share of pairs of a positive and a negative in which the positive has the higher score; a tie counts half.
+
+    Args:
+        positive, negative: `[n]` and `[m]` scores, at least one each.
+    """
+    ordered = torch.sort(negative.double()).values
+    scores = positive.double().contiguous()
+    below = torch.searchsorted(ordered, scores, right=False)
+    not_above = torch.searchsorted(ordered, scores, right=True)
+    return float((below + not_above).double().mean() / 2 / negative.numel())
+
+
+def ranks(positive: Tensor, negative: Tensor) -> Tensor:
+    """`[n]` the rank of each positive among its own negatives, from 1; of equal scores the mean rank.
+
+    Args:
+        positive: `[n]` scores.
+        negative: `[n, k]` scores.
+    """
+    above = (negative > positive[:, None]).sum(1)
+    equal = (negative == positive[:, None]).sum(1)
+    return 1 + above + equal.double() / 2
+
+
+def mrr(ranks: Tensor) -> float:
+    """The mean of one over the rank."""
+    return float((1 / ranks).mean())
+
+
+def hits(ranks: Tensor, k: int) -> float:
+    """The share of ranks of at most `k`."""
+    return float((ranks <= k).double().mean())

@@ -1,0 +1,137 @@
+"""The LightningModule of embeddings that are trained on random walks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.samples import Walks
+from loader.whole_graph import WholeGraph
+from models.node2vec import Node2Vec
+from models.probe import LogisticRegression, f1_scores, top_labels
+
+SPLITS = ("train", "val", "test")
+
+
+class NodeEmbedder(LightningModule):
+    """`Node2Vec` on mini-batches of `Walks` with negatives; sparse updates by `torch.optim.SparseAdam`.
+
+    Per epoch it logs `train/loss`, the mean over the mini-batches. Validation and test take a `WholeGraph`: a
+    logistic regression is fitted to the embedding of the vertices of the train split, and tried on the others. They log
+    `val/acc` and `val/loss` (of the regression), and `test/train_acc`, `test/val_acc`, `test/test_acc`. "acc" is the
+    share of vertices that got their class. With several labels a vertex it is the micro-averaged F1 score, where each
+    vertex gets as many labels as it has, the likeliest ones, as in the papers of DeepWalk and node2vec; the
+    macro-averaged one is `test/test_macro_f1`.
+
+    Args:
+        num_nodes, num_classes: of the data.
+        multilabel: vertices have several labels.
+        dim, context_size: see `Node2Vec`.
+        lr: SparseAdam's learning rate.
+        probe_c: see `LogisticRegression`.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_classes: int,
+        *,
+        multilabel: bool = False,
+        dim: int = 128,
+        context_size: int = 10,
+        lr: float = 0.01,
+        probe_c: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if lr <= 0:
+            raise ValueError(f"lr is {lr}; it must be greater than 0")
+        LogisticRegression(num_classes, c=probe_c)
+        self.save_hyperparameters()
+        self.net = Node2Vec(num_nodes, dim, context_size)
+        self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
+        self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
+        self._resumed: dict[str, Any] | None = None
+
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
+        """Rows of the embedding, see `Node2Vec.forward`."""
+        rows: Tensor = self.net(nodes)
+        return rows
+
+    def training_step(self, batch: Walks, batch_idx: int) -> Tensor:
+        if batch.negatives is None:
+            raise ValueError("the walks have no negative samples; a sampler draws them (sampler.num_negatives)")
+        loss = self.net.loss(batch.nodes, batch.negatives)
+        if self._losses is None:
+            self._losses = torch.zeros(2, dtype=torch.float64, device=loss.device)
+        if not batch.repeats:  # which another process counts
+            self._losses += torch.stack((loss.detach().double(), torch.ones_like(loss, dtype=torch.float64)))
+        return loss
+
+    def on_train_start(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and resumed["epoch"] == self.current_epoch:
+            # They are those of all processes together.
+            sums = resumed["losses"] if self.trainer.is_global_zero else [0.0, 0.0]
+            self._losses = torch.tensor(sums, dtype=torch.float64, device=self.device)
+
+    def on_train_epoch_end(self) -> None:
+        total, count = self._sums().unbind()
+        self.log("train/loss", (total / count.clamp(min=1)).float(), prog_bar=True, sync_dist=True)
+        self._losses = None
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds the loss of the epoch so far, over all processes, which Lightning has all call this."""
+        checkpoint["train_losses"] = {"epoch": self.current_epoch, "losses": self._sums().tolist()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._resumed = checkpoint.get("train_losses")
+
+    def _sums(self) -> Tensor:
+        sums, trainer = self._losses, self._trainer
+        if sums is None:
+            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        if trainer is None or trainer.world_size == 1:
+            return sums
+        reduced = trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+        assert isinstance(reduced, Tensor)
+        return reduced
+
+    def validation_step(self, batch: WholeGraph, batch_idx: int) -> None:
+        nodes = batch.splits["val"]
+        logits, labels = self._probe(batch).logits(self.net(nodes.to(self.device))), batch.labels[nodes]
+        labels = labels.to(logits.device)
+        loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+        values = {"val/loss": loss(logits, labels).float(), "val/acc": self._accuracy(logits, labels)[0]}
+        self.log_dict(values, prog_bar=True, batch_size=nodes.numel(), sync_dist=True)
+
+    def test_step(self, batch: WholeGraph, batch_idx: int) -> None:
+        probe = self._probe(batch)
+        for split in SPLITS:
+            nodes = batch.splits[split]
+            logits = probe.logits(self.net(nodes.to(self.device)))
+            accuracy, macro = self._accuracy(logits, batch.labels[nodes].to(logits.device))
+            self.log(f"test/{split}_acc", accuracy, batch_size=nodes.numel(), sync_dist=True)
+            if macro is not None and split == "test":
+                self.log("test/test_macro_f1", macro, batch_size=nodes.numel(), sync_dist=True)
+
+    def _probe(self, batch: WholeGraph) -> LogisticRegression:
+        nodes = batch.splits["train"]
+        probe = LogisticRegression(self.num_classes, multilabel=self.multilabel, c=self.probe_c)
+        return probe.fit(self.net(nodes.to(self.device)), batch.labels[nodes])
+
+    def _accuracy(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """On the device, where processes on GPUs can exchange it."""
+        if self.multilabel:
+            micro, macro = f1_scores(top_labels(logits, labels), labels)
+            return torch.tensor(micro, device=self.device), torch.tensor(macro, device=self.device)
+        return (logits.argmax(-1) == labels).float().mean().to(self.device), None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SparseAdam(list(self.parameters()), lr=self.lr)

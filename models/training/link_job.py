@@ -1,0 +1,76 @@
+"""A job of `train.py task=link`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from lightning.pytorch import seed_everything
+from omegaconf import DictConfig, open_dict
+from rich.console import Console
+from rich.table import Table
+
+from models.training.console import save_config
+from models.training.trainer import fit, make_trainer
+
+# Of the groups model and datamodule: what node classification has and links have not.
+_NODE_OPTIONS = {
+    "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph"),
+    "datamodule": ("eval_sampler", "eval_batch_size"),
+}
+
+
+def train_links(cfg: DictConfig) -> float:
+    """Fits, tests the best checkpoint, prints what it reaches.
+
+    Args:
+        cfg: composed from `conf/train.yaml` with `task=link`, its device chosen.
+
+    Returns:
+        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one.
+
+    Raises:
+        ValueError: something the user can mend, before work starts.
+    """
+    from models.training.link_predictor import LINK_METRICS
+
+    if cfg.optimized_metric not in LINK_METRICS:
+        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(LINK_METRICS)}")
+    with open_dict(cfg):
+        for group, names in _NODE_OPTIONS.items():
+            for name in names:
+                cfg[group].pop(name, None)
+    instantiate(cfg.model, num_features=1)
+    datamodule = instantiate(cfg.datamodule)
+    trainer = make_trainer(cfg)
+    save_config(cfg, Path(cfg.run_dir))
+    datamodule.prepare_data()
+    datamodule.trainer = trainer
+    datamodule.setup("fit")
+    seed_everything(cfg.seed, verbose=False)
+    model = instantiate(cfg.model, num_features=datamodule.num_features)
+    metrics = fit(cfg, trainer, model, datamodule)
+    checkpoint = trainer.checkpoint_callback
+    best = getattr(checkpoint, "best_model_path", "") or None
+    trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
+    metrics.update(trainer.callback_metrics)
+    if trainer.is_global_zero:
+        Console().print(_table(metrics, datamodule))
+    datamodule.close()
+    score = getattr(checkpoint, "best_model_score", None)
+    if score is not None and getattr(checkpoint, "monitor", None) == cfg.optimized_metric:
+        return float(score)
+    return float(metrics[cfg.optimized_metric])
+
+
+def _table(metrics: dict[str, Any], datamodule: Any) -> Table:
+    table = Table(title="links held out for test, best checkpoint")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_column("against")
+    for name, value in metrics.items():
+        if name.startswith("test/"):
+            against = "as many negatives" if name == "test/auc" else f"{datamodule.ranked} negatives per link"
+            table.add_row(name.removeprefix("test/"), f"{float(value):.4f}", against)
+    return table

@@ -1,0 +1,101 @@
+"""The LightningModule of link prediction: GraphSAGE embeds, the inner product of two ends is a link's score."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.nn import functional as F
+
+from loader.link_datamodule import HeldOutLinks
+from loader.samples import Links
+from models.inference import layerwise_inference
+from models.ranking import auc, hits, mrr, ranks
+from models.sage import GraphSAGE
+
+HITS = (1, 3, 10)
+
+LINK_METRICS = ("train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in ("auc", "mrr")))
+LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in HITS)
+
+
+class LinkPredictor(LightningModule):
+    """Tells links from pairs of vertices that are none: the graph autoencoder of Kipf and Welling 2016
+    (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`; Adam.
+
+    Per epoch it logs `train/loss`, the mean binary cross entropy over the mini-batches. On `HeldOutLinks` it embeds all
+    vertices by exact, layer-wise inference and logs `val/auc` (or `test/`): of the links against as many negatives;
+    `val/mrr` and `val/hits@1`, `@3`, `@10`: of each link's rank among its own negatives.
+
+    Args:
+        num_features: of the data.
+        num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
+        out: width of an embedding.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_layers: int = 2,
+        hidden: int = 64,
+        out: int = 32,
+        dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        norm: str = "none",
+        lr: float = 0.01,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if lr <= 0:
+            raise ValueError(f"lr is {lr}; it must be greater than 0")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
+        self.save_hyperparameters()
+        self.net = GraphSAGE(num_features, hidden, out, num_layers, dropout, norm, input_dropout)
+        self.lr, self.weight_decay = lr, weight_decay
+
+    def forward(self, batch: Links) -> Tensor:
+        """Logits of all links of the mini-batch, in the order of `Links.pairs`."""
+        features = batch.around.features
+        if features is None:
+            raise ValueError("the links have no features; a loader gathers them (LinkLoader(features=...))")
+        embedded = self.net(batch.around.blocks, features)
+        source, target = batch.pairs()[0]
+        return (embedded[source] * embedded[target]).sum(-1)
+
+    def training_step(self, batch: Links, batch_idx: int) -> Tensor:
+        loss = F.binary_cross_entropy_with_logits(self(batch), batch.pairs()[1])
+        weight = 0 if batch.repeats else batch.batch_size  # what repeats is counted by another process
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=max(weight, 1), sync_dist=True)
+        return loss
+
+    def validation_step(self, batch: HeldOutLinks, batch_idx: int) -> None:
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: HeldOutLinks, batch_idx: int) -> None:
+        self._evaluate(batch, "test")
+
+    def _evaluate(self, batch: HeldOutLinks, split: str) -> None:
+        embedded = layerwise_inference(self.net, batch.graph, batch.features, progress=False)
+
+        def score(source: Tensor, target: Tensor) -> Tensor:
+            return (embedded[source] * embedded[target]).sum(-1)
+
+        positive = score(batch.links[:, 0], batch.links[:, 1])
+        placed = ranks(positive, score(batch.links[:, :1], batch.targets))
+        values = {"auc": auc(positive, score(batch.negatives[:, 0], batch.negatives[:, 1])), "mrr": mrr(placed)}
+        values |= {f"hits@{k}": hits(placed, k) for k in HITS}
+        self.log_dict(
+            {f"{split}/{name}": torch.tensor(value, device=self.device) for name, value in values.items()},
+            batch_size=len(batch.links),
+            sync_dist=True,
+        )
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)

@@ -1,0 +1,80 @@
+"""The logistic regression and the scores, against scikit-learn where it is installed, and by their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from models.probe import LogisticRegression, f1_scores, top_labels
+
+
+def problem(num_classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    y = torch.randint(num_classes, (300,), generator=g)
+    x = torch.randn(300, 6, generator=g) + 0.8 * torch.eye(6)[y]
+    return x, y
+
+
+@pytest.mark.parametrize("c", [0.1, 10.0])
+def test_it_is_scikit_learns(c: float) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x, y = problem()
+    theirs = linear_model.LogisticRegression(C=c, max_iter=1000, tol=1e-8).fit(x.numpy(), y.numpy())
+    ours = LogisticRegression(4, c=c).fit(x, y).logits(x).softmax(1)
+    assert np.allclose(ours.numpy(), theirs.predict_proba(x.numpy()), atol=1e-3)
+
+
+def test_several_labels_are_a_regression_each() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x, y = problem()
+    labels = torch.stack([y == 0, y < 2, y % 2 == 1], 1).float()
+    ours = LogisticRegression(3, multilabel=True).fit(x, labels).logits(x)
+    for i in range(3):
+        theirs = linear_model.LogisticRegression(max_iter=1000, tol=1e-8).fit(x.numpy(), labels[:, i].numpy())
+        assert np.allclose(ours[:, i].numpy(), theirs.decision_function(x.numpy()), atol=1e-3)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_gradient_is_zero_at_what_it_finds(multilabel: bool) -> None:
+    """The definition of a minimum, where there is no scikit-learn."""
+    x, y = problem()
+    probe = LogisticRegression(4, multilabel=multilabel, c=0.5)
+    target = torch.eye(4)[y] if multilabel else y
+    probe.fit(x, target)
+    assert probe.weight is not None
+    logits = probe.logits(x)
+    said = logits.sigmoid() if multilabel else logits.softmax(1)
+    wrong = said - torch.eye(4, dtype=torch.float64)[y]
+    assert (x.double().T @ wrong + probe.weight / probe.c).abs().max() < 2e-2
+    assert wrong.sum(0).abs().max() < 2e-2
+    assert (logits.argmax(1) == y).float().mean() > 0.45
+
+
+def test_it_fits_in_inference_mode() -> None:
+    x, y = problem()
+    with torch.inference_mode():
+        assert torch.equal(LogisticRegression(4).fit(x + 0, y).logits(x), LogisticRegression(4).fit(x, y).logits(x))
+
+
+def test_a_vertex_gets_as_many_labels_as_it_has() -> None:
+    logits = torch.tensor([[0.1, 3.0, 2.0], [5.0, 4.0, 6.0], [1.0, 1.0, 1.0]])
+    labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 0]])
+    assert top_labels(logits, labels).tolist() == [[False, True, False], [True, False, True], [False] * 3]
+
+
+def test_f1_scores() -> None:
+    said = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 0]])
+    true = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0]])
+    micro, macro = f1_scores(said, true)
+    assert micro == pytest.approx(2 * 2 / 7)
+    assert macro == pytest.approx((0.5 + 2 / 3 + 0) / 3)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="c is 0"):
+        LogisticRegression(3, c=0)
+    with pytest.raises(ValueError, match="max_iter is 0"):
+        LogisticRegression(3, max_iter=0)
+    with pytest.raises(RuntimeError, match="fit"):
+        LogisticRegression(3).logits(torch.zeros(1, 2))

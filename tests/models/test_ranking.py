@@ -1,0 +1,34 @@
+"""Measures of ranking beside scikit-learn and a slow reference."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from models.ranking import auc, hits, mrr, ranks
+
+SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20)  # few values: many ties
+
+
+@given(SCORES, SCORES)
+def test_auc_is_scikit_learns(positive, negative):
+    got = auc(torch.tensor(positive).float(), torch.tensor(negative).float())
+    want = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
+    assert np.isclose(got, want)
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=9))
+def test_a_rank_is_the_mean_place_among_equal_scores(rows):
+    scores = torch.tensor(rows).float()
+    got = ranks(scores[:, 0], scores[:, 1:])
+    for (positive, *negative), rank in zip(rows, got.tolist(), strict=True):
+        places = sorted([positive, *negative], reverse=True)
+        best, worst = places.index(positive) + 1, len(places) - places[::-1].index(positive)
+        assert rank == (best + worst) / 2
+
+
+def test_means_of_ranks():
+    placed = torch.tensor([1.0, 2.0, 4.0, 20.0], dtype=torch.float64)
+    assert mrr(placed) == (1 + 1 / 2 + 1 / 4 + 1 / 20) / 4
+    assert [hits(placed, k) for k in (1, 3, 10)] == [0.25, 0.5, 0.75]

@@ -1,0 +1,75 @@
+"""Link prediction from end to end: a graph with a structure is learned, and bad input ends in one line."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import open_dict
+
+import train as train_module
+from loader.samplers import FusedSampler, LinkSampler, Negatives
+from models.training.link_predictor import LinkPredictor
+
+CONF = Path(train_module.__file__).parent / "conf"
+
+
+@pytest.fixture
+def composed(tmp_path):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+
+        def make(*overrides):
+            fast = ("task=link", "dataset=synthetic", "num_threads=1", "device=cpu", "callbacks.progress=null")
+            cfg = compose(
+                "train",
+                overrides=[f"hydra.runtime.output_dir={tmp_path}", f"data_dir={tmp_path / 'data'}", *fast, *overrides],
+                return_hydra_config=True,
+            )
+            cfg.run_dir, cfg.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
+            with open_dict(cfg):
+                del cfg["hydra"]
+            return cfg
+
+        yield make
+
+
+def test_a_job_learns_and_prints_what_it_reaches(composed, capsys):
+    cfg = composed(
+        "dataset.num_nodes=400",
+        "dataset.num_features=16",
+        "dataset.mean_degree=10",
+        "trainer.max_epochs=4",
+        "datamodule.batch_size=256",
+    )
+    score = train_module.train(cfg)
+    assert 0.5 < score <= 1
+    told = capsys.readouterr().out
+    for measure in ("auc", "mrr", "hits@1", "hits@10"):
+        assert measure in told
+
+
+def test_a_foreign_metric_is_refused(composed):
+    with pytest.raises(ValueError, match="optimized_metric is 'val/acc'; it must be one of train/loss, val/auc"):
+        train_module.train(composed("optimized_metric=val/acc"))
+
+
+@pytest.mark.parametrize(("option", "message"), [({"lr": 0}, "lr is 0"), ({"weight_decay": -1}, "weight_decay is -1")])
+def test_bad_options_are_refused(option, message):
+    with pytest.raises(ValueError, match=message):
+        LinkPredictor(3, **option)
+
+
+def test_scores_are_inner_products(random_graph):
+    graph = random_graph(50, 300)
+    sampler = LinkSampler(FusedSampler([-1, -1], num_threads=1), Negatives("triplet", 2))
+    links = sampler.sample(graph, torch.tensor([[1, 2], [3, 4], [1, 2]]))
+    model = LinkPredictor(4, hidden=8, out=6).eval()
+    with pytest.raises(ValueError, match="the links have no features"):
+        model(links)
+    x = torch.rand(50, 4)
+    links = links.with_rows({"node": x[links.nodes.long()]})
+    embedded = model.net(links.around.blocks, links.around.x).detach()
+    ends, truth = links.pairs()
+    assert truth.tolist() == [1] * 3 + [0] * 6
+    want = [float(embedded[u] @ embedded[v]) for u, v in ends.t().tolist()]
+    assert torch.allclose(model(links), torch.tensor(want), atol=1e-6)

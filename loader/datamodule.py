@@ -52,7 +52,7 @@ class GraphDataModule(LightningDataModule):
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
         drop_last: leave out a last training mini-batch smaller than the others; evaluation never does.
         seed: of the order of the training seeds.
-        prefetch: mini-batches held ready a stage, see `NodeLoader`.
+        prefetch: mini-batches held ready per stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
         prioritize_loading: see `NodeLoader`.
 
@@ -157,7 +157,7 @@ class GraphDataModule(LightningDataModule):
         return dict(self._loaders)
 
     def prepare_data(self) -> None:
-        """Downloads and converts the dataset, once a machine: the other processes find it in the cache."""
+        """Downloads and converts the dataset, once per machine: the other processes find it in the cache."""
         self._load()
 
     @property

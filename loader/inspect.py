@@ -55,7 +55,7 @@ def inspect(
         batches: how many to look at, at least 2. A cache filled by visits is judged on the second half of them
             by the visits of the first half.
         prefetch: of the loader, for the memory of what is in flight.
-        num_threads: of the sampler and of the gatherer; None: one a processor.
+        num_threads: of the sampler and of the gatherer; None: one per processor.
 
     Returns:
         `graph`: sizes and bytes. `hops`: for each hop from the seeds outward its `fanout`; `mean`, `min`, `max` of
@@ -183,7 +183,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
-    """For each of `CACHE_SHARES` the share of gathered rows that a cache of so many rows would have held.
+    """For each of `CACHE_SHARES` the share of gathered rows that a cache of this many rows would have held.
 
     By degree it holds the vertices that most neighbour lists name; by visits those that the first half of the
     mini-batches gathered most often. Both are judged on the second half.
@@ -213,7 +213,7 @@ def show(card: dict[str, Any], console: Console) -> None:
         f"{graph['mean_degree']:.1f} on average, at most {graph['max_degree']:,}, {graph['num_features']:,} features"
     )
     console.print(
-        f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} an epoch), "
+        f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} per epoch), "
         f"fanouts {card['fanouts']}, {card['num_threads']} threads"
     )
     console.print("\nBlocks, from the seeds outward; per mini-batch the mean ± what the farthest one differs by")

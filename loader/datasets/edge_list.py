@@ -33,7 +33,7 @@ class EdgeList:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
         labels: `[num_nodes]` integer, negative or NaN where there is none; or `[num_nodes, num_classes]` of
-            zeros and ones, for several labels a vertex.
+            zeros and ones, for several labels per vertex.
         num_classes: None takes one more than the largest label.
         splits: ascending int64 ids; None where the dataset draws them itself.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
@@ -240,7 +240,7 @@ def checked_labels(
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise DatasetError(
             f"{name}: labels have shape {list(labels.shape)}; they must be [{num_nodes}], or "
-            f"[{num_nodes}, num_classes] for several labels a vertex: features have {num_nodes} rows"
+            f"[{num_nodes}, num_classes] for several labels per vertex: features have {num_nodes} rows"
         )
     check_real(labels, f"{name}: labels")
     if labels.ndim == 2 and labels.shape[1] == 1:  # as OGB has them

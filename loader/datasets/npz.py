@@ -74,7 +74,7 @@ class NpzDataset(EdgeListDataset):
         path: of the file; a relative one is searched in `data_dir` if it is not in the working directory.
         name: of the dataset; None takes the file's name.
         split: fractions of train, val and test, where the file has no split: drawn among the labelled
-            vertices, equal in every class (for several labels a vertex: among all vertices).
+            vertices, equal in every class (for several labels per vertex: among all vertices).
         split_seed: of that draw.
         options: see `EdgeListDataset`.
     """

@@ -84,7 +84,7 @@ class ShchurDataset(ReaderDataset):
     Args:
         name: "coauthor-physics", "coauthor-cs", "amazon-computers" or "amazon-photo".
         split_seed: of the split.
-        num_train, num_val: vertices a class.
+        num_train, num_val: vertices per class.
         largest_component: keep the largest connected component only, as the paper does.
         normalize_features: divide each vertex' features by the sum of their absolute values, as the paper
             does.

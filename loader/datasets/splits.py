@@ -58,7 +58,7 @@ def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> 
 
     Args:
         labels: `[num_nodes]` int64; vertices with a negative label are in no split.
-        num_train, num_val: vertices a class; at least 1 and 0.
+        num_train, num_val: vertices per class; at least 1 and 0.
         seed: of the draw.
 
     Raises:
@@ -66,7 +66,7 @@ def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> 
         DatasetError: a class has not enough vertices.
     """
     if num_train < 1 or num_val < 0:
-        raise ValueError(f"{num_train} training and {num_val} validation vertices a class; give at least 1 and 0")
+        raise ValueError(f"{num_train} training and {num_val} validation vertices per class; give at least 1 and 0")
     rng = np.random.default_rng(seed)
     parts: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
     for members in _by_class(labels):

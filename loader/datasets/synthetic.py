@@ -20,7 +20,7 @@ from loader.graph.checks import count
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
 _PAIRS = 1 << 23  # renumbered at once
-# Several labels a vertex: each class means a set of labels, which its vertices mostly have and others rarely.
+# Several labels per vertex: each class means a set of labels, which its vertices mostly have and others rarely.
 _LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
 
 
@@ -34,7 +34,7 @@ class SyntheticDataset(Dataset):
     Args:
         name: of the dataset.
         num_nodes: number of vertices.
-        mean_degree: directed edges a vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
+        mean_degree: directed edges per vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
         skew: of the degrees, in [0, 1), see `PlantedGraph`.
         max_degree: exact largest degree; None leaves it to `skew`.
         num_features: a vertex.

@@ -39,7 +39,7 @@ class MemmapFeatures(StoreOfRows):
         device: `"cpu"`, or the GPU that the rows are copied to.
         shape: of a raw file: `[num_rows, ...]`.
         offset: bytes before the first row of a raw file.
-        num_threads: threads of one gather, by default four a processor.
+        num_threads: threads of one gather, by default four per processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
         options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
 

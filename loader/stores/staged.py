@@ -35,7 +35,7 @@ class StagedFeatures(StoreOfRows):
     Args:
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
-            takes about a second a GiB.
+            takes about a second per GiB.
         device: the GPU, by default the current one.
         num_threads: threads of one gather, by default as many as there are processors but for every eighth: one that
             has to share its processor with the threads that launch keeps all others waiting.

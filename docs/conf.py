@@ -22,6 +22,7 @@ html_title = "gnn-loader"
 default_role = "code"  # docstrings have names in single backquotes
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False  # those of torch and Lightning are written for their own pages
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_use_ivar = True  # attributes as fields: a dataclass would have each of them twice
 myst_heading_anchors = 3

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from train_runs import FAST, Composer, in_process, run
+from train_runs import CONF, FAST, Composer, in_process, run
 
+from models.training.command_line import choices
 from models.training.errors import one_line_errors
 
 
@@ -73,7 +74,8 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_an_unknown_option_is_answered_with_those_there_are(tmp_path: Path) -> None:
     done = run(tmp_path, "sampler=quantum")
     assert done.returncode == 1
-    assert done.stderr == "error: sampler is 'quantum'; it must be one of dgl, full, fused, hopwise\n"
+    known = ", ".join(choices(CONF, "sampler"))
+    assert done.stderr == f"error: sampler is 'quantum'; it must be one of {known}\n"
 
 
 def test_an_empty_validation_split_is_told_with_the_way_out(

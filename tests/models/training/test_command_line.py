@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
-from models.training.command_line import explain, prepared
+from models.training.command_line import choices, explain, prepared
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 
@@ -24,7 +24,10 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("sampler=fsued", "sampler is 'fsued'; it must be one of dgl, full, fused, hopwise; did you mean fused?"),
+        (
+            "sampler=fsued",
+            "sampler is 'fsued'; it must be one of " + ", ".join(choices(CONF, "sampler")) + "; did you mean fused?",
+        ),
         ("dataset=ogbn_arxiv", "; did you mean ogbn-arxiv?"),
         ("experiment=quantum", "experiment is 'quantum'; it must be one of convergence, "),
         ("smapler=fused", "there is no option smapler; did you mean sampler?"),

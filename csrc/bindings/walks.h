@@ -16,20 +16,23 @@
 
 namespace loader {
 
-// back, common and far, see WalkRules; none: first order.
-using Acceptance = std::optional<std::tuple<uint32_t, uint32_t, uint32_t>>;
+// back, common, far, extra and extra_all, see WalkRules; none: first order.
+using Acceptance = std::optional<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint64_t>>;
 
 inline WalkRules checked_rules(uint64_t key, uint64_t stop_below, uint64_t home_below,
                                const Acceptance& accept) {
   if (stop_below > home_below || home_below > uint64_t{1} << 32)
     throw py::value_error("stop_below is " + std::to_string(stop_below) + " and home_below " +
                           std::to_string(home_below) + "; they must rise and be at most 2**32");
-  WalkRules rules{key, stop_below, home_below, 0, 0, 0};
+  WalkRules rules{key, stop_below, home_below, 0, 0, 0, 0, 0};
   if (accept) {
-    std::tie(rules.back, rules.common, rules.far) = *accept;
+    std::tie(rules.back, rules.common, rules.far, rules.extra, rules.extra_all) = *accept;
     if (rules.back != UINT32_MAX && rules.common != UINT32_MAX && rules.far != UINT32_MAX)
       throw py::value_error("one of the thresholds of acceptance must be 2**32 - 1");
   }
+  if (rules.extra > rules.extra_all || rules.extra_all > uint64_t{1} << 62)
+    throw py::value_error("extra is " + std::to_string(rules.extra) + " and extra_all " +
+                          std::to_string(rules.extra_all) + "; they must rise and be at most 2**62");
   return rules;
 }
 
@@ -125,7 +128,8 @@ class WalkArrays {
     const int64_t length = checked_length(call.length);
     check_path(call.path, groups_);
     if (call.accept && groups_) throw py::value_error("a metapath has no second order");
-    if (call.accept && rules.common != rules.far && sorted_.is_none())
+    if (rules.extra && cells_at_) throw py::value_error("walks by weight have no extra mass");
+    if (call.accept && (rules.common != rules.far || rules.extra) && sorted_.is_none())
       throw py::value_error("the second order searches; it needs `sorted`");
     out.length = static_cast<uint32_t>(length);
     const bool coin = call.home_below > 0, second = call.accept.has_value();

@@ -28,6 +28,20 @@ LOADER_HD bool is_among(const N* sorted, ListOf<P> list, N v) {
   return false;
 }
 
+// The first place of an entry that is not below v, or the end.
+template <typename P, typename N>
+LOADER_HD P lower_bound(const N* sorted, ListOf<P> list, N v) {
+  P begin = list.begin, end = list.end;
+  while (begin < end) {
+    const P middle = begin + (end - begin) / 2;
+    if (load(sorted + middle) < v)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
+
 // A vertex' whole list at every step.
 template <typename P, typename N>
 struct WalkLists : PlainLists<P, N> {
@@ -43,6 +57,23 @@ struct WalkLists : PlainLists<P, N> {
     if (filter.words && !filter.passes(filter.mark(static_cast<uint64_t>(t), static_cast<uint64_t>(v))))
       return false;
     return is_among(sorted, list, v);
+  }
+  // The lists lie in ascending order as they are.
+  LOADER_HD bool ascending() const { return sorted == this->indices; }
+  // The place of copy number `copy` of v in the list, or the end if there are not so many. In a list that is
+  // not in ascending order it looks at all entries.
+  LOADER_HD P find(ListOf<P> list, N v, uint32_t copy) const {
+    if (ascending()) return copy_at(list, v, lower_bound(sorted, list, v), copy);
+    P at = list.begin;
+    for (; at < list.end; ++at)
+      if (this->read(at) == v && copy-- == 0) break;
+    return at;
+  }
+  // The same where the first one would be at `first`.
+  LOADER_HD P copy_at(ListOf<P> list, N v, P first, uint32_t copy) const {
+    return static_cast<uint64_t>(list.end - first) > copy && this->read(first + copy) == v
+               ? static_cast<P>(first + copy)
+               : list.end;
   }
 };
 

@@ -15,11 +15,16 @@
 // words from the block of draws step t / kShare, beginning at word t % kShare * kWords.
 //
 // node2vec (Grover and Leskovec, KDD 2016): from t, the vertex before, over v to x with a probability in
-// proportion to 1/p if x is t, 1 if x is listed at t, and 1/q otherwise. By rejection (KnightKing: Yang et
-// al., SOSP 2019): a proposal is accepted with its weight divided by the largest of the three, which is an
-// integer out of 2^32, so the law is exact for weights rounded to that. Whether x is listed at t is searched
-// only if the coin lies between the two thresholds that this decides between. After kMaxTries refusals the
-// list is scanned instead: the law is the same, and the time is bounded whatever p and q are.
+// proportion to 1/p if x is t, 1 if x is listed at t, and 1/q otherwise. By rejection, with the way back
+// folded as KnightKing does (Yang et al., SOSP 2019): every neighbour has a mass of 2^32, the larger of 1 and
+// 1/q, of which as much is accepted as its weight says. If 1/p is larger still, each copy of t in the list
+// has `extra` mass on top, in a part of its own: the part is as large as for the most copies that t has in
+// any list, and a try that falls upon a copy that is not there is refused. So no try is lost to a large 1/p.
+// All masses are integers, and the law is exact for weights rounded to them. Whether x is listed at t is
+// searched only if the coin lies between the two thresholds that this decides between. After kMaxTries
+// refusals the list is scanned instead: the law is the same, and the time is bounded whatever p and q are.
+//
+// Steps by weight have no such part: of the three the largest is accepted always.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +44,7 @@ struct WalkRules {
   uint64_t key;                     // of the mini-batch, for walks
   uint64_t stop_below, home_below;  // out of 2^32, stop_below <= home_below
   uint32_t back, common, far;       // a proposal is accepted if its coin is at most this, by what it is
+  uint64_t extra, extra_all;  // mass of the way back beyond 2^32: of one copy, and of all that there may be
 };
 
 // A step taken: the vertex, and the place of the edge in the lists. -1: the walk ended; no edge was followed.
@@ -69,7 +75,7 @@ LOADER_HD bool accepts(const WalkRules& rules, uint32_t coin, bool is_common) {
 // them: `aim` says where it looks, without reading, and `take` reads there.
 struct UniformProposal {
   static constexpr int kWords = 1;
-  static constexpr bool kScans = true;
+  static constexpr bool kFolds = true;  // of the second order, see above
 
   // `word` gives draw number i; `degree` > 0.
   template <typename P>
@@ -88,6 +94,24 @@ struct UniformProposal {
     return {lists.read(at), at};
   }
 };
+
+// Of the second order: a place in the mass of all neighbours, by the words of a proposal and of its verdict.
+template <typename P>
+struct Dart {
+  P place;
+  uint32_t coin;  // of the verdict
+  int32_t copy;   // of the vertex before, in the part of its own; -1: elsewhere
+};
+
+template <typename P>
+LOADER_HD Dart<P> throw_dart(const WalkRules& rules, const Draws& draws, ListOf<P> list, bool has_previous,
+                             uint32_t low, uint32_t high, uint32_t i) {
+  const uint64_t base = uint64_t{list.degree()} << 32;
+  const uint64_t mass = base + (has_previous ? rules.extra_all : 0);
+  const uint64_t at = draws.bounded_pair(low | uint64_t{high} << 32, mass, i);
+  if (at < base) return {static_cast<P>(list.begin + (at >> 32)), static_cast<uint32_t>(at), -1};
+  return {list.begin, 0, static_cast<int32_t>((at - base) / rules.extra)};
+}
 
 // Which words a step takes.
 template <class Proposal, bool Coin, bool Second>
@@ -132,7 +156,7 @@ LOADER_HD Move<typename Lists::Edge, typename Lists::Vertex> scan_second_order(
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   const auto weight = [&](N x) -> uint64_t {
-    if (x == previous) return uint64_t{rules.back} + 1;
+    if (x == previous) return uint64_t{rules.back} + 1 + rules.extra;
     if (rules.common == rules.far) return uint64_t{rules.far} + 1;
     return uint64_t{lists.holds(before, previous, x) ? rules.common : rules.far} + 1;
   };
@@ -199,36 +223,62 @@ struct WalkLaw {
     const ListOf<P> list = lists.list(walker.at, step);
     if (list.begin == list.end) return {N{-1}, P{-1}};
     const uint32_t at = first + Coin;
-    P place = proposal.aim(draws, list, block.w[at], at);
-    Move<P, N> move = proposal.take(lists, place, block.w[(at + Proposal::kWords - 1) & 3]);
+    Move<P, N> move;
     if constexpr (Second) {
-      if (walker.previous >= 0 && list.degree() > 1) {
-        uint32_t coin = block.w[(at + Proposal::kWords) & 3];
-        for (uint32_t attempt = 1;; ++attempt) {
-          Verdict verdict = judge(rules, coin, move.vertex == walker.previous);
-          if (verdict == Verdict::kSearch)
-            verdict = accepts(rules, coin, lists.holds(walker.before, walker.previous, move.vertex))
-                          ? Verdict::kAccept
-                          : Verdict::kRefuse;
-          if (verdict == Verdict::kAccept) break;
-          if (Proposal::kScans && attempt == kMaxTries) {
-            move =
-                scan_second_order(rules, lists, list, walker.before, walker.previous, draws, kScanBlock + j);
-            break;
-          }
-          const uint32_t i = Plan::again(j, attempt);
-          const Words more = draws.block(i / 4);
-          const uint32_t w = i % 4;  // 0 or 2, or always 0
-          place = proposal.aim(draws, list, w ? more.w[2] : more.w[0], i);
-          move = proposal.take(lists, place, more.w[1]);
-          coin = Plan::kAgain == 3 ? more.w[2] : w ? more.w[3] : more.w[1];
-        }
-      }
+      move = second_order(lists, walker, list, draws, j, at, block);
       walker.previous = walker.at;
       walker.before = list;
+    } else {
+      const P place = proposal.aim(draws, list, block.w[at], at);
+      move = proposal.take(lists, place, block.w[(at + Proposal::kWords - 1) & 3]);
     }
     walker.at = move.vertex;
     return move;
+  }
+
+ private:
+  template <class Lists>
+  LOADER_HD Move<typename Lists::Edge, typename Lists::Vertex> second_order(
+      const Lists& lists, const Walker<typename Lists::Edge, typename Lists::Vertex>& walker,
+      ListOf<typename Lists::Edge> list, const Draws& draws, uint32_t j, uint32_t at,
+      const Words& block) const {
+    using P = typename Lists::Edge;
+    using N = typename Lists::Vertex;
+    const bool judged = walker.previous >= 0 && list.degree() > 1;
+    uint32_t w[3] = {block.w[at], block.w[(at + 1) & 3], block.w[(at + 2) & 3]};
+    uint32_t i = at;  // number of the first of these draws
+    for (uint32_t attempt = 1;; ++attempt) {
+      Verdict verdict = Verdict::kAccept;
+      Move<P, N> move;
+      uint32_t coin;
+      int32_t copy = -1;
+      if constexpr (Proposal::kFolds) {
+        const Dart<P> dart = throw_dart(rules, draws, list, judged, w[0], w[1], i);
+        coin = dart.coin;
+        copy = dart.copy;
+        if (copy < 0) {
+          move = proposal.take(lists, dart.place, 0);
+        } else {
+          const P place = lists.find(list, walker.previous, static_cast<uint32_t>(copy));
+          move = {walker.previous, place};
+          if (place == list.end) verdict = Verdict::kRefuse;
+        }
+      } else {
+        move = proposal.take(lists, proposal.aim(draws, list, w[0], i), w[1]);
+        coin = w[2];
+      }
+      if (judged && copy < 0) verdict = judge(rules, coin, move.vertex == walker.previous);
+      if (verdict == Verdict::kSearch)
+        verdict = accepts(rules, coin, lists.holds(walker.before, walker.previous, move.vertex))
+                      ? Verdict::kAccept
+                      : Verdict::kRefuse;
+      if (verdict == Verdict::kAccept) return move;
+      if (Proposal::kFolds && attempt == kMaxTries)
+        return scan_second_order(rules, lists, list, walker.before, walker.previous, draws, kScanBlock + j);
+      i = Plan::again(j, attempt);
+      const Words more = draws.block(i / 4);
+      for (int k = 0; k < 3; ++k) w[k] = more.w[(i + k) & 3];
+    }
   }
 };
 

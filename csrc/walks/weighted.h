@@ -20,7 +20,7 @@ struct alignas(sizeof(N) == 4 ? 16 : 8) WalkCell {
 template <typename N>
 struct WeightedProposal {
   static constexpr int kWords = 2;
-  static constexpr bool kScans = false;
+  static constexpr bool kFolds = false;
 
   const WalkCell<N>* cells;  // [num_edges]
 

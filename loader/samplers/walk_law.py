@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 _WORD = 2**32
+MOST_COPIES = 16  # of a vertex in a list: with more, tries that fall upon a copy that is not there would be too many
 
 
 class WalkLaw(NamedTuple):
@@ -17,16 +18,30 @@ class WalkLaw(NamedTuple):
         home_below: else it goes back to its start at a word below this.
         accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
             the vertex before, one that is listed there, any other.
+        folded: the same where the way back has mass of its own, see csrc/walks/walk.h, and that mass; None where it
+            needs none.
     """
 
     stop_below: int
     home_below: int
     accept: tuple[int, int, int] | None
+    folded: tuple[int, int, int, int] | None
+
+    @property
+    def sifts(self) -> bool:
+        """Whether it matters which neighbours the vertex before has."""
+        return self.accept is not None and self.accept[1] != self.accept[2]
 
     @property
     def searches(self) -> bool:
-        """Whether it matters which neighbours the vertex before has."""
-        return self.accept is not None and self.accept[1] != self.accept[2]
+        """Whether walks search in lists."""
+        return self.sifts or self.folded is not None
+
+    def acceptance(self, copies: int) -> tuple[int, int, int, int, int] | None:
+        """What the core takes, if no list has a vertex more than `copies` times; 0 where steps go by weight."""
+        if self.folded is None or not 1 <= copies <= MOST_COPIES:
+            return None if self.accept is None else (*self.accept, 0, 0)
+        return (*self.folded, copies * self.folded[3])
 
 
 def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
@@ -39,7 +54,8 @@ def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
     home_below = stop_below + _below("restart", restart)
     if home_below > _WORD:
         raise ValueError(f"stop and restart are {stop} and {restart}; together they must be at most 1")
-    return WalkLaw(stop_below, home_below, _acceptance(p, q))
+    accept = _acceptance(p, q)
+    return WalkLaw(stop_below, home_below, accept, None if accept is None else _folded(p, q))
 
 
 def as_number(name: str, value: Any) -> float:
@@ -83,3 +99,13 @@ def _acceptance(p: Any, q: Any) -> tuple[int, int, int] | None:
             f"p and q are {p} and {q}; of 1/p, 1 and 1/q the largest must be less than 2**33 times the least"
         )
     return None if p == 1 and q == 1 else (back, common, far)
+
+
+def _folded(p: Any, q: Any) -> tuple[int, int, int, int] | None:
+    """The same as shares of the larger of 1 and 1/q, and the mass that 1/p has beyond that, in 2**-32."""
+    most = max(Fraction(1), 1 / Fraction(float(q)))
+    extra = round((1 / Fraction(float(p)) / most - 1) * _WORD)
+    if not 0 < extra * MOST_COPIES <= 2**62:
+        return None
+    common, far = (round(weight / most * _WORD) - 1 for weight in (Fraction(1), 1 / Fraction(float(q))))
+    return _WORD - 1, common, far, extra

@@ -28,6 +28,17 @@ def sorted_lists(graph: Graph) -> Tensor:
     return indices[order[torch.argsort(rows[order], stable=True)]].contiguous()
 
 
+def most_copies(graph: Graph, ascending: Tensor) -> int:
+    """How many times a list has one vertex, at most; at least 1. `ascending`: from `sorted_lists`."""
+    again = torch.zeros(ascending.numel() + 1, dtype=torch.bool, device=ascending.device)
+    if ascending.numel():
+        again[1:-1] = ascending[1:] == ascending[:-1]
+        again[graph.indptr.long()] = False
+    # From an entry that begins a run to the next that does.
+    begins = (~again).nonzero().view(-1)
+    return max(1, int(begins.diff().max())) if begins.numel() > 1 else 1
+
+
 def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:
     """The graph of the edges that have a weight above 0, and `[words * num_edges]` what walks by weight read: 16 bytes
     an edge, or 24 if vertices are int64.

@@ -13,7 +13,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
 
 # Once walks that search have as many steps as this share of the edges, a filter of the edges is made. It answers most
 # searches by one read, and to make it takes about as long as to search that often.
@@ -57,6 +57,7 @@ class WalkedGraph:
         if metapath is not None:
             indptr, indices, self._places, self._path, groups = metapath_lists(graph, metapath)
         self.sorted = sorted_lists(graph) if searches else None
+        self._copies: int | None = 0 if weighted else None  # of a vertex in a list; None: not counted yet
         for array in (indptr, indices, self.sorted, cells):
             if array is not None:
                 use_huge_pages(array)
@@ -75,15 +76,23 @@ class WalkedGraph:
         """
         graph = self._graph
         starts = as_seeds(graph, starts)
-        if law.searches:
+        if law.sifts:
             self._count(len(starts) * length)
         nodes = torch.empty(len(starts), length + 1, dtype=starts.dtype)
         places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
-        self._engine.walk(starts, 0, key, length, *law, self._path, nodes, places)
+        accept = self._acceptance(law)
+        coins = law.stop_below, law.home_below
+        self._engine.walk(starts, 0, key, length, *coins, accept, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
 
     def check(self, *, wait: bool = False) -> None:
         """Nothing: `walk` has said all."""
+
+    def _acceptance(self, law: WalkLaw) -> tuple[int, int, int, int, int] | None:
+        if self._copies is None and law.folded is not None:
+            assert self.sorted is not None
+            self._copies = most_copies(self._graph, self.sorted)
+        return law.acceptance(self._copies or 0)
 
     def negatives(self, walkers: int, count: int, key: int) -> Tensor:
         """`[walkers, count]` vertices at random, of the type of the graph's."""

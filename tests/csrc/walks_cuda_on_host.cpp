@@ -120,12 +120,26 @@ WalkRules random_rules(Random& random, bool coin) {
     if (random.chance(0.2)) a >>= 20;  // so that lists are scanned
   }
   accept[random.below(3)] = UINT32_MAX;
-  return {static_cast<uint64_t>(random.below(int64_t{1} << 62)), stop, home, accept[0], accept[1], accept[2]};
+  WalkRules rules{static_cast<uint64_t>(random.below(int64_t{1} << 62)),
+                  stop,
+                  home,
+                  accept[0],
+                  accept[1],
+                  accept[2],
+                  0,
+                  0};
+  if (random.chance(0.5)) {
+    rules.back = UINT32_MAX;
+    rules.extra = static_cast<uint64_t>(random.between(1, int64_t{1} << 36));
+    rules.extra_all = rules.extra * static_cast<uint64_t>(random.between(1, 16));
+  }
+  return rules;
 }
 
 // By weight no list is scanned: nothing is accepted as rarely as above.
 WalkRules even_rules(Random& random, bool coin) {
   WalkRules rules = random_rules(random, coin);
+  rules.extra = rules.extra_all = 0;
   for (uint32_t* accept : {&rules.back, &rules.common, &rules.far}) *accept |= 1u << 28;
   return rules;
 }
@@ -133,7 +147,9 @@ WalkRules even_rules(Random& random, bool coin) {
 template <typename P, typename N>
 void one_round(Random& random, const std::string& types) {
   RandomGraph<P, N> graph(random, 1);
-  WalkLists<P, N> lists{graph.plain(), graph.indices.data(), {nullptr, 0}};
+  const std::vector<N> elsewhere = graph.indices;  // as if the lists themselves were in another order
+  WalkLists<P, N> lists{
+      graph.plain(), random.chance(0.5) ? graph.indices.data() : elsewhere.data(), {nullptr, 0}};
   if (random.chance(0.5)) {
     graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);
     lists.filter = {graph.words.data(), graph.words.size()};

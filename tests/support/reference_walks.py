@@ -7,7 +7,6 @@ by word, in csrc/walks/walk.h.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from reference_picks import cells, masses
 from reference_sampler import WORD, batch_key, philox
@@ -39,6 +38,16 @@ class _Draws:
             attempt += 1
             product = self.block(i, attempt)[0] * bound
         return product // WORD
+
+    def pair_below(self, bound: int, i: int) -> int:
+        """By words i and i + 1."""
+        product = (self.word(i) + self.word(i + 1) * WORD) * bound
+        attempt = 0
+        while product % 2**64 < 2**64 % bound:
+            attempt += 1
+            words = self.block(i, attempt)
+            product = (words[0] + words[1] * WORD) * bound
+        return product >> 64
 
     def wide_below(self, bound: int, index: int) -> int:
         attempt = 0
@@ -76,6 +85,15 @@ def walks(
     share = 4 // words
     shares = [1 / Fraction(p), Fraction(1), 1 / Fraction(q)]
     back, common, far = (round(x / max(shares) * WORD) for x in shares)
+    lists = [indices[indptr[v] : indptr[v + 1]] for v in range(graph.num_nodes)]
+    copies = max((max(map(own.count, own)) for own in lists if own), default=1)
+    rest = max(shares[1:])
+    extra = round((shares[0] / rest - 1) * WORD)
+    folds = second_order and not weighted and extra > 0 and copies <= 16 and 16 * extra <= 2**62
+    if folds:
+        back, common, far = WORD, *(round(x / rest * WORD) for x in shares[1:])
+    else:
+        extra = 0
     stop_below = round(Fraction(stop) * WORD)
     home_below = stop_below + round(Fraction(restart) * WORD)
 
@@ -103,35 +121,42 @@ def walks(
                 listed = [e for e in listed if weights[e] > 0]
             if not listed:
                 break
+            judged = second_order and previous is not None and len(listed) > 1
             table = cells(masses([weights[e] for e in listed])) if weighted else []
-
-            def propose(i: int, draws: _Draws = draws, listed: Any = listed, table: Any = table) -> int:
-                entry = draws.below(len(listed), i)
-                if weighted and draws.word(i + 1) >= table[entry][0]:
-                    entry = table[entry][1]
-                return int(listed[entry])
-
-            place = propose(i)
-            if second_order and previous is not None and len(listed) > 1:
-                known = {
-                    indices[e] for e in range(indptr[previous], indptr[previous + 1]) if not weighted or weights[e] > 0
-                }
-                weight = {e: back if indices[e] == previous else common if indices[e] in known else far for e in listed}
-                verdict = draws.word(i + 1 + weighted)
-                tries = 1
-                while verdict >= weight[place]:
-                    if tries == TRIES and not weighted:
-                        left = draws.wide_below(sum(weight.values()), SCAN_BLOCK + step % share)
-                        for place in listed:
-                            if left < weight[place]:
-                                break
-                            left -= weight[place]
-                        break
-                    block = 1 + step % share + share * ((tries - 1) // (4 // again))
-                    i = 4 * block + (tries - 1) % (4 // again) * again
-                    place = propose(i)
-                    verdict = draws.word(i + 1 + weighted)
-                    tries += 1
+            known = {
+                indices[e]
+                for e in range(indptr[previous or 0], indptr[(previous or 0) + 1])
+                if not weighted or weights[e] > 0
+            }
+            weight = {e: back if indices[e] == previous else common if indices[e] in known else far for e in listed}
+            place = -1
+            for tries in range(1, TRIES + 1 if not weighted else 10**6):
+                if not second_order or weighted:
+                    entry = draws.below(len(listed), i)
+                    if weighted and draws.word(i + 1) >= table[entry][0]:
+                        entry = table[entry][1]
+                    place, coin_word = listed[entry], draws.word(i + 1 + weighted) if judged else 0
+                else:
+                    mass = len(listed) * WORD
+                    dart = draws.pair_below(mass + (copies * extra if judged else 0), i)
+                    if dart < mass:
+                        place, coin_word = listed[dart // WORD], dart % WORD
+                    else:
+                        back_places = [e for e in listed if indices[e] == previous]
+                        copy = (dart - mass) // extra
+                        place, coin_word = (back_places[copy], 0) if copy < len(back_places) else (listed[0], WORD)
+                if not judged or coin_word < weight[place]:
+                    break
+                if tries == TRIES and not weighted:
+                    heavy = {e: w + extra * (indices[e] == previous) for e, w in weight.items()}
+                    left = draws.wide_below(sum(heavy.values()), SCAN_BLOCK + step % share)
+                    for place in listed:
+                        if left < heavy[place]:
+                            break
+                        left -= heavy[place]
+                    break
+                block = 1 + step % share + share * ((tries - 1) // (4 // again))
+                i = 4 * block + (tries - 1) % (4 // again) * again
             previous, at = at, indices[place]
             walk.append(at)
             edges.append(place)

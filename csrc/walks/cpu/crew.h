@@ -45,6 +45,7 @@ class Crew {
     P place;        // where its proposal looks
     uint32_t word;  // the last one of the proposal
     uint32_t coin;  // of the verdict
+    int32_t copy;   // of the vertex before, see Dart; -1 where there is no such thing
     uint32_t step;
     bool moves;   // it has a proposal
     bool judged;  // which may be refused
@@ -108,14 +109,26 @@ class Crew {
       }
       const uint32_t at = first + Law::kCoin;
       m.moves = true;
-      m.word = m.words[(at + Law::kProposal - 1) & 3];
-      m.place = law_.proposal.aim(law_.draws(m.lane, m.step), m.list, m.words[at], at);
-      law_.proposal.prefetch(lists_, m.place);
-      if constexpr (Law::kSecond) {
-        m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
-        m.coin = m.words[(at + Law::kProposal) & 3];
-      }
+      if constexpr (Law::kSecond) m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
+      propose(m, m.words[at], m.words[(at + 1) & 3], m.words[(at + 2) & 3], at);
     }
+  }
+
+  // A proposal by three words, the first of which gives draw number i.
+  void propose(Member& m, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
+    const Draws draws = law_.draws(m.lane, m.step);
+    m.copy = -1;
+    if constexpr (Law::kSecond && Law::Proposal::kFolds) {
+      const Dart<P> dart = throw_dart(law_.rules, draws, m.list, m.judged, w0, w1, i);
+      m.place = dart.place;
+      m.coin = dart.coin;
+      m.copy = dart.copy;
+    } else {
+      m.place = law_.proposal.aim(draws, m.list, w0, i);
+      m.word = w1;
+      m.coin = w2;
+    }
+    law_.proposal.prefetch(lists_, m.place);
   }
 
   // node2vec: proposals until one is accepted.
@@ -127,6 +140,11 @@ class Crew {
       int seeking = 0, refused = 0;
       for (int k = 0; k < open; ++k) {
         Member& m = members_[open_[k]];
+        if (m.copy >= 0) {
+          m.move = {m.walker.previous, lists_.find(m.list, m.walker.previous, static_cast<uint32_t>(m.copy))};
+          if (m.move.place == m.list.end) refused_[refused++] = open_[k];
+          continue;
+        }
         m.move = law_.proposal.take(lists_, m.place, m.word);
         const Verdict verdict = judge(law_.rules, m.coin, m.move.vertex == m.walker.previous);
         if (verdict == Verdict::kSearch) {
@@ -140,7 +158,7 @@ class Crew {
       sift(seeking, refused);
       seek(seeking, refused);
       open = 0;
-      if (attempt == kMaxTries && Law::Proposal::kScans) {
+      if (attempt == kMaxTries && Law::Proposal::kFolds) {
         for (int k = 0; k < refused; ++k) {
           Member& m = members_[refused_[k]];
           m.move = scan_second_order(law_.rules, lists_, m.list, m.walker.before, m.walker.previous,
@@ -157,10 +175,7 @@ class Crew {
         Member& m = members_[refused_[k]];
         const uint32_t i = Plan::again(m.step % Plan::kShare, attempt), w = i % 4;
         const uint32_t* const words = drawn_ + 4 * k;
-        m.word = words[w + Law::kProposal - 1];
-        m.coin = words[w + Law::kProposal];
-        m.place = law_.proposal.aim(law_.draws(m.lane, m.step), m.list, words[w], i);
-        law_.proposal.prefetch(lists_, m.place);
+        propose(m, words[w], words[w + 1], words[(w + 2) & 3], i);
         open_[open++] = refused_[k];
       }
     }

@@ -100,13 +100,13 @@ __global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
 // thread does not wait for the others of its warp with each step, only when a tile is full; until then all
 // read once in each round, whatever for.
 template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
-__global__ __launch_bounds__(kWalkThreads) void walk_second_order(
+__global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
     const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
     WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   using Plan = WalkWords<Proposal, Coin, true>;
-  constexpr int kShare = Plan::kShare, kProposal = Proposal::kWords;
+  constexpr int kShare = Plan::kShare;
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
   __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
   const WarpRows<P, N> at(out);
@@ -117,13 +117,33 @@ __global__ __launch_bounds__(kWalkThreads) void walk_second_order(
   Walker<P, N> walker{start, start, N{-1}, {}};
   bool goes = start >= 0;
 
-  ListOf<P> list{};  // of walker.at
-  P place{};         // of the proposal; while it is searched for, of the middle of what is left
-  ListOf<P> left{};  // of the list before, while it is searched; else empty
+  ListOf<P> list{};   // of walker.at
+  P place{};          // of the proposal
+  ListOf<P> left{};   // what is left to search for it, of the list before or (a copy) of its own; else empty
+  int32_t copy = -1;  // see Dart
   Move<P, N> proposed{};
   uint32_t attempt = 0;         // 0: the step has not begun
   uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
   Words block{};
+
+  const auto is_judged = [&] { return walker.previous >= 0 && list.degree() > 1; };
+  // A proposal by three words, the first of which gives draw number i.
+  const auto propose = [&](const Draws& draws, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
+    if constexpr (Proposal::kFolds) {
+      const Dart<P> dart = throw_dart(law.rules, draws, list, is_judged(), w0, w1, i);
+      place = dart.place;
+      coin = dart.coin;
+      copy = dart.copy;
+      if (copy >= 0) {
+        proposed.vertex = walker.previous;
+        if (lists.ascending()) left = list;
+      }
+    } else {
+      place = law.proposal.aim(draws, list, w0, i);
+      word = w1;
+      coin = w2;
+    }
+  };
 
   for (uint32_t first = 0; first < out.length; first += Steps) {
     N* const row = out.vertices + at.first * at.stride + first + 1;
@@ -155,9 +175,7 @@ __global__ __launch_bounds__(kWalkThreads) void walk_second_order(
             is_taken = true;
           } else {
             const uint32_t i = at_word + Coin;
-            place = law.proposal.aim(draws, list, pick(i), i);
-            word = pick(i + kProposal - 1);
-            coin = pick(i + kProposal);
+            propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
             attempt = 1;
           }
         } else {
@@ -175,20 +193,27 @@ __global__ __launch_bounds__(kWalkThreads) void walk_second_order(
         if (seeks) {
           const P middle = left.begin + (left.end - left.begin) / 2;
           const N there = load(lists.sorted + middle);
-          const bool found = there == proposed.vertex;
+          const bool found = there == proposed.vertex && copy < 0;
           if (there < proposed.vertex)
             left.begin = middle + 1;
           else
             left.end = middle;
           if (found) left.end = left.begin;
-          verdict = left.begin < left.end             ? Verdict::kSearch
-                    : accepts(law.rules, coin, found) ? Verdict::kAccept
-                                                      : Verdict::kRefuse;
+          if (left.begin < left.end) {
+            verdict = Verdict::kSearch;
+          } else if (copy < 0) {
+            verdict = accepts(law.rules, coin, found) ? Verdict::kAccept : Verdict::kRefuse;
+          } else {
+            proposed.place = lists.copy_at(list, proposed.vertex, left.begin, static_cast<uint32_t>(copy));
+            verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
+          }
+        } else if (copy >= 0) {
+          proposed.place = lists.find(list, proposed.vertex, static_cast<uint32_t>(copy));
+          verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
         } else {
           proposed = law.proposal.take(lists, place, word);
           verdict = Verdict::kAccept;
-          if (walker.previous >= 0 && list.degree() > 1)
-            verdict = judge(law.rules, coin, proposed.vertex == walker.previous);
+          if (is_judged()) verdict = judge(law.rules, coin, proposed.vertex == walker.previous);
           if (verdict == Verdict::kSearch) {
             const EdgeFilter& filter = lists.filter;
             const bool passes =
@@ -201,16 +226,14 @@ __global__ __launch_bounds__(kWalkThreads) void walk_second_order(
           }
         }
         if (verdict == Verdict::kRefuse) {
-          if (Proposal::kScans && attempt == kMaxTries) {
+          if (Proposal::kFolds && attempt == kMaxTries) {
             proposed = scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws,
                                          kScanBlock + j);
             verdict = Verdict::kAccept;
           } else {
             const uint32_t i = Plan::again(j, attempt++), w = i % 4;
             const Words more = draws.block(i / 4);
-            place = law.proposal.aim(draws, list, w ? more.w[2] : more.w[0], i);
-            word = more.w[1];
-            coin = Plan::kAgain == 3 ? more.w[2] : w ? more.w[3] : more.w[1];
+            propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2], i);
           }
         }
         if (verdict == Verdict::kAccept) {

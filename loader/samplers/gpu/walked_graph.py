@@ -12,7 +12,7 @@ from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
 from loader.samplers.walked_graph import named
 
 
@@ -65,6 +65,7 @@ class CudaWalkedGraph:
                 indptr, indices, self._places = (a.to(device) for a in (lists.indptr, lists.indices, lists.places))
                 self._path, groups = lists.path, lists.groups
             self._sorted = sorted_lists(graph) if searches else None
+            self._copies: int | None = 0 if weighted else None  # of a vertex in a list; None: not counted yet
             if self._sorted is not None and self._sorted is not graph.indices:
                 self._sorted = self._sorted.to(device)
             self._edge_ids = None if graph.edge_ids is None else graph.edge_ids.to(device)
@@ -106,13 +107,21 @@ class CudaWalkedGraph:
                 0,
                 key,
                 length,
-                *law,
+                law.stop_below,
+                law.home_below,
+                self._acceptance(law),
                 self._path,
                 nodes.data_ptr(),
                 0 if places is None else places.data_ptr(),
                 current_stream_handle(device.index),
             )
             return nodes, None if places is None else named(places, self._places, self._edge_ids)
+
+    def _acceptance(self, law: WalkLaw) -> tuple[int, int, int, int, int] | None:
+        if self._copies is None and law.folded is not None:
+            assert self._sorted is not None
+            self._copies = most_copies(self._graph, self._sorted)
+        return law.acceptance(self._copies or 0)
 
     def negatives(self, walkers: int, count: int, key: int) -> Tensor:
         """See `WalkedGraph.negatives`, on the current stream."""

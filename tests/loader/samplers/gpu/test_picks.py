@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 from graphs import WIDTHS, messy_graph, widen
+from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.samplers import CudaSampler, FusedSampler
 
-pytestmark = pytest.mark.gpu
+pytestmark = needs_gpu
 
 KINDS: dict[str, dict[str, Any]] = {
     "weighted": {"weights": "edge_weights"},

@@ -326,13 +326,18 @@ class TestOnGPU:
     def test_auto_leaves_multiprocessors_to_what_runs_beside(self) -> None:
         graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
         session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
-        chosen = []
+        blocks = []
         for ahead in (False, True, True, False):
             seeds = torch.randperm(3000)[:100]
             (finish,) = session.begin([Request(seeds, 0, 0)], ahead=ahead)
             assert finish().digest() == oracle.sample(graph, seeds).digest()
-            chosen.append(session.launched)
-        assert chosen == ["cooperative", "hopwise", "hopwise", "cooperative"]
+            assert session.launched == "cooperative"
+            assert session.launches == 1
+            assert session._space is not None
+            assert session._space._planned is not None
+            blocks.append(session._space._planned.blocks)
+        processors = torch.cuda.get_device_properties(0).multi_processor_count
+        assert blocks == [0, processors // 2, processors // 2, 0]  # 0: all
 
     def test_auto_says_which_vertex_set_it_chose(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)

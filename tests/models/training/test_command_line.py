@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from models.training.command_line import choices, explain, prepared
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
+SAMPLERS = ", ".join(choices(CONF, "sampler"))
 
 
 def refusal(*arguments: str) -> str:

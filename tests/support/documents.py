@@ -75,7 +75,14 @@ def run(code: list[Block], folder: Path, prelude: str = "") -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": packages, "PYTHONWARNINGS": ""},
+        # One thread: several of them wait for each other where the machine is busy.
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "PYTHONPATH": packages,
+            "PYTHONWARNINGS": "",
+        },
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -20,10 +20,7 @@ def check_length(trainer: DictConfig) -> None:
     for name in ("max_epochs", "max_steps", "limit_train_batches"):
         if trainer.get(name) == 0 and not isinstance(trainer[name], bool):
             unlimited = "null for all" if name.startswith("limit") else "-1 for no limit"
-            raise ValueError(
-                f"trainer.{name} is 0, so nothing would be trained; give at least 1, or {unlimited}. To test weights, "
-                "see docs/tutorials"
-            )
+            raise ValueError(f"trainer.{name} is 0, so nothing would be trained; give at least 1, or {unlimited}")
 
 
 def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:

@@ -5,8 +5,8 @@
 
 Milliseconds a call of `loader.random_walk`, synchronised at both ends; median over calls with other seeds. "torch" is
 the same walk by plain torch on the same GPU: a call of `torch.rand` and three of indexing a step. "G steps/s" counts
-steps that went somewhere. What is made once for a graph (the filter of edges of node2vec) is timed by itself, with the
-memory that it takes.
+steps that went somewhere. What is made once for a graph (the filter of edges of node2vec, the tables of weights, which
+the CPU makes) is timed by itself, with the memory that it takes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ CASES: list[tuple[str, int | None, int, dict[str, Any]]] = [
     ("node2vec p 2, q 0.5", None, 80, {"p": 2, "q": 0.5}),
     ("node2vec p 2, q 0.5", 196_615, 80, {"p": 2, "q": 0.5}),
     ("node2vec p 0.25, q 4", None, 80, {"p": 0.25, "q": 4}),
+    ("weighted", None, 80, {"weights": "edge_weights"}),
+    ("weighted", 196_615, 80, {"weights": "edge_weights"}),
+    ("weighted", 10_240, 80, {"weights": "edge_weights"}),
+    ("weighted node2vec p 2, q 0.5", None, 80, {"weights": "edge_weights", "p": 2, "q": 0.5}),
 ]
 
 
@@ -93,19 +97,19 @@ def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> 
             )
         rows.append(row)
         beside = f"   torch {row['torch_ms']:9.3f}" if "torch_ms" in row else ""
-        print(f"{name:22} {len(starts):>9,} x {length:<3} {row['ms']:9.3f} ms {row['g_steps_per_s']:7.2f} G/s{beside}")
+        print(f"{name:28} {len(starts):>9,} x {length:<3} {row['ms']:9.3f} ms {row['g_steps_per_s']:7.2f} G/s{beside}")
     return rows
 
 
-def preparation(graph: Graph) -> dict[str, float]:
-    """Seconds and bytes of what is made once for walks that search."""
+def preparation(graph: Graph, what: str, **options: Any) -> dict[str, float]:
+    """Seconds, and bytes on the GPU, of what is made once for a graph."""
     torch.cuda.synchronize()
     before, start = torch.cuda.memory_allocated(), time.perf_counter()
-    session = WalkSampler(1, q=2, device="cuda").open(graph)
+    session = WalkSampler(1, device="cuda", **options).open(graph)
     torch.cuda.synchronize()
     made = {"seconds": time.perf_counter() - start, "bytes": torch.cuda.memory_allocated() - before}
     session.close()
-    print(f"node2vec, once for the graph: {1e3 * made['seconds']:.1f} ms, {made['bytes'] / 2**20:.0f} MiB")
+    print(f"{what}, once for the graph: {1e3 * made['seconds']:.1f} ms, {made['bytes'] / 2**20:.0f} MiB")
     return made
 
 
@@ -118,12 +122,18 @@ def main() -> None:
     options = parser.parse_args()
     arrays = [torch.from_numpy(np.load(path)) for path in options.csc or ()]
     graph = (Graph(*arrays) if arrays else products_shaped()).to("cuda")
+    chance = torch.Generator("cuda").manual_seed(0)
+    # A few are many times heavier than the others.
+    graph.edge_weights = torch.rand(graph.num_edges, generator=chance, device="cuda").clamp(min=1e-6) ** -0.5
     perm = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0)).cuda()
     WalkSampler(1, q=2, device="cuda").open(graph).close()  # kernels are compiled
-    once = preparation(graph)
+    once = {
+        "node2vec": preparation(graph, "node2vec", q=2),
+        "weighted": preparation(graph, "weighted", weights="edge_weights"),
+    }
     rows = measure(graph, perm, options.rounds, not options.no_torch)
     content = {"gpu": torch.cuda.get_device_name(), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
-    write_json(options.out, {**content, "node2vec_once": once, "rows": rows})
+    write_json(options.out, {**content, "once": once, "rows": rows})
 
 
 if __name__ == "__main__":

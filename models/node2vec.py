@@ -60,16 +60,26 @@ class Node2Vec(nn.Module):
         if negatives.shape[1] == 0:
             raise ValueError("there are no negative samples; ask for at least 1 (num_negatives)")
         starts = walks[:, :1].repeat_interleave(negatives.shape[1], 0)
-        others = torch.cat([starts, negatives.flatten(0, 1)], 1)
-        return self._half(walks, 1.0) + self._half(others, -1.0)
+        both = torch.cat([walks, torch.cat([starts, negatives.flatten(0, 1)], 1)])
+        goes = both >= 0
+        # One look-up, so one sparse gradient. A row that is there anyway stands for what comes after an end.
+        x = self.embedding(torch.where(goes, both, both[:, :1]))
+        sizes = [len(walks), len(both) - len(walks)]
+        halves = zip(x.split(sizes), goes.split(sizes), (1.0, -1.0), strict=True)
+        losses = [self._half(rows, known, sign) for rows, known, sign in halves]
+        return losses[0] + losses[1]
 
-    def _half(self, walks: Tensor, sign: float) -> Tensor:
-        """The mean of `-log sigmoid(sign * x_u . x_v)` over the pairs of all windows."""
-        goes = walks >= 0
-        x = self.embedding(torch.where(goes, walks, walks[:, :1]))  # a row that is there anyway
-        firsts = walks.shape[1] - self.context_size + 1
+    def _half(self, x: Tensor, goes: Tensor, sign: float) -> Tensor:
+        """The mean of `-log sigmoid(sign * x_u . x_v)` over the pairs of all windows.
+
+        Args:
+            x: `[walkers, length + 1, dim]`.
+            goes: `[walkers, length + 1]`, which of them are vertices of the walk.
+        """
+        length = x.shape[1]
+        firsts = length - self.context_size + 1
         products = torch.bmm(x[:, :firsts], x.transpose(1, 2))  # [walkers, firsts, length + 1]
-        away = torch.arange(walks.shape[1], device=walks.device) - torch.arange(firsts, device=walks.device)[:, None]
+        away = torch.arange(length, device=x.device) - torch.arange(firsts, device=x.device)[:, None]
         pairs = (away > 0) & (away < self.context_size) & goes[:, None]  # a walk that goes on has all before
         losses = F.softplus(-sign * products)
         return torch.where(pairs, losses, 0.0).sum() / pairs.sum().clamp(min=1)

@@ -144,7 +144,7 @@ def test_an_embedding_trains_on_walks(composed: Composer) -> None:
     assert in_process(composed, "model=node2vec", "sampler.q=0.5", *settings) > 0.5
 
 
-@pytest.mark.parametrize("sampler", ["hopwise", "full"])
+@pytest.mark.parametrize("sampler", ["hopwise", "full", "labor"])
 def test_other_samplers_train(composed: Composer, sampler: str) -> None:
     assert in_process(composed, f"sampler={sampler}") > 0.2
 

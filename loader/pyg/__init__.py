@@ -5,13 +5,26 @@ work where neither pyg-lib nor torch-sparse is installed. That needs no call, si
 where one of the two is installed, it changes nothing. `backend()` tells who samples.
 
 `loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, and our
-pipeline under them: on the CPU or on a GPU.
+pipeline under them: on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's,
+with walks made where the model is.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from loader.pyg.backend import backend, install
 from loader.pyg.link_neighbor_loader import LinkNeighborLoader
 from loader.pyg.neighbor_loader import NeighborLoader
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "backend"]
+if TYPE_CHECKING:
+    from loader.pyg.node2vec import MetaPath2Vec, Node2Vec
+
+__all__ = ["LinkNeighborLoader", "MetaPath2Vec", "NeighborLoader", "Node2Vec", "backend"]
 
 install()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("MetaPath2Vec", "Node2Vec"):  # on first use: torch_geometric.nn takes seconds to import
+        return getattr(import_module("loader.pyg.node2vec"), name)
+    raise AttributeError(f"module 'loader.pyg' has no attribute {name!r}")

@@ -38,8 +38,8 @@ class LinkNeighborLoader(DataLoader):
             what is sampled, else a model may read the answer off; "reverse": and those the other way round.
         strict: negatives are no edges of `data`, and no loops; else they may be, as torch_geometric's.
         edge_label_time: of torch_geometric; must be None.
-        data, num_neighbors, replace, transform, device, batch_size, features, graph, options: see `NeighborLoader`,
-            also for the other options of torch_geometric.
+        data, num_neighbors, replace, weight_attr, transform, device, batch_size, features, graph, options: see
+            `NeighborLoader`, also for the other options of torch_geometric.
 
     Raises:
         NotImplementedError: an option of torch_geometric that there is not.
@@ -86,7 +86,6 @@ class LinkNeighborLoader(DataLoader):
                 "disjoint": (disjoint, False),
                 "temporal_strategy": (temporal_strategy, "uniform"),
                 "time_attr": (time_attr, None),
-                "weight_attr": (weight_attr, None),
                 "transform_sampler_output": (transform_sampler_output, None),
                 "neighbor_sampler": (neighbor_sampler, None),
                 "directed": (directed, True),
@@ -106,12 +105,13 @@ class LinkNeighborLoader(DataLoader):
         if self._labels is not None:
             self._labels = self._labels.to(place)
         self._negatives = negatives
-        around = subgraph_sampler(num_neighbors, replace, place, meaning)
+        around = subgraph_sampler(num_neighbors, replace, weight_attr, place, meaning)
         super().__init__(
             data,
             items,
             LinkSampler(around, negatives, exclude=exclude),
             batch_size,
+            weight_attr=weight_attr,
             features=features,
             graph=graph,
             device=place,

@@ -44,6 +44,7 @@ class DataLoader:
         sampler: Sampler,
         batch_size: int,
         *,
+        weight_attr: str | None,
         features: MakeStore | None,
         graph: str,
         device: torch.device,
@@ -56,7 +57,7 @@ class DataLoader:
         self._pin = options.pin
         self._attributes: Attributes | None = None
         self._features = features
-        made = _graph_of(data, device, pinned=graph == "pinned")
+        made = _graph_of(data, weight_attr, device, pinned=graph == "pinned")
         given = {"seed": options.seed, "device": device, **options.loader}
         self._make = lambda stores: Loader(made, items, sampler, batch_size, stores=stores, **given)
         self._loader: Loader | None = None
@@ -151,9 +152,10 @@ class NeighborLoader(DataLoader):
             on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per processor), and
             `prefetch_factor` the mini-batches held ready; `persistent_workers` changes nothing, threads stay. A note
             in the log says so once. Of `loader.loader.Loader`: `prefetch`, `rank`, `world_size`.
+        weight_attr: name of the edges' weights in `data`, float32 or float64: neighbours are picked by them, see
+            `weights` of `loader.samplers.base.PickOptions`; edges of weight 0 never are.
         input_time: of torch_geometric; it must have its default, and so must `subgraph_type`, `disjoint`,
-            `temporal_strategy`, `time_attr`, `weight_attr`, `transform_sampler_output`, `neighbor_sampler` and
-            `directed`.
+            `temporal_strategy`, `time_attr`, `transform_sampler_output`, `neighbor_sampler` and `directed`.
 
     Raises:
         NotImplementedError: an option of torch_geometric that there is not.
@@ -196,7 +198,6 @@ class NeighborLoader(DataLoader):
                 "disjoint": (disjoint, False),
                 "temporal_strategy": (temporal_strategy, "uniform"),
                 "time_attr": (time_attr, None),
-                "weight_attr": (weight_attr, None),
                 "transform_sampler_output": (transform_sampler_output, None),
                 "neighbor_sampler": (neighbor_sampler, None),
                 "directed": (directed, True),
@@ -213,8 +214,9 @@ class NeighborLoader(DataLoader):
         super().__init__(
             data,
             items,
-            subgraph_sampler(num_neighbors, replace, place, meaning),
+            subgraph_sampler(num_neighbors, replace, weight_attr, place, meaning),
             batch_size,
+            weight_attr=weight_attr,
             features=features,
             graph=graph,
             device=place,
@@ -237,7 +239,11 @@ def place_of(data: Data, device: torch.device | str | None) -> torch.device:
 
 
 def subgraph_sampler(
-    num_neighbors: Sequence[int], replace: bool, device: torch.device, options: DataLoaderOptions
+    num_neighbors: Sequence[int],
+    replace: bool,
+    weight_attr: str | None,
+    device: torch.device,
+    options: DataLoaderOptions,
 ) -> SubgraphSampler:
     """The sampler of what torch_geometric calls a neighbourhood."""
     return SubgraphSampler(
@@ -247,14 +253,15 @@ def subgraph_sampler(
         replace=replace,
         edge_ids=True,
         seed=options.seed,
+        weights=None if weight_attr is None else "edge_weights",
     )
 
 
-def _graph_of(data: Data, device: torch.device, *, pinned: bool) -> Graph:
-    """The graph of `data` on `device`, made once."""
+def _graph_of(data: Data, weight_attr: str | None, device: torch.device, *, pinned: bool) -> Graph:
+    """The graph of `data` on `device`; made once, if it has no weights."""
     owner = data.edge_index if "edge_index" in data else data.get("adj_t")
-    if not isinstance(owner, Tensor):
-        return _placed(Graph.from_pyg(data), device, pinned)
+    if not isinstance(owner, Tensor) or weight_attr is not None:
+        return _placed(Graph.from_pyg(data, weight_attr=weight_attr), device, pinned)
     state = version_of(owner), data.num_nodes
     made = _graphs.get(owner, state, "graph", lambda: Graph.from_pyg(data).to("cpu"))
     return _graphs.get(owner, state, (device, pinned), lambda: _placed(made, device, pinned))

@@ -92,7 +92,7 @@ class Weighed:
         weights = graph.edge_weights
         assert weights is not None
         check_weights(weights, graph.indices, graph.indptr)
-        self.of = weights, weights._version
+        self.of = weights, _version_of(weights)
         # No reference to the graph itself: this lives as long as the graph.
         self._rest = _without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
@@ -145,7 +145,7 @@ def weighed(graph: Graph, who: str) -> Weighed:
     weights = weights_of(graph, who)
     with _lock:
         made = _made.get(graph)
-        if made is None or made.of[0] is not weights or made.of[1] != weights._version:
+        if made is None or made.of[0] is not weights or made.of[1] != _version_of(weights):
             made = _made[graph] = Weighed(graph)
         return made
 
@@ -213,6 +213,11 @@ def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
     # A graph takes the narrowest types that do; a sampler's have to be those of the whole graph.
     rest.indptr, rest.indices = rest.indptr.to(graph.indptr.dtype), rest.indices.to(graph.indices.dtype)
     return rest.pin_memory() if graph.indices.is_pinned() else rest
+
+
+def _version_of(weights: Tensor) -> int:
+    """Counts changes in place. Torch does not count those of tensors that were made in inference mode."""
+    return 0 if weights.is_inference() else weights._version
 
 
 def _names() -> str:

@@ -12,6 +12,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samplers.cpu import CoreSampler
+from loader.samplers.picks import Picks
 from loader.samplers.placement import fused
 from loader.samples import Subgraph, subgraph_of
 
@@ -23,7 +24,8 @@ class SubgraphSampler(NeighborSampler):
     """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph` objects.
 
     The picks are those of `FusedSampler`: a subgraph is what torch_geometric's walk finds in its mini-batch. On the CPU
-    nothing else is sampled; on a GPU the mini-batch is, and the walk leaves some of it out.
+    nothing else is sampled if all neighbours are alike. On a GPU, and with weights and the like, the mini-batch is
+    sampled, and the walk leaves some of it out.
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
@@ -67,7 +69,8 @@ class SubgraphSampler(NeighborSampler):
     def open(self, graph: Graph) -> Session:
         self.require_open()
         session = self._sampler.open(graph)
-        if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype:
+        uniform = self.picking == Picks(replace=self.replace)
+        if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype and uniform:
             session.close()
             return _CoreSession(self, graph, self._sampler.num_threads)
         return _WalkSession(session)

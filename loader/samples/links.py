@@ -128,32 +128,37 @@ def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: boo
         keys = torch.cat([keys, sources * seeds + targets])
     keys = torch.unique(keys)
 
-    def kept(src: Tensor, dst: Tensor) -> Tensor:
-        """Which of these edges stay; `dst` are seeds."""
-        return ~(torch.isin(dst * seeds + src, keys) & (src < seeds))
+    def among(src: Tensor, dst: Tensor) -> Tensor:
+        """Which of these edges between seeds are to go."""
+        edges = dst * seeds + src
+        return keys[torch.searchsorted(keys, edges).clamp(max=keys.numel() - 1)] == edges
 
+    if keys.numel() == 0:
+        return sample
     if isinstance(sample, Subgraph):
-        return _subgraph_without(sample, kept)
+        return _subgraph_without(sample, among)
     if not isinstance(sample, MiniBatch):
         raise TypeError(f"links are left out of a MiniBatch or a Subgraph, not of a {type(sample).__name__}")
-    return sample.replace(blocks=tuple(_block_without(block, seeds, kept) for block in sample.blocks))
+    return sample.replace(blocks=tuple(_block_without(block, seeds, among) for block in sample.blocks))
 
 
-def _block_without(block: Block, seeds: int, kept: Callable[[Tensor, Tensor], Tensor]) -> Block:
-    degrees = block.indptr[: seeds + 1].diff().long()
-    dst = torch.arange(seeds, device=degrees.device).repeat_interleave(degrees)
-    stay = kept(block.indices[: dst.numel()].long(), dst)
-    places = torch.cat([stay.nonzero().view(-1), torch.arange(dst.numel(), block.num_edges, device=stay.device)])
-    gone = torch.zeros(dst.numel() + 1, dtype=block.indptr.dtype, device=stay.device)
-    torch.cumsum(~stay, 0, dtype=gone.dtype, out=gone[1:])
-    indptr = block.indptr - gone[block.indptr.long().clamp(max=dst.numel())]
+def _block_without(block: Block, seeds: int, among: Callable[[Tensor, Tensor], Tensor]) -> Block:
+    starts = block.indptr[: seeds + 1]
+    first = int(starts[-1])  # the edges to the seeds come first, and few of them come from seeds
+    near = (block.indices[:first] < seeds).nonzero().view(-1)
+    src = block.indices[near].long()
+    gone = near[among(src, torch.searchsorted(starts, near.to(starts.dtype), right=True) - 1)]
+    if gone.numel() == 0:
+        return block
+    before = torch.searchsorted(gone, starts.long()).to(starts.dtype)
+    indptr = torch.cat([starts - before, block.indptr[seeds + 1 :] - gone.numel()])
 
     def rows(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t[places]
+        return None if t is None else _without(t, gone, first)
 
     return Block(
         indptr,
-        block.indices[places],
+        _without(block.indices, gone, first),
         num_src=block.num_src,
         num_dst=block.num_dst,
         edge_ids=rows(block.edge_ids),
@@ -161,13 +166,22 @@ def _block_without(block: Block, seeds: int, kept: Callable[[Tensor, Tensor], Te
     )
 
 
-def _subgraph_without(sample: Subgraph, kept: Callable[[Tensor, Tensor], Tensor]) -> Subgraph:
+def _subgraph_without(sample: Subgraph, among: Callable[[Tensor, Tensor], Tensor]) -> Subgraph:
     first = sample.num_edges[0] if sample.num_edges else 0  # the edges to the seeds
-    stay = kept(*sample.edge_index[:, :first])
-    rest = torch.arange(first, sample.edge_index.shape[1], device=stay.device)
-    places = torch.cat([stay.nonzero().view(-1), rest])
+    src, dst = sample.edge_index[:, :first]
+    near = (src < sample.batch_size).nonzero().view(-1)
+    gone = near[among(src[near], dst[near])]
+    if gone.numel() == 0:
+        return sample
     return sample.replace(
-        edge_index=sample.edge_index[:, places],
-        edge_ids=None if sample.edge_ids is None else sample.edge_ids[places],
-        num_edges=(places.numel() - rest.numel(), *sample.num_edges[1:]),
+        edge_index=torch.stack([_without(ends, gone, first) for ends in sample.edge_index]),
+        edge_ids=None if sample.edge_ids is None else _without(sample.edge_ids, gone, first),
+        num_edges=(first - gone.numel(), *sample.num_edges[1:]),
     )
+
+
+def _without(rows: Tensor, gone: Tensor, first: int) -> Tensor:
+    """The rows without those that are gone, which are among the first."""
+    stays = torch.ones(first, dtype=torch.bool, device=rows.device)
+    stays[gone] = False
+    return torch.cat([rows[:first][stays], rows[first:]])

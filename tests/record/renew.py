@@ -8,12 +8,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the package of this checkout, as pytest has it
 
-from cases import RECORD, recorded, specified
+from cases import RECORD, SPECIFICATION, recorded, specified
+from cases_picks import PICKED, picked
 
 
 def main() -> None:
     before = recorded() if RECORD.exists() else {}
     now = specified()
+    for graph, width in PICKED:
+        now |= picked(graph, width, SPECIFICATION)
     RECORD.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")
     changed = sum(before[name] != now[name] for name in before.keys() & now.keys())
     new, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())

@@ -26,6 +26,7 @@ from cases import (
     recorded,
     sampled,
 )
+from cases_picks import PICKED, PICKED_GROUPS, picked
 from marks import needs_gpu
 
 RECORDED = recorded()
@@ -53,7 +54,7 @@ def assert_equal(got: dict[str, str], expected: dict[str, str]) -> None:
 def test_the_record_is_large_and_every_entry_is_used() -> None:
     assert len(RECORDED) >= 300
     # The tests below compare whole groups, so that an entry which nothing makes fails there.
-    assert {group_of(name) for name in RECORDED} == GROUPS
+    assert {group_of(name) for name in RECORDED} == GROUPS | PICKED_GROUPS
 
 
 def test_every_part_changes_the_digest() -> None:
@@ -81,6 +82,12 @@ def test_every_part_changes_the_digest() -> None:
 @pytest.mark.parametrize("sampler", CPU)
 def test_samplers(graph_name: str, width: str, sampler: str) -> None:
     assert_equal(sampled(graph_name, width, CPU[sampler]), expected_of(f"{graph_name}, {width}"))
+
+
+@pytest.mark.parametrize(("graph_name", "width"), PICKED)
+@pytest.mark.parametrize("sampler", CPU)
+def test_samplers_that_do_not_pick_evenly(graph_name: str, width: str, sampler: str) -> None:
+    assert_equal(picked(graph_name, width, CPU[sampler]), expected_of(f"picks, {graph_name}, {width}"))
 
 
 @groups
@@ -154,6 +161,15 @@ class TestOnGPU:
         CudaSampler, _, _ = cuda_classes()
         make = partial(CudaSampler, schedule=schedule, vertex_set=vertex_set)
         assert_equal(sampled(graph_name, width, make, device="cuda"), expected_of(f"{graph_name}, {width}"))
+
+    @pytest.mark.parametrize(("graph_name", "width"), PICKED)
+    def test_samplers_that_do_not_pick_evenly(self, graph_name: str, width: str) -> None:
+        def tables(options: dict[str, Any]) -> bool:
+            return bool(options.get("weight_tables", True))
+
+        got = picked(graph_name, width, cuda_classes()[0], device="cuda", only=tables)
+        assert len(got) == 18
+        assert_equal(got, {name: RECORDED[name] for name in got})
 
     @loaders
     @ahead

@@ -249,12 +249,13 @@ int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
   return picks + kDeclaredBytes <= shared_bytes ? width : kWide;
 }
 
-// The schedule of one launch with bitmaps, for mini-batches of up to so many edges in launches of up to so
-// many mini-batches. In order of arrival a hop needs one barrier, in phases three: that tells if a mini-batch
-// is small and alone. On an H200, ms of a whole mini-batch by order of arrival and by phases: (10, 10) x
-// 1,024 0.063 and 0.077, (15, 10, 5) x 1,024 0.147 and 0.150, (10, 10, 10) x 2,048 0.170 and 0.166, x 10,240
-// 0.371 and 0.339; with eight in a launch (15, 10, 5) x 1,024 0.092 and 0.069.
-constexpr int64_t kEdgesInPhases = 1'200'000;
+// The schedule of one launch with bitmaps, for mini-batches of up to this many edges in launches of up to
+// this many mini-batches. In order of arrival a hop needs one barrier, in phases three: that tells if a
+// mini-batch is small and alone. On an H200, ms of a whole mini-batch by order of arrival and by phases: (10,
+// 10) x 10,240 0.110 and 0.125, (10, 10, 10) x 2,048 0.168 and 0.174, x 10,240 0.345 and 0.331, (15, 15, 15)
+// x 4,096 0.399 and 0.355, (20, 20, 20) x 10,240 0.896 and 0.749; with eight in a launch (15, 10, 5) x 1,024
+// 0.084 and 0.054.
+constexpr int64_t kEdgesInPhases = 4'000'000;
 inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
   return width == kWide || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases : Schedule::kCooperative;
 }

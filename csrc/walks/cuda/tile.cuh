@@ -8,8 +8,8 @@
 namespace loader {
 
 constexpr int kWalkThreads = 64;  // of a block: few walkers are spread over all multiprocessors, too
-constexpr int kWalkBlocks =
-    24;  // on a multiprocessor, at least: so many that 200,000 walkers go at once on 132 of them
+// Blocks that a multiprocessor must have registers for. With 24 of them, 200,000 walkers go at once on 132.
+constexpr int kWalkBlocks = 24, kSearchingBlocks = 18;
 constexpr int kWarpWalkers = 32;
 
 // The next kSteps columns of the rows of a warp.

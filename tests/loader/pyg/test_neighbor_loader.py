@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader as TheirLoader
 
 import loader.pyg
-from loader import torch_options
+from loader import FusedSampler, torch_options
 from loader.pyg import NeighborLoader
 from loader.stores import HostFeatures
 
@@ -143,6 +143,19 @@ def test_two_ranks_share_the_batches(data):
     assert interleaved == whole
 
 
+def test_neighbours_are_picked_by_weight(data):
+    data.w = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(3))
+    data.w[::2] = 0
+    made = NeighborLoader(data, [-1, 3], batch_size=32, weight_attr="w", seed=6)
+    sampler = FusedSampler([-1, 3], edge_ids=True, weights="edge_weights", seed=6)
+    for number, batch in enumerate(made):
+        assert_consistent(batch, data)
+        assert bool((batch.e_id % 2 == 1).all())
+        want = sampler.sample(made.loader.graph, batch.n_id[: batch.batch_size], batch=number).to_pyg()
+        assert torch.equal(batch.e_id, want.e_id)
+        assert torch.equal(batch.edge_index, want.edge_index)
+
+
 def test_transform_sees_each_batch(data):
     def transform(batch):
         batch.seen = batch.n_id.numel()
@@ -195,7 +208,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
     ("given", "error", "message"),
     [
         ({"disjoint": True}, NotImplementedError, "does not know disjoint=True; leave it out, or take torch_geom"),
-        ({"weight_attr": "w"}, NotImplementedError, "does not know weight_attr='w'"),
+        ({"weight_attr": "w"}, ValueError, "weight_attr is 'w'; data has"),
         ({"time_attr": "t"}, NotImplementedError, "does not know time_attr='t'"),
         ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced'"),
         ({"sampler": object()}, TypeError, "takes no sampler: it makes mini-batches itself"),

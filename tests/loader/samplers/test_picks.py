@@ -98,6 +98,13 @@ def test_tables_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) -> No
     assert made[2:] == ["make_weight_tables"]
 
 
+def test_weights_may_come_from_inference_mode() -> None:
+    expected = FusedSampler([3, 3], weights="edge_weights").sample(weighed_graph(), torch.arange(9)).digest()
+    with torch.inference_mode():
+        graph = weighed_graph()
+    assert FusedSampler([3, 3], weights="edge_weights").sample(graph, torch.arange(9)).digest() == expected
+
+
 def test_a_graph_is_not_kept_by_what_was_made_of_it() -> None:
     for zeros in (False, True):
         graph = weighed_graph()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from marks import HAS_GPU
 
 from loader.graph import Graph
-from loader.samplers import HopwiseSampler, Request, SubgraphSampler
+from loader.samplers import FusedSampler, HopwiseSampler, Request, SubgraphSampler
 from loader.samples import subgraph_of
 
 
@@ -50,6 +50,18 @@ def test_each_vertex_is_expanded_once():
     targets = got.edge_index[1].split(list(got.num_edges))
     for hop, of_hop in enumerate(targets):
         assert bool(((of_hop >= bounds[hop]) & (of_hop < bounds[hop + 1])).all())
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "edge_weights"}, {"weights": "edge_weights", "top_k": True}, {"labor": True}]
+)
+def test_other_picks_are_walked_through_too(options):
+    plain = graph_of(4)
+    graph = Graph(plain.indptr, plain.indices, edge_weights=torch.rand(300))
+    got = SubgraphSampler([3, 2], edge_ids=True, seed=5, **options).sample(graph, torch.arange(9))
+    batch = FusedSampler([3, 2], edge_ids=True, seed=5, **options).sample(graph, torch.arange(9))
+    assert got.digest() == subgraph_of(batch)[0].digest()
+    assert got.digest() != SubgraphSampler([3, 2], edge_ids=True, seed=5).sample(graph, torch.arange(9)).digest()
 
 
 def test_copies_sample_the_same():

@@ -1,0 +1,97 @@
+"""torch_geometric's models of random walks, on ours: on the GPU where the model is, with any `p` and `q`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.samplers.walk_call import random_walk
+
+
+class Node2Vec(torch_geometric.nn.Node2Vec):
+    """`torch_geometric.nn.Node2Vec`, whose walks and negative samples are made where the embedding lies.
+
+    Same arguments, attributes and methods; `state_dict`s can be exchanged. Walks are those of `loader.random_walk`; a
+    number drawn from torch's generator of the CPU is their seed, so `torch.manual_seed` decides them. A walk that
+    comes to a vertex without out-edges stays there. What `loader()` yields lies where the embedding does; on a GPU it
+    takes no workers (`num_workers=0`), which could not use it.
+    """
+
+    def pos_sample(self, batch: Tensor) -> Tensor:
+        """`[windows * walks_per_node * len(batch), context_size]` windows of walks from `batch`."""
+        graph = _on(self, "_walked", lambda: Graph(self.rowptr, self.col))
+        starts = batch.to(graph.device).repeat(self.walks_per_node)
+        walks = _walks(graph, starts, self.walk_length, p=self.p, q=self.q)
+        ended = walks < 0  # stays at the last vertex that it came to
+        last = (~ended).sum(1, keepdim=True) - 1
+        return _windows(torch.where(ended, walks.gather(1, last), walks), self.context_size)
+
+    def neg_sample(self, batch: Tensor) -> Tensor:
+        """The same of walks whose vertices but for the first are drawn from all."""
+        starts = batch.to(self.embedding.weight.device).repeat(self.walks_per_node * self.num_negative_samples)
+        others = torch.randint(self.num_nodes, (len(starts), self.walk_length), device=starts.device)
+        return _windows(torch.cat([starts[:, None], others], 1), self.context_size)
+
+    def sample(self, batch: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+        """Both, as `loader()` yields them."""
+        nodes = torch.as_tensor(batch)
+        return self.pos_sample(nodes), self.neg_sample(nodes)
+
+
+class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
+    """`torch_geometric.nn.MetaPath2Vec`, whose walks and negative samples are made where the embedding lies.
+
+    See `Node2Vec`; a walk that comes to a vertex without edges of the type whose turn it is goes to the dummy vertex.
+    """
+
+    def __init__(
+        self, edge_index_dict: dict[Any, Tensor], embedding_dim: int, metapath: list[Any], *args: Any, **options: Any
+    ) -> None:
+        super().__init__(edge_index_dict, embedding_dim, metapath, *args, **options)
+        kinds = sorted(set(metapath))
+        self._path = [kinds.index(kind) for kind in metapath]
+        # Walks go from the sources, which are listed at the destinations of a `Graph`.
+        from_ = [edge_index_dict[kind][0].cpu() + self.start[kind[0]] for kind in kinds]
+        to = [edge_index_dict[kind][1].cpu() + self.start[kind[-1]] for kind in kinds]
+        types = [torch.full((len(ends),), i) for i, ends in enumerate(to)]
+        self._typed = Graph.from_edges(torch.cat(to), torch.cat(from_), self.dummy_idx, edge_types=torch.cat(types))
+
+    def _pos_sample(self, batch: Tensor) -> Tensor:
+        graph = _on(self, "_walked", lambda: self._typed)
+        starts = batch.to(graph.device).repeat(self.walks_per_node) + self.start[self.metapath[0][0]]
+        walks = _walks(graph, starts, self.walk_length, metapath=self._path)
+        return _windows(torch.where(walks < 0, self.dummy_idx, walks), self.context_size)
+
+    def _neg_sample(self, batch: Tensor) -> Tensor:
+        device = self.embedding.weight.device
+        starts = batch.to(device).repeat(self.walks_per_node * self.num_negative_samples)
+        columns = [starts + self.start[self.metapath[0][0]]]
+        for i in range(self.walk_length):
+            kind = self.metapath[i % len(self.metapath)][-1]
+            columns.append(torch.randint(self.start[kind], self.end[kind], (len(starts),), device=device))
+        return _windows(torch.stack(columns, 1), self.context_size)
+
+
+def _on(model: Any, name: str, make: Any) -> Graph:
+    """The graph where the embedding of `model` lies; kept for the next call, without being a part of its state."""
+    device = model.embedding.weight.device
+    kept: Graph | None = model.__dict__.get(name)
+    if kept is None or kept.device != device:
+        kept = model.__dict__[name] = make().to(device)
+    return kept
+
+
+def _walks(graph: Graph, starts: Tensor, length: int, **law: Any) -> Tensor:
+    walks = random_walk(graph, starts, length, seed=int(torch.randint(2**63 - 1, ())), **law)
+    assert isinstance(walks, Tensor)
+    return walks.long()
+
+
+def _windows(walks: Tensor, size: int) -> Tensor:
+    """All windows of all walks, window after window as torch_geometric has them."""
+    return walks.unfold(1, size, 1).transpose(0, 1).reshape(-1, size)

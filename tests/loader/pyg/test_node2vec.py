@@ -1,0 +1,80 @@
+"""torch_geometric's models of random walks on ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric")
+
+import itertools
+
+import torch_geometric.nn
+
+from loader.pyg import MetaPath2Vec, Node2Vec
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 0, 4], [1, 0, 2, 1, 3, 2, 4, 0]])
+
+
+def test_walks_follow_edges_and_windows_are_torch_geometrics() -> None:
+    model = Node2Vec(EDGES, 8, walk_length=6, context_size=3, walks_per_node=2, p=0.25, q=4, num_nodes=6)
+    torch.manual_seed(0)
+    pos, neg = model.sample([0, 1, 2, 5])
+    torch.manual_seed(0)
+    assert torch.equal(model.sample([0, 1, 2, 5])[0], pos)
+    theirs = torch_geometric.nn.Node2Vec(EDGES, 8, walk_length=6, context_size=3, walks_per_node=2, num_nodes=6)
+    assert [w.shape for w in theirs.sample([0, 1, 2, 5])] == [pos.shape, neg.shape]
+    edges = set(map(tuple, EDGES.t().tolist()))
+    for window in pos.tolist():
+        for here, there in itertools.pairwise(window):
+            assert (here, there) in edges or here == there == 5  # which has no edges
+    assert pos[:8, 0].tolist() == [0, 1, 2, 5] * 2
+    loss = model.loss(pos, neg)
+    loss.backward()
+    assert torch.isfinite(loss)
+    theirs.load_state_dict(model.state_dict())
+    assert torch.allclose(theirs.loss(pos, neg), loss)
+    assert len(list(model.loader(batch_size=4))) == 2
+
+
+def test_a_directed_edge_is_followed_from_its_source() -> None:
+    model = Node2Vec(torch.tensor([[0, 1], [1, 2]]), 4, walk_length=4, context_size=4, num_nodes=3)
+    assert model.pos_sample(torch.tensor([0])).tolist() == [[0, 1, 2, 2]]
+
+
+def test_metapaths() -> None:
+    g = torch.Generator().manual_seed(0)
+    writes = torch.stack([torch.randint(10, (40,), generator=g), torch.randint(20, (40,), generator=g)])
+    edges = {("author", "writes", "paper"): writes, ("paper", "by", "author"): writes.flip(0)}
+    path = [("author", "writes", "paper"), ("paper", "by", "author")]
+    options = {"walk_length": 5, "context_size": 3, "walks_per_node": 2, "num_negative_samples": 2}
+    sizes = {"author": 12, "paper": 20}
+    model = MetaPath2Vec(edges, 8, path, num_nodes_dict=sizes, **options)
+    theirs = torch_geometric.nn.MetaPath2Vec(edges, 8, path, num_nodes_dict=sizes, **options)
+    batch = torch.arange(12)
+    assert [w.shape for w in theirs._sample(batch)] == [w.shape for w in model._sample(batch)]
+    known = set(map(tuple, writes.t().tolist()))
+    for window in model._pos_sample(batch).tolist():
+        for here, there in itertools.pairwise(window):
+            if there == model.dummy_idx:
+                assert here == there or here >= 10
+            else:
+                author, paper = sorted((here, there))
+                assert (author, paper - 12) in known
+    theirs.load_state_dict(model.state_dict())
+    pos, neg = model._sample(batch)
+    assert torch.allclose(theirs.loss(pos, neg), model.loss(pos, neg))
+    assert int(neg.max()) < model.dummy_idx
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+def test_on_a_gpu_it_walks_as_on_the_cpu() -> None:
+    model = Node2Vec(EDGES, 8, walk_length=6, context_size=3, p=0.25, q=4, num_nodes=6)
+    torch.manual_seed(0)
+    expected = model.pos_sample(torch.arange(6))
+    model = model.cuda()
+    torch.manual_seed(0)
+    pos = model.pos_sample(torch.arange(6))
+    assert torch.equal(pos.cpu(), expected)
+    model.loss(*model.sample([0, 1, 2])).backward()

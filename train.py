@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
+import math
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    if not any(core.suffix in (".so", ".pyd") for core in (Path(__file__).parent / "loader").glob("_core.*")):
+        # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
+        sys.path.append(sys.path.pop(0))
+    try:
+        from loader.machine.optional import import_optional
+
+        for package in ("hydra", "lightning"):
+            if importlib.util.find_spec(package) is None:
+                import_optional(package, "train.py", "train")
+    except ImportError as error:
+        sys.exit(f"error: {error}")
 
 import hydra
 import torch
 from hydra.utils import get_class, instantiate
-from lightning.pytorch import Trainer, seed_everything
 from omegaconf import DictConfig, OmegaConf
 
-from loader.whole_graph import WholeGraph
-from models.training.console import show_config
-from models.training.device import check_features, device_of_run
+from models.training.checks import check_length, check_metrics
+from models.training.command_line import composed, composing
 from models.training.errors import one_line_errors
-from models.training.job_result import JobResult
-from models.training.link_job import train_links
-from models.training.module import METRICS
+from models.training.metrics import METRICS
+
+CONF = Path(__file__).resolve().parent / "conf"
 
 
 def train(cfg: DictConfig) -> float:
@@ -28,52 +45,67 @@ def train(cfg: DictConfig) -> float:
         cfg: composed from `conf/train.yaml`.
 
     Returns:
-        The best value of `cfg.optimized_metric` where checkpoints are chosen by it, else its last one.
+        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
+        ended before there was one.
 
     Raises:
         ValueError, FileNotFoundError, ImportError: something the user can mend, before work starts.
+        Interrupted: Ctrl-C, while it trained; the message says how to go on.
     """
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    cfg.device, why = device_of_run(cfg.device)
-    print(f"device: {cfg.device} ({why})")
+    if cfg.task == "node" and cfg.optimized_metric not in METRICS:
+        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
+    check_length(cfg.trainer)
     if cfg.ckpt_path is not None:
         if not Path(cfg.ckpt_path).is_file():
             raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path}; there is no such file")
         cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
+
+    # Lightning takes seconds to import: what needs none of it is refused before.
+    with kept_levels("lightning.pytorch"):
+        from lightning.pytorch import seed_everything
+
+    from loader.machine.cpus import as_threads
+    from loader.whole_graph import WholeGraph
+    from models.training.console import save_config
+    from models.training.device import check_features, device_of_run
+    from models.training.job_result import JobResult
+    from models.training.link_job import train_links
+    from models.training.trainer import fit, make_trainer
+
+    cfg.device, why = device_of_run(cfg.device)
     if cfg.num_threads is not None:
-        if cfg.num_threads < 1:
-            raise ValueError(f"num_threads is {cfg.num_threads}; it must be at least 1, or null for all cores")
-        torch.set_num_threads(cfg.num_threads)
+        torch.set_num_threads(as_threads(cfg.num_threads))
+    check_features(cfg.features, cfg.device)
     if cfg.task == "link":
         return train_links(cfg)
-    if cfg.optimized_metric not in METRICS:
-        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
 
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric
 
     # Whatever can refuse its settings does so before the data are read; the model through a trial of its smallest size.
-    check_features(cfg.features, cfg.device)
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])
     instantiate(cfg.model, **datamodule_class.trial_sizes)
     datamodule = instantiate(cfg.datamodule)
-    trainer: Trainer = instantiate(
-        cfg.trainer, callbacks=_instantiate_each(cfg.callbacks), logger=_instantiate_each(cfg.logger)
-    )
-    show_config(cfg, Path(cfg.run_dir))
+    trainer = make_trainer(cfg)
+    written = save_config(cfg, Path(cfg.run_dir))
+    if trainer.is_global_zero:
+        print(f"device: {cfg.device} ({why}); configuration: {written}")
 
     datamodule.prepare_data()
     datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")
+    data = datamodule.data
+    check_metrics(cfg, data.splits)
+    if data.splits["val"].numel() == 0:
+        trainer.limit_val_batches = 0  # or Lightning wonders
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(cfg.model, **datamodule.sizes)
-    trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
-    metrics = dict(trainer.callback_metrics)
+    metrics = fit(cfg, trainer, model, datamodule)
 
-    data = datamodule.data
     whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
@@ -81,26 +113,39 @@ def train(cfg: DictConfig) -> float:
     return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
 
 
-def _instantiate_each(group: DictConfig) -> list[Any]:
-    """The objects of a group; an entry that an experiment sets to null is left out."""
-    return [instantiate(entry) for entry in group.values() if entry is not None]
+@contextmanager
+def kept_levels(name: str) -> Iterator[None]:
+    """Keeps the level of a logger, as Hydra's configuration has it, where the package sets one at its import."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
-def _optimized(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
+def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
     checkpoint = trainer.checkpoint_callback
     best = getattr(checkpoint, "best_model_score", None)
     if best is not None and getattr(checkpoint, "monitor", None) == name:
         return float(best)
+    if name not in metrics:
+        print(f"{name} is not known: training ended before it was computed")
+        return math.nan
     return float(metrics[name])
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> float:
+    composed()
     # Lightning's own, with torch 2.13; nothing here can avoid it.
     warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+    if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
+        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     with one_line_errors(cfg.debug):
         return train(cfg)
 
 
 if __name__ == "__main__":
-    main()
+    with composing(CONF):
+        main()

@@ -28,7 +28,7 @@ HEAD = """\
 
 Every figure that was measured, with the command that repeats it, the hardware, the versions and the date. Written by
 `python benchmarks/report.py` from `benchmarks/results/*.json`; do not edit.
-[benchmarks/README.md](../benchmarks/README.md) says how to read the benchmarks.
+`benchmarks/README.md` says how to read the benchmarks.
 """
 
 

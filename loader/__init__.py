@@ -3,6 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+try:
+    from loader import _core as _core
+except ImportError as error:
+    raise ImportError(
+        f"the loader's compiled core is not in {__path__[0]} ({error}). If that is a checkout, install it by "
+        "`pip install -e .` there; to use a loader that is installed elsewhere, run Python from another folder"
+    ) from error
+
 if TYPE_CHECKING:
     from loader.datamodule import GraphDataModule
     from loader.graph import Graph
@@ -66,6 +74,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "GraphDataModule":
+        from loader.machine.optional import import_optional
+
+        import_optional("lightning.pytorch", "GraphDataModule", "train")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'loader' has no attribute {name!r}")

@@ -52,7 +52,7 @@ class GraphDataModule(LightningDataModule):
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
         drop_last: leave out a last training mini-batch smaller than the others; evaluation never does.
         seed: of the order of the training seeds.
-        prefetch: mini-batches held ready a stage, see `NodeLoader`.
+        prefetch: mini-batches held ready per stage, see `NodeLoader`.
         graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
         prioritize_loading: see `NodeLoader`.
 
@@ -97,6 +97,11 @@ class GraphDataModule(LightningDataModule):
             )
         if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
             raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+        if not callable(features):
+            raise TypeError(
+                f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
+                "e.g. the class loader.stores.HostFeatures"
+            )
         self.dataset = dataset
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler
@@ -152,7 +157,7 @@ class GraphDataModule(LightningDataModule):
         return dict(self._loaders)
 
     def prepare_data(self) -> None:
-        """Downloads and converts the dataset, once a machine: the other processes find it in the cache."""
+        """Downloads and converts the dataset, once per machine: the other processes find it in the cache."""
         self._load()
 
     @property

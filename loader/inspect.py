@@ -14,19 +14,21 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, open_dataset
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
+from loader.machine.optional import import_optional
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 
@@ -53,7 +55,7 @@ def inspect(
         batches: how many to look at, at least 2. A cache filled by visits is judged on the second half of them
             by the visits of the first half.
         prefetch: of the loader, for the memory of what is in flight.
-        num_threads: of the sampler and of the gatherer; None: one a processor.
+        num_threads: of the sampler and of the gatherer; None: one per processor.
 
     Returns:
         `graph`: sizes and bytes. `hops`: for each hop from the seeds outward its `fanout`; `mean`, `min`, `max` of
@@ -181,7 +183,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
-    """For each of `CACHE_SHARES` the share of gathered rows that a cache of so many rows would have held.
+    """For each of `CACHE_SHARES` the share of gathered rows that a cache of this many rows would have held.
 
     By degree it holds the vertices that most neighbour lists name; by visits those that the first half of the
     mini-batches gathered most often. Both are judged on the second half.
@@ -203,39 +205,40 @@ def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
 
 
 def show(card: dict[str, Any], console: Console) -> None:
-    """Prints what `inspect` returned."""
+    """Prints what `inspect` returned, in at most 80 columns."""
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
     graph, memory, times = card["graph"], card["memory"], card["milliseconds"]
     console.print(
         f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} vertices, {graph['num_edges']:,} edges, degree "
         f"{graph['mean_degree']:.1f} on average, at most {graph['max_degree']:,}, {graph['num_features']:,} features"
     )
     console.print(
-        f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} an epoch), "
+        f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} per epoch), "
         f"fanouts {card['fanouts']}, {card['num_threads']} threads"
     )
-    hops = Table(title="Blocks, from the seeds outward: mean (min to max)", title_justify="left")
-    for name in ("hop", "fanout", "vertices", "edges", "edges a source", "degree of picked", "degree of drawn"):
+    console.print("\nBlocks, from the seeds outward; per mini-batch the mean ± what the farthest one differs by")
+    hops = Table(box=None, pad_edge=False)
+    for name in ("hop", "fanout", "vertices", "edges", "edges per\nsource", "degree of\npicked", "degree of\ndrawn"):
         hops.add_column(name, justify="right")
     for number, hop in enumerate(card["hops"], 1):
         hops.add_row(
             str(number),
             "all" if hop["fanout"] == -1 else str(hop["fanout"]),
-            *(
-                f"{hop[what]['mean']:,.0f} ({hop[what]['min']:,.0f} to {hop[what]['max']:,.0f})"
-                for what in ("vertices", "edges")
-            ),
+            *(_mean_and_spread(hop[what]) for what in ("vertices", "edges")),
             f"{hop['edges_per_source']:.2f}",
             f"{hop['picked_degree']:.1f}",
             f"{hop['drawn_degree']:.1f}",
         )
     console.print(hops)
-    cache = Table(title="Feature rows found in a cache", title_justify="left")
+    console.print("\nFeature rows found in a cache that holds the hottest ones")
+    cache = Table(box=None, pad_edge=False)
     for name in ("of the rows", "rows", "by degree", "by visits"):
         cache.add_column(name, justify="right")
     for row in card["cache"]:
         cache.add_row(f"{row['share']:.0%}", f"{row['rows']:,}", f"{row['by_degree']:.1%}", f"{row['by_visits']:.1%}")
     console.print(cache)
-    table = Table(title="Memory and time", title_justify="left", show_header=False)
+    console.print("\nMemory and time")
+    table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("what")
     table.add_column("value", justify="right")
     for what, value in (
@@ -250,6 +253,12 @@ def show(card: dict[str, Any], console: Console) -> None:
     ):
         table.add_row(what, value)
     console.print(table)
+
+
+def _mean_and_spread(values: dict[str, float]) -> str:
+    mean = values["mean"]
+    differs = max(values["max"] - mean, mean - values["min"])
+    return f"{mean:,.0f} ±{differs / mean:.0%}" if mean else "0"
 
 
 def _bytes(count: float) -> str:
@@ -309,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.json == "-":
         print(text)
         return
-    console = Console()
+    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
     if batch_size < args.batch_size:
         console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
     show(card, console)

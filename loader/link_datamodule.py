@@ -125,7 +125,7 @@ class LinkDataModule(LightningDataModule):
         return self.around.device if strategy is None else torch.device(strategy.root_device)
 
     def prepare_data(self) -> None:
-        """Downloads and converts the dataset, once a machine."""
+        """Downloads and converts the dataset, once per machine."""
         if self.data is None:
             self.data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
 

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import EdgeItems
 from loader.loader import Loader
+from loader.options import check_options
 from loader.samplers.links import LinkSampler
-from loader.stores import FeatureStore, HostFeatures, TensorRows
+from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class LinkLoader(Loader):
@@ -43,16 +44,20 @@ class LinkLoader(Loader):
         labels: Tensor | None = None,
         **options: Any,
     ) -> None:
+        check_options(options, type(self).__name__)
         items = EdgeItems(pairs)
+        require_graph(graph)
         check_pairs(pairs, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.LinkSampler")
         stores: dict[str, FeatureStore] = {}
-        if features is not None:
-            stores["node"] = HostFeatures(features) if isinstance(features, Tensor) else features
-            if stores["node"].num_rows != graph.num_nodes:
-                raise ValueError(f"features has {stores['node'].num_rows} rows, the graph {graph.num_nodes} vertices")
+        if (store := as_store("features", features)) is not None:
+            stores["node"] = store
+            if store.num_rows != graph.num_nodes:
+                raise ValueError(f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
+            if not isinstance(labels, Tensor):
+                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
             if labels.dim() == 0 or labels.shape[0] != len(items):
                 raise ValueError(f"labels has shape {list(labels.shape)}, there are {len(items)} pairs")
             stores["pair"] = TensorRows(labels.to(sampler.device))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turn, as_size
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
@@ -102,6 +102,10 @@ class Loader:
         session: Session | None = None,
         prioritize_loading: bool = True,
     ) -> None:
+        require_graph(graph)
+        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if flag not in (True, False):
+                raise TypeError(f"{name} is {flag!r}; it must be True or False")
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
         if not isinstance(sampler, Sampler):
@@ -184,11 +188,10 @@ class Loader:
 
         After `load_state_dict` of a state in that very epoch it changes nothing: the rest of the epoch follows.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}; it must be at least 0")
+        epoch = as_size("epoch", epoch, least=0)
         amid = 0 < self._next[1] < self.sequence.num_batches
         if self._next[0] != epoch:
-            self._next = (int(epoch), 0)
+            self._next = (epoch, 0)
             if amid and self.on_resume is not None:
                 self.on_resume(0)  # what is done of the loaded epoch is not done of this one
         self._at = None
@@ -239,6 +242,15 @@ class Loader:
         self._at = None
         if self.on_resume is not None:
             self.on_resume(len(self) - self.sequence.steps(self._next[1]))
+
+    def done(self) -> None:
+        """Says that the consumer is done with the mini-batch that it was given last, and asks for no other.
+
+        A timeline then has the end of that one, too; else asking for the next one says so.
+        """
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.done()
 
     def close(self) -> None:
         """Ends the iterator that runs and its threads; the loader can be iterated over again."""
@@ -366,6 +378,10 @@ class _Epoch(Iterator[Any]):
             raise
         self._loader._gave(self, batch)
         return batch
+
+    def done(self) -> None:
+        if self._run is not None:
+            self._run.done()
 
     def close(self) -> None:
         """Ends the iterator and its threads."""

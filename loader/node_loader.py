@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import NodeItems
 from loader.loader import Loader
+from loader.options import check_options
 from loader.samplers.base import Sampler
-from loader.stores import FeatureStore, HostFeatures, TensorRows
+from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
@@ -47,16 +48,20 @@ class NodeLoader(Loader):
         edge_features: FeatureStore | Tensor | None = None,
         **options: Any,
     ) -> None:
+        check_options(options, type(self).__name__)
         items = NodeItems(seeds)
+        require_graph(graph)
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         _check_seeds(seeds, graph.num_nodes)
-        self.features = HostFeatures(features) if isinstance(features, Tensor) else features
+        self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
             if not isinstance(labels, Tensor):
-                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor")
+                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
+            if labels.layout != torch.strided:
+                raise ValueError(f"labels has the layout {labels.layout}; it must be dense: .to_dense()")
             if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
                 raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
             labels = labels.to(sampler.device)
@@ -82,9 +87,9 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
     Raises:
         ValueError: the sampler returns no edge ids, or there are fewer rows than edges.
     """
-    if features is None:
+    store = as_store("edge_features", features)
+    if store is None:
         return None
-    store = HostFeatures(features) if isinstance(features, Tensor) else features
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
     if store.num_rows < graph.num_edges:

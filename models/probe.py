@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class LogisticRegression:
-    """Multinomial logistic regression, or for several labels a vertex one regression a label (one-vs-rest).
+    """Multinomial logistic regression, or for several labels per vertex one regression a label (one-vs-rest).
 
     Minimises the summed loss plus `|W|^2 / (2 C)` (the bias is free) by L-BFGS (Liu and Nocedal, 1989), as
     scikit-learn's `LogisticRegression(C=C, solver="lbfgs")` does.
@@ -77,7 +77,7 @@ class LogisticRegression:
 def top_labels(logits: Tensor, labels: Tensor) -> Tensor:
     """`[n, num_classes]` of 0 and 1: each vertex gets as many labels as `labels` says that it has, the likeliest ones.
 
-    So do the papers of DeepWalk and node2vec predict several labels a vertex.
+    So do the papers of DeepWalk and node2vec predict several labels per vertex.
     """
     counts = (labels > 0).sum(1, keepdim=True)
     ranks = (-logits).argsort(dim=1, stable=True).argsort(dim=1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,15 @@ from loader.graph import Graph
 # No test asserts a time, an example of hypothesis neither: a machine may be busy.
 settings.register_profile("any-speed", deadline=None)
 settings.load_profile("any-speed")
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Iterator[Any]:
+    """`composed(*overrides)`: the configuration of a run of train.py whose folder is `tmp_path`."""
+    from train_runs import composer
+
+    with composer(tmp_path) as compose:
+        yield compose
 
 
 @pytest.fixture

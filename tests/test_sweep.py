@@ -20,7 +20,7 @@ SWEEP = (
 
 def run(folder: Path, *command: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=800, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

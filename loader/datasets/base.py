@@ -11,10 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from loader.datasets.cache import cache_folder, current_version, has_conversion, open_cache, read_meta
+from loader.datasets.cache import CachedArrays, cache_folder, current_version, has_conversion, open_cache, read_meta
 from loader.datasets.cache_lock import conversion_lock
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.feature_rows import read_rows
 from loader.datasets.launch import is_of_this_launch
 from loader.datasets.locations import check_name, resolve_cache_dir
 from loader.datasets.node_dataset import SPLITS, NodeDataset
@@ -73,7 +74,7 @@ class Dataset(ABC):
     def load(self) -> NodeDataset:
         """Opens the dataset, converting it first where that was not done before.
 
-        The topology is read, features and labels are memory-mapped.
+        The topology is read, features and labels are memory-mapped; features that are mostly zeros are read, too.
 
         Raises:
             DatasetError: it is absent, incomplete, or contradicts itself.
@@ -91,6 +92,15 @@ class Dataset(ABC):
         else:
             log.info("%s: opened from %s", self.name, folder)
         cached = open_cache(folder, key, mapped=_MAPPED, verify=self.verify)
+        try:
+            return self._assemble(cached)
+        except DatasetError:
+            # The conversion checked all that is refused here: unless options of this run are to blame, a file was
+            # changed since. What is mapped was not compared with its checksums yet.
+            open_cache(folder, key, mapped=_MAPPED, verify=True)
+            raise
+
+    def _assemble(self, cached: CachedArrays) -> NodeDataset:
         arrays = cached.arrays
         num_classes = int(cached.properties["num_classes"])
         splits = self.draw_splits(arrays["labels"])
@@ -111,7 +121,7 @@ class Dataset(ABC):
         return NodeDataset(
             name=self.name,
             graph=graph,
-            features=arrays["features"],
+            features=read_rows(arrays),
             labels=arrays["labels"],
             splits=splits,
             num_classes=num_classes,

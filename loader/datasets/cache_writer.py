@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import secrets
 import shutil
 import time
@@ -82,6 +83,8 @@ class CacheWriter:
             return
         failed = self._is_for_want_of_space(error)
         shutil.rmtree(self._version, ignore_errors=True)
+        if is_file_limit(error):
+            raise self._too_large() from error
         if failed:
             raise self._disk_full() from error
         if kind is None:
@@ -138,6 +141,14 @@ class CacheWriter:
         if is_disk_full(error):
             return True
         return isinstance(error, Exception) and shutil.disk_usage(self._folder).free < _NO_SPACE
+
+    def _too_large(self) -> CacheError:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        allowed = "this file system's limit" if limit == resource.RLIM_INFINITY else f"{limit} bytes (ulimit -f)"
+        return CacheError(
+            f"a file of the conversion {self._folder.name} would be larger than {allowed}; nothing was kept. Raise the "
+            "limit with `ulimit -f unlimited`, or set cache_dir to another disk"
+        )
 
     def _disk_full(self) -> CacheError:
         root = self._folder.parent
@@ -198,6 +209,11 @@ class ArrayWriter:
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that the disk, or the user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_file_limit(error: BaseException) -> bool:
+    """Whether an error says that a file would be larger than this process, or its file system, allows."""
+    return isinstance(error, OSError) and error.errno == errno.EFBIG
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.splits import check_fractions, stratified_split
+from loader.graph.checks import count
+from loader.machine.optional import import_optional
 
 
 class Digits(EdgeListDataset):
@@ -37,9 +39,9 @@ class Digits(EdgeListDataset):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
+        self.num_neighbors = count("num_neighbors", num_neighbors)
         if not 1 <= num_neighbors < 1797:
             raise ValueError(f"num_neighbors is {num_neighbors}; it must be 1 to 1796")
-        self.num_neighbors = num_neighbors
         self.split = check_fractions(split)
         self.split_seed = split_seed
 
@@ -50,11 +52,11 @@ class Digits(EdgeListDataset):
         return {**super().options(), "num_neighbors": self.num_neighbors}
 
     def read(self, writer: CacheWriter) -> EdgeList:
-        from sklearn.datasets import load_digits
-        from sklearn.neighbors import NearestNeighbors
-
-        pixels, labels = load_digits(return_X_y=True)
-        search = NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
+        datasets, neighbors = (
+            import_optional(f"sklearn.{module}", "dataset digits", "datasets") for module in ("datasets", "neighbors")
+        )
+        pixels, labels = datasets.load_digits(return_X_y=True)
+        search = neighbors.NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
         near = search.kneighbors(return_distance=False)  # of each digit, itself left out
         return EdgeList(
             src=near.ravel(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from torch import Tensor
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import DatasetError
+from loader.datasets.feature_rows import write_rows
 from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.transforms import check_edge_options, edges_to_csc_with, induced_subgraph_with, largest_component
 
+_FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
 _CHUNK_BYTES = 1 << 26  # of features written at once
 
 
@@ -31,7 +33,7 @@ class EdgeList:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
         labels: `[num_nodes]` integer, negative or NaN where there is none; or `[num_nodes, num_classes]` of
-            zeros and ones, for several labels a vertex.
+            zeros and ones, for several labels per vertex.
         num_classes: None takes one more than the largest label.
         splits: ascending int64 ids; None where the dataset draws them itself.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
@@ -149,7 +151,9 @@ class EdgeListDataset(Dataset):
                 ids = torch.from_numpy(np.flatnonzero(np.isin(nodes, ids.numpy())))
             writer.write(split, ids.numpy())
         with progress.step("writing features", num_nodes) as advance:
-            write_features(writer, self._feature_rows(found.features, nodes), advance)
+            count = num_nodes if nodes is None else nodes.size
+            shape = (count, found.features.shape[1])
+            write_rows(writer, shape, lambda: self._feature_rows(found.features, nodes, count), advance)
         writer.properties.update(num_classes=num_classes, multilabel=labels.ndim == 2)
         if node_types is not None:
             writer.properties["node_types"] = [[name, int(size)] for name, size in node_types.items()]
@@ -203,21 +207,16 @@ class EdgeListDataset(Dataset):
         return by_edge, node_times
 
     def _feature_rows(
-        self, features: NDArray[np.generic], nodes: NDArray[np.int64] | None
-    ) -> tuple[tuple[int, int], Iterator[NDArray[np.float32]]]:
-        count = features.shape[0] if nodes is None else nodes.size
+        self, features: NDArray[np.generic], nodes: NDArray[np.int64] | None, count: int
+    ) -> Iterator[NDArray[np.float32]]:
         step = max(1, _CHUNK_BYTES // (4 * max(features.shape[1], 1)))
-
-        def rows() -> Iterator[NDArray[np.float32]]:
-            for at in range(0, count, step):
-                picked = slice(at, at + step) if nodes is None else nodes[at : at + step]
-                with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
-                    part = np.asarray(features[picked], dtype=np.float32)
-                if self.check_features:
-                    self._check_finite(part, picked, at)
-                yield self.transform_features(part)
-
-        return (count, features.shape[1]), rows()
+        for at in range(0, count, step):
+            picked = slice(at, at + step) if nodes is None else nodes[at : at + step]
+            with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
+                part = np.ascontiguousarray(features[picked], dtype=np.float32)
+            if self.check_features:
+                self._check_finite(part, picked, at)
+            yield self.transform_features(part)
 
     def _check_finite(self, part: NDArray[np.float32], picked: slice | NDArray[np.int64], at: int) -> None:
         if np.isfinite(part).all():
@@ -241,9 +240,11 @@ def checked_labels(
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise DatasetError(
             f"{name}: labels have shape {list(labels.shape)}; they must be [{num_nodes}], or "
-            f"[{num_nodes}, num_classes] for several labels a vertex: features have {num_nodes} rows"
+            f"[{num_nodes}, num_classes] for several labels per vertex: features have {num_nodes} rows"
         )
     check_real(labels, f"{name}: labels")
+    if labels.ndim == 2 and labels.shape[1] == 1:  # as OGB has them
+        labels = labels.reshape(-1)
     if labels.ndim == 2:
         if num_classes not in (None, labels.shape[1]):
             raise DatasetError(
@@ -267,13 +268,28 @@ def checked_labels(
     labels = labels.astype(np.int64) if labels.dtype == np.bool_ else as_int64(labels, f"{name}: labels")
     labels = np.maximum(labels, -1)
     largest = int(labels.max(initial=-1))
-    num_classes = largest + 1 if num_classes is None else num_classes
+    if num_classes is None:
+        _check_gaps(labels, largest, name)
+        num_classes = largest + 1
     if largest >= num_classes:
         vertex = int(labels.argmax())
         raise DatasetError(f"{name}: vertex {vertex} has label {largest}; valid labels are 0 to {num_classes - 1}")
     if num_classes < 2:
         raise DatasetError(f"{name}: the labels make {num_classes} classes; at least 2 are needed")
     return labels, num_classes
+
+
+def _check_gaps(labels: NDArray[np.generic], largest: int, name: str) -> None:
+    """Refuses labels that would make many classes without a vertex: they are numbers of something else."""
+    if largest < _FEW_CLASSES:
+        return
+    known = np.unique(labels)
+    known = known[np.searchsorted(known, 0) :]
+    if known.size < (largest + 1) / 2:
+        raise DatasetError(
+            f"{name}: labels are {known[0]} to {largest}, which would make {largest + 1} classes, but only "
+            f"{known.size} of them occur; renumber by numpy.unique(labels, return_inverse=True), or set num_classes"
+        )
 
 
 def _checked_weights(
@@ -293,16 +309,3 @@ def _checked_weights(
             "and at least 0: leave such edges out, or give them a weight of 0"
         )
     return weights
-
-
-def write_features(
-    writer: CacheWriter,
-    features: tuple[tuple[int, int], Iterator[NDArray[np.float32]]],
-    advance: Callable[[int], None],
-) -> None:
-    """Writes features of a shape part by part, so that they are never in memory as a whole."""
-    shape, parts = features
-    with writer.stream("features", shape, np.float32) as out:
-        for part in parts:
-            out.append(part)
-            advance(part.shape[0])

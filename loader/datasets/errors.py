@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean X?" if one of the `known` words is spelt nearly like `word`, else nothing."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
 
 class DatasetError(RuntimeError):
     """A dataset cannot be had: it is absent, incomplete, or contradicts itself."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
+from loader.machine.optional import import_optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -49,7 +51,7 @@ def open_dataset(
         ValueError: there is no such configuration, or an option is not `key=value`.
         DatasetError: the dataset cannot be read.
     """
-    from omegaconf import OmegaConf
+    OmegaConf = import_optional("omegaconf", "a dataset by its name", "datasets").OmegaConf
 
     for option in options:
         if "=" not in option:
@@ -61,11 +63,14 @@ def open_dataset(
     folder = (conf_folder() if conf is None else conf) / "dataset"
     file = folder / f"{name}.yaml"
     if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none"
-        raise ValueError(f"there is no {file}; give a .npz file or one of: {known} (--conf names the folder)")
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
+        known = sorted(path.stem for path in folder.glob("*.yaml"))
+        if Path(name).is_dir():
+            raise ValueError(f"{name} is a folder; name the .npz file in it, or one of: {', '.join(known)}")
+        raise ValueError(
+            f"there is no {file}; give a .npz file or one of: {', '.join(known) or 'none'} (--conf names the folder)"
+            f"{nearest(name, known)}"
+        )
+    instantiate = import_optional("hydra.utils", "a dataset by its name", "datasets").instantiate
     config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
     config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
     if missing := OmegaConf.missing_keys(config):
@@ -73,7 +78,7 @@ def open_dataset(
         raise ValueError(f"{name} needs {key}; add {key}=... to the command line")
     try:
         dataset = instantiate(config.dataset)
-    except InstantiationException as error:
+    except Exception as error:  # of Hydra's, around what the class raised
         raise error.__cause__ or error from None
     loaded: NodeDataset = dataset.load()
     return loaded

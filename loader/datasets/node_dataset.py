@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader.datasets.errors import DatasetError
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 
 SPLITS = ("train", "val", "test")
 
@@ -49,17 +51,21 @@ class NodeDataset:
         return self.features.shape[1]
 
     def __post_init__(self) -> None:
+        require_graph(self.graph)
+        for name, array in (("features", self.features), ("labels", self.labels)):
+            require_dense(array, f"{self.name}: {name}")
+        object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=1))
         n = self.num_nodes
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
             raise DatasetError(
                 f"{self.name}: features are {self.features.dtype} of shape {list(self.features.shape)}; "
-                f"they must be float32 [{n}, num_features], one row for each vertex of the graph"
+                f"they must be float32 [{n}, num_features], one row for each vertex of the graph: features.float()"
             )
         dtype, shape = (torch.float32, [n, self.num_classes]) if self.multilabel else (torch.int64, [n])
         if list(self.labels.shape) != shape or self.labels.dtype != dtype:
             raise DatasetError(
                 f"{self.name}: labels are {self.labels.dtype} of shape {list(self.labels.shape)}; "
-                f"they must be {dtype} {shape}"
+                f"they must be {dtype} {shape}{_way_to_labels(self.labels, n, self.multilabel)}"
             )
         check_splits(self.splits, n, name=self.name)
         if not self.multilabel:
@@ -74,6 +80,43 @@ class NodeDataset:
         )
 
 
+def _way_to_labels(labels: Tensor, num_nodes: int, multilabel: bool) -> str:
+    """How labels of the wrong form become right, as far as that is known."""
+    if multilabel:
+        return ", a row of zeros and ones for each vertex"
+    if list(labels.shape) == [num_nodes, 1]:
+        return ": labels.view(-1).long()"
+    if list(labels.shape) == [num_nodes]:
+        return ": labels.long()"
+    return "; for several labels per vertex say multilabel=True"
+
+
+def require_dense(array: Any, what: str) -> None:
+    """Raises DatasetError unless `array` is a dense torch tensor."""
+    if not isinstance(array, Tensor):
+        raise DatasetError(f"{what} is a {type(array).__name__}; it must be a torch tensor: torch.as_tensor")
+    if array.layout != torch.strided:
+        raise DatasetError(f"{what} has the layout {array.layout}; it must be dense: .to_dense()")
+
+
+def checked_num_classes(num_classes: Any, name: str, least: int = 2) -> int:
+    """`num_classes` as an int.
+
+    Raises:
+        DatasetError: it is no integer, or less than `least`.
+    """
+    try:
+        number = operator.index(num_classes)
+    except TypeError:
+        number = 0
+    if number < least or isinstance(num_classes, bool):
+        raise DatasetError(
+            f"{name}: num_classes is {num_classes!r}; it must be an integer of at least {least}, one more than the "
+            "largest label"
+        )
+    return number
+
+
 def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> None:
     """Checks that the three splits are ascending ids in `[0, num_nodes)`, and disjoint.
 
@@ -82,12 +125,12 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
     """
     if tuple(splits) != SPLITS:
         raise DatasetError(f"{name}: the splits are {list(splits)}; they must be {list(SPLITS)}")
-    if splits["train"].numel() == 0:
-        raise DatasetError(f"{name}: the training split is empty; it needs at least one vertex")
     for split, ids in splits.items():
+        require_dense(ids, f"{name}: split {split}")
         if ids.dim() != 1 or ids.dtype != torch.int64:
             raise DatasetError(
-                f"{name}: split {split} is {ids.dtype} of shape {list(ids.shape)}; it must be int64 ids [size]"
+                f"{name}: split {split} is {ids.dtype} of shape {list(ids.shape)}; it must be int64 ids "
+                "[size] (of a mask: mask.nonzero().view(-1))"
             )
         if ids.numel() == 0:
             continue
@@ -102,6 +145,8 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
             raise DatasetError(
                 f"{name}: split {split} holds vertex {int(ids[at + 1])} {what}; ids must be unique and ascending"
             )
+    if splits["train"].numel() == 0:
+        raise DatasetError(f"{name}: the training split is empty; it needs at least one vertex")
     taken = torch.zeros(num_nodes, dtype=torch.bool)
     for split, ids in splits.items():
         if bool(taken[ids].any()):

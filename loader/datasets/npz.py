@@ -16,7 +16,7 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
-from loader.datasets.node_dataset import SPLITS
+from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
 
@@ -25,34 +25,48 @@ _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("i
 
 
 class NpzDataset(EdgeListDataset):
-    """A .npz file (`numpy.savez(path, **arrays)`) with these arrays:
+    """A .npz file (`numpy.savez(path, **arrays)`) with the arrays below.
 
-    ============== ========================= ===========================================================
-    array          shape                     what
-    ============== ========================= ===========================================================
-    the edges, in one of three forms:
-    edge_index     [2, num_edges] integer    row 0 the sources, row 1 the destinations
-    src, dst       [num_edges] integer       the same as two arrays
-    indptr,        [num_nodes + 1],          CSC: the in-neighbours of vertex v are
-    indices        [num_edges] integer       indices[indptr[v]:indptr[v + 1]]
-    and:
-    features       [num_nodes, num_features] real numbers, stored as float32
-    labels         [num_nodes] integer       the class, -1 where there is none; or
-                   [num_nodes, num_classes]  zeros and ones, where a vertex may have several labels
-    train,         [size] integer or         the split, as vertex ids or as masks; all three, or none of
-    val, test      [num_nodes] bool          them together with the option `split`
-    num_classes    one integer               optional; else one more than the largest label
-    and where you have them:
-    edge_weights   [num_edges] float32 or    finite and at least 0; like the next two in the order of the
-                   float64                   edges above
-    edge_times     [num_edges] integer       in whatever unit
-    edge_types     [num_edges] integer       from 0 on
-    node_times     [num_nodes] integer       in whatever unit
-    node_types     [num_types] strings       names of the types of vertices: each is a range of ids, in this
-                                             order,
-    node_type_     [num_types] integer       of this many vertices
-    sizes
-    ============== ========================= ===========================================================
+    The edges, in one of three forms:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `edge_index`         [2, num_edges] integer         row 0 the sources, row 1 the destinations
+    `src`, `dst`         [num_edges] integer            the same as two arrays
+    `indptr`, `indices`  [num_nodes + 1], [num_edges]   CSC: the in-neighbours of vertex v are
+                         integer                        `indices[indptr[v]:indptr[v + 1]]`
+    ==================== ============================== =====================================================
+
+    What belongs to the vertices:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `features`           [num_nodes, num_features]      real numbers, stored as float32
+    `labels`             [num_nodes] integer            the class, -1 if there is none (a column
+                                                        [num_nodes, 1] is taken as that)
+    or `labels`          [num_nodes, num_classes]       zeros and ones: a vertex may have several labels
+    `train`, `val`,      [size] integer or              the split, as vertex ids or as masks; all three, or
+    `test`               [num_nodes] bool               none of them together with the option `split`
+    `num_classes`        one integer                    optional; else one more than the largest label, if
+                                                        most numbers up to it occur
+    ==================== ============================== =====================================================
+
+    And if you have them:
+
+    ==================== ============================== =====================================================
+    array                shape                          content
+    ==================== ============================== =====================================================
+    `edge_weights`       [num_edges] float32 or float64 finite and at least 0; like the next two in the order
+                                                        of the edges above
+    `edge_times`         [num_edges] integer            in whatever unit
+    `edge_types`         [num_edges] integer            from 0 on
+    `node_times`         [num_nodes] integer            in whatever unit
+    `node_types`         [num_types] strings            names of the types of vertices: each is a range of
+                                                        ids, in this order,
+    `node_type_sizes`    [num_types] integer            of this many vertices
+    ==================== ============================== =====================================================
 
     Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
 
@@ -60,7 +74,7 @@ class NpzDataset(EdgeListDataset):
         path: of the file; a relative one is searched in `data_dir` if it is not in the working directory.
         name: of the dataset; None takes the file's name.
         split: fractions of train, val and test, where the file has no split: drawn among the labelled
-            vertices, equal in every class (for several labels a vertex: among all vertices).
+            vertices, equal in every class (for several labels per vertex: among all vertices).
         split_seed: of that draw.
         options: see `EdgeListDataset`.
     """
@@ -77,8 +91,10 @@ class NpzDataset(EdgeListDataset):
         parallel_edges: str = "keep",
         **options: Any,
     ) -> None:
+        if not isinstance(path, (str, Path)):
+            raise TypeError(f"path is {path!r}; it must be that of a .npz file")
         super().__init__(
-            name if name is not None else Path(path).stem,
+            name if name is not None else Path(path).absolute().stem,
             undirected=undirected,
             self_loops=self_loops,
             parallel_edges=parallel_edges,
@@ -90,6 +106,10 @@ class NpzDataset(EdgeListDataset):
         self.split_seed = split_seed
 
     def source(self) -> list[Any]:
+        if self.path.is_dir():
+            raise DatasetError(
+                f"{self.name}: {self.path.absolute()} is a folder; set dataset.path to the .npz file in it"
+            )
         if not self.path.is_file():
             raise DatasetError(
                 f"{self.name}: there is no file {self.path.absolute()}; set dataset.path to your .npz file"
@@ -143,12 +163,11 @@ class NpzDataset(EdgeListDataset):
         if "num_classes" not in arrays:
             return None
         given = arrays["num_classes"]
-        if given.size != 1 or given.dtype.kind not in "iu":
+        if given.size != 1:
             raise DatasetError(
-                f"{self.path}: num_classes is {given.dtype} of shape {list(given.shape)}; it must be one integer, or "
-                "be left out"
+                f"{self.path}: num_classes has shape {list(given.shape)}; it must be one integer, or be left out"
             )
-        return int(given.reshape(-1)[0])
+        return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
 
     def _node_types(self, arrays: dict[str, NDArray[np.generic]]) -> dict[str, int] | None:
         if "node_types" not in arrays and "node_type_sizes" not in arrays:

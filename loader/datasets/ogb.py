@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
+from loader.machine.optional import import_optional
 
 _CSV_FILES = tuple(
     f"raw/{name}.csv.gz" for name in ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")
@@ -102,12 +104,11 @@ def _ogb_reader() -> Any:
     On import ogb asks the package index for newer releases, in a thread that holds up the exit of a run
     without network; it goes without where the package that asks cannot be imported.
     """
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # ogb imports DGL, which else says so, and writes a file
     if "ogb" not in sys.modules and "outdated" not in sys.modules:
         sys.modules["outdated"] = None  # type: ignore[assignment]
         try:
-            import ogb  # noqa: F401
+            import_optional("ogb", "a dataset of OGB", "datasets")
         finally:
             del sys.modules["outdated"]
-    from ogb.nodeproppred import NodePropPredDataset
-
-    return NodePropPredDataset
+    return import_optional("ogb.nodeproppred", "a dataset of OGB", "datasets").NodePropPredDataset

@@ -60,7 +60,7 @@ class PlantedGraph:
         chance = self._chance
         if not chance <= self.homophily <= 1:
             raise ValueError(
-                f"homophily is {self.homophily}; with these classes it must be {chance:.4f} (chance alone) to 1"
+                f"homophily is {self.homophily}; with these classes it must be {chance:.4f} (what chance gives) to 1"
             )
         if self.max_degree is not None:
             lowest, highest = self._hub_degree(1e12), self._hub_degree(0.0)

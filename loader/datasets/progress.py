@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class ConversionProgress:
@@ -18,26 +19,17 @@ class ConversionProgress:
     """
 
     def __init__(self, title: str) -> None:
-        # The console keeps today's stderr: readers' own chatter is redirected away from it while they work.
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.fields[title]}: {task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=Console(file=sys.stderr),
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            disable=not sys.stderr.isatty(),
-        )
+        self._bars = _bars() if sys.stderr.isatty() else None
         self._title = title
 
     def __enter__(self) -> ConversionProgress:
-        self._bars.start()
+        if self._bars is not None:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     @contextmanager
     def step(self, description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -47,8 +39,32 @@ class ConversionProgress:
             description: what is being done.
             total: the amount of work; None where nobody knows.
         """
-        task = self._bars.add_task(description, total=total, title=self._title)
+        bars = self._bars
+        if bars is None:
+            yield lambda _: None
+            return
+        task = bars.add_task(description, total=total, title=self._title)
         try:
-            yield lambda amount: self._bars.advance(task, amount)
+            yield lambda amount: bars.advance(task, amount)
         finally:
-            self._bars.update(task, total=total or 1, completed=total or 1)
+            bars.update(task, total=total or 1, completed=total or 1)
+
+
+def _bars() -> Progress | None:
+    """The bars of a terminal; None without rich, which the library needs for nothing else."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.fields[title]}: {task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        # It keeps today's stderr: readers' own chatter is redirected away from that while they work.
+        console=Console(file=sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

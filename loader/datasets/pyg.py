@@ -13,6 +13,7 @@ from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
+from loader.machine.optional import import_optional
 
 _SAINT_FILES = ("raw/adj_full.npz", "raw/feats.npy", "raw/class_map.json", "raw/role.json")
 _SAINT_ORIGIN = "the Google Drive folder linked at https://github.com/GraphSAINT/GraphSAINT"
@@ -56,8 +57,7 @@ class PyGDataset(ReaderDataset):
         self.folder = name
 
     def open_reader(self, root: Path) -> Any:
-        from torch_geometric import datasets
-
+        datasets = import_optional("torch_geometric.datasets", f"dataset {self.name}", "datasets")
         return getattr(datasets, self._reader)(str(root / self.folder))
 
     def extract(self, reader: Any) -> EdgeList:
@@ -84,7 +84,7 @@ class ShchurDataset(ReaderDataset):
     Args:
         name: "coauthor-physics", "coauthor-cs", "amazon-computers" or "amazon-photo".
         split_seed: of the split.
-        num_train, num_val: vertices a class.
+        num_train, num_val: vertices per class.
         largest_component: keep the largest connected component only, as the paper does.
         normalize_features: divide each vertex' features by the sum of their absolute values, as the paper
             does.
@@ -118,8 +118,7 @@ class ShchurDataset(ReaderDataset):
         return {**super().options(), "normalize_features": self.normalize_features}
 
     def open_reader(self, root: Path) -> Any:
-        from torch_geometric import datasets
-
+        datasets = import_optional("torch_geometric.datasets", f"dataset {self.name}", "datasets")
         return getattr(datasets, self._reader)(str(root / self._group), self._part)
 
     def extract(self, reader: Any) -> EdgeList:

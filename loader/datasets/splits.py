@@ -58,7 +58,7 @@ def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> 
 
     Args:
         labels: `[num_nodes]` int64; vertices with a negative label are in no split.
-        num_train, num_val: vertices a class; at least 1 and 0.
+        num_train, num_val: vertices per class; at least 1 and 0.
         seed: of the draw.
 
     Raises:
@@ -66,7 +66,7 @@ def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> 
         DatasetError: a class has not enough vertices.
     """
     if num_train < 1 or num_val < 0:
-        raise ValueError(f"{num_train} training and {num_val} validation vertices a class; give at least 1 and 0")
+        raise ValueError(f"{num_train} training and {num_val} validation vertices per class; give at least 1 and 0")
     rng = np.random.default_rng(seed)
     parts: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
     for members in _by_class(labels):
@@ -96,6 +96,11 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
         return torch.from_numpy(np.flatnonzero(array))
     if not np.issubdtype(array.dtype, np.integer):
         raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask")
+    if array.size == num_nodes > 2 and ((array == 0) | (array == 1)).all():
+        raise DatasetError(
+            f"{what} has {num_nodes} entries, all of them 0 or 1, like a mask of dtype {array.dtype}; a mask must be "
+            "boolean: astype(bool)"
+        )
     ids = np.sort(as_int64(array, what))
     if ids.size > 1 and (ids[1:] == ids[:-1]).any():
         twice = ids[1:][ids[1:] == ids[:-1]][0]
@@ -105,7 +110,12 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     """The three fractions as floats; raises ValueError where they are not three in [0, 1] that sum to at most 1."""
-    values = tuple(float(f) for f in fractions)
+    try:
+        values = tuple(float(f) for f in fractions)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"split is {fractions!r}; give three fractions (train, val, test), e.g. [0.6, 0.2, 0.2]"
+        ) from None
     if len(values) != 3 or not all(0 <= f <= 1 for f in values) or sum(values) > 1 + 1e-9:
         raise ValueError(
             f"split fractions {list(values)}: give three (train, val, test), each in [0, 1], summing to at most 1"

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_list import write_features
+from loader.datasets.feature_rows import write_table
 from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import csc_from_keys
+from loader.graph.checks import count
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
 _PAIRS = 1 << 23  # renumbered at once
-# Several labels a vertex: each class means a set of labels, which its vertices mostly have and others rarely.
+# Several labels per vertex: each class means a set of labels, which its vertices mostly have and others rarely.
 _LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
 
 
@@ -33,7 +34,7 @@ class SyntheticDataset(Dataset):
     Args:
         name: of the dataset.
         num_nodes: number of vertices.
-        mean_degree: directed edges a vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
+        mean_degree: directed edges per vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
         skew: of the degrees, in [0, 1), see `PlantedGraph`.
         max_degree: exact largest degree; None leaves it to `skew`.
         num_features: a vertex.
@@ -68,6 +69,8 @@ class SyntheticDataset(Dataset):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
+        for what, size in (("num_nodes", num_nodes), ("num_features", num_features), ("num_classes", num_classes)):
+            count(what, size)
         for what, value, least in (
             ("num_classes", num_classes, 2),
             ("num_nodes", num_nodes, num_classes),
@@ -78,7 +81,9 @@ class SyntheticDataset(Dataset):
             ("label_noise", label_noise, 0),
             ("seed", seed, 0),
         ):
-            if value < least:
+            if not isinstance(value, (int, float)):
+                raise TypeError(f"{what} is {value!r}; it must be a number of at least {least}")
+            if not value >= least:  # NaN is not
                 raise ValueError(f"{what} is {value}; it must be at least {least}")
         if label_noise > 1:
             raise ValueError(f"label_noise is {label_noise}; it must be at most 1")
@@ -142,7 +147,7 @@ class SyntheticDataset(Dataset):
         for split, ids in random_split(n, self.split, self.seed).items():
             writer.write(split, ids.numpy())
         with progress.step("drawing features", n) as advance:
-            write_features(writer, self._features(planted, rngs[3]), advance)
+            write_table(writer, *self._features(planted, rngs[3]), advance)
         writer.properties.update(num_classes=num_classes, multilabel=self.multilabel)
 
     def _labels(self, planted: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.generic]:

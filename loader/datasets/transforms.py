@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from loader.machine.optional import import_optional
+
 SELF_LOOPS = ("keep", "remove", "add")
 PARALLEL_EDGES = ("keep", "remove")
 _CHUNK = 1 << 24  # edges handled at once: bounds the temporary arrays
@@ -157,14 +159,15 @@ def csc_from_keys(keys: NDArray[np.int64], num_nodes: int) -> tuple[NDArray[np.i
 
 def largest_component(indptr: NDArray[np.integer], indices: NDArray[np.integer]) -> NDArray[np.int64]:
     """The vertices of the largest (weakly) connected component, ascending; of equal ones the first."""
-    import scipy.sparse as sp
-    from scipy.sparse.csgraph import connected_components
-
+    sparse = import_optional("scipy.sparse", "largest_component", "datasets")
+    csgraph = import_optional("scipy.sparse.csgraph", "largest_component", "datasets")
     n = indptr.size - 1
     if n == 0:
         return np.empty(0, dtype=np.int64)
     ones = np.ones(indices.size, dtype=np.int8)
-    count, component = connected_components(sp.csr_matrix((ones, indices, indptr), shape=(n, n)), directed=False)
+    count, component = csgraph.connected_components(
+        sparse.csr_matrix((ones, indices, indptr), shape=(n, n)), directed=False
+    )
     return np.flatnonzero(component == np.bincount(component, minlength=count).argmax())
 
 

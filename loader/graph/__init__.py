@@ -2,6 +2,7 @@
 
 from loader.graph.checks import MAX_DEGREE
 from loader.graph.csc import Graph, require_square
+from loader.graph.foreign import require_graph
 from loader.graph.placement import Placement
 
-__all__ = ["MAX_DEGREE", "Graph", "Placement", "require_square"]
+__all__ = ["MAX_DEGREE", "Graph", "Placement", "require_graph", "require_square"]

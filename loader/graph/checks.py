@@ -154,7 +154,7 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.from_numpy)")
+        raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
     if array.dim() != 1:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:

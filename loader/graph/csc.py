@@ -20,6 +20,7 @@ from loader.graph.checks import (
     weight_vector,
 )
 from loader.graph.placement import Placement
+from loader.machine.devices import as_device
 from loader.machine.pinning import PinnedTensor
 
 _INT32_MAX = 2**31 - 1
@@ -293,8 +294,9 @@ class Graph:
 
     def to(self, device: torch.device | str) -> Graph:
         """The same graph on `device`; itself where all of it lies there. Pinned memory and files are on the CPU."""
-        kind = torch.device(device).type
-        if all(array.device == torch.device(device) for array in self._arrays().values()):
+        goal = as_device(device)
+        kind = goal.type
+        if all(array.device == goal for array in self._arrays().values()):
             return self
         away = [name for name, array in self._arrays().items() if kind != "cpu" or array.device.type != "cpu"]
         return self.place(**dict.fromkeys(away, device))

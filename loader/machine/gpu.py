@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from loader.machine.devices import as_device
+
 
 class NoGpuError(RuntimeError):
     """A GPU was asked for, and there is none that torch finds."""
@@ -26,7 +28,7 @@ def cuda_device(device: str | int | torch.device | None) -> torch.device:
     """
     if device is None:
         return torch.device("cuda", torch.cuda.current_device())
-    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    wanted = as_device(device)
     if wanted.type != "cuda":
         raise ValueError(f"device is '{wanted}'; it must be a GPU: cuda, or cuda:0 to cuda:{_count() - 1}")
     if wanted.index is None:

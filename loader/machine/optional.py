@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import os
 import sys
@@ -13,6 +14,26 @@ from types import ModuleType
 from typing import Any
 
 _GRAPHBOLT = "dgl.graphbolt"
+
+
+def import_optional(module: str, wanted_by: str, extra: str) -> Any:
+    """The module of a package that the library alone does without.
+
+    Args:
+        module: e.g. "sklearn.datasets".
+        wanted_by: what the user asked for; it begins the message.
+        extra: of this package, which installs it.
+
+    Raises:
+        ImportError: the package is missing; the message says what to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise  # it is there, and something that it needs is not
+        raise ImportError(f"{wanted_by} needs the package {package}; pip install 'gnn-loader[{extra}]'") from error
 
 
 def import_dgl(wanted_by: str) -> Any:

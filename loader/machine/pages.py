@@ -25,7 +25,7 @@ def advise_random(tensor: Tensor) -> None:
 
 
 def use_huge_pages(tensor: Tensor) -> None:
-    """Puts the memory of `tensor` on huge pages, in place, about one second a GiB.
+    """Puts the memory of `tensor` on huge pages, in place, about one second per GiB.
 
     Rows read at random need an address translated each; with pages of 4 KiB a processor, and a GPU that reads pinned
     memory, wait longer for that than for the row. Memory mapped from a file is left as it is.

@@ -24,7 +24,7 @@ def host_memory(nbytes: int) -> Tensor:
 class PinnedTensor:
     """A CPU tensor whose memory is locked for the GPU, until `release` or the end of this object.
 
-    The tensor's own memory is put on huge pages, about a second a GiB, and locked in place. Where that cannot be,
+    The tensor's own memory is put on huge pages, about a second per GiB, and locked in place. Where that cannot be,
     because it is a memory-mapped file that the system does not lock or because another tensor on the same page is
     locked already, the values are copied once to memory of our own; `tensor` is the copy then. Locking rounds nothing
     up, as an allocator of pinned memory that keeps powers of two does. Tensors that torch pinned are used as they

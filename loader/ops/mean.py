@@ -44,6 +44,8 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
         TypeError: a dtype that is not supported.
         RuntimeError: `x` lies on a GPU and the build of the loader has no CUDA.
     """
+    if not isinstance(x, Tensor) or not isinstance(block, Block):
+        raise TypeError(f"x is a {type(x).__name__} and block a {type(block).__name__}; give a tensor, then a Block")
     if x.is_cuda:
         _check(x, block)
         edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)

@@ -136,6 +136,14 @@ class PipelineRun(Iterator[Any]):
                 flight.arrived.record(self._streams.current())
         return item
 
+    def done(self) -> None:
+        """Says that the consumer is done with the item that it has, as its asking for the next one does."""
+        if self._given is not None and not self.closed:
+            end = time.perf_counter()
+            if self._consumer is not None:
+                self._consumer.ask()
+            self._trace(*self._given, end)
+
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
         closed, self.closed = self.closed, True

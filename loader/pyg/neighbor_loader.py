@@ -154,8 +154,8 @@ class NeighborLoader(DataLoader):
             in the log says so once. Of `loader.loader.Loader`: `prefetch`, `rank`, `world_size`.
         weight_attr: name of the edges' weights in `data`, float32 or float64: neighbours are picked by them, see
             `weights` of `loader.samplers.base.PickOptions`; edges of weight 0 never are.
-        input_time, subgraph_type, disjoint, temporal_strategy, time_attr, transform_sampler_output, neighbor_sampler,
-            directed: of torch_geometric; must have their defaults.
+        input_time: of torch_geometric; it must have its default, and so must `subgraph_type`, `disjoint`,
+            `temporal_strategy`, `time_attr`, `transform_sampler_output`, `neighbor_sampler` and `directed`.
 
     Raises:
         NotImplementedError: an option of torch_geometric that there is not.

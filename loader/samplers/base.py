@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
-from loader.items import as_seed
+from loader.graph import Graph, require_graph
+from loader.items import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 
@@ -28,8 +28,13 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         num_hops: number of hops, the model's depth.
 
     Raises:
+        TypeError: `fanouts` is text, or a number is no integer.
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
+    if isinstance(fanouts, str):
+        raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
+    if num_hops is not None:
+        num_hops = as_size("num_hops", num_hops, least=0)
     if isinstance(fanouts, Iterable):
         resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
@@ -41,7 +46,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         resolved = (_as_fanout(fanouts),)
         if num_hops is None:
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved *= operator.index(num_hops)
+        resolved *= num_hops
     if not 1 <= len(resolved) <= MAX_HOPS:
         raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
@@ -178,6 +183,7 @@ class Sampler(ABC):
             ValueError: seeds out of range or duplicated.
             RuntimeError: the sampler was closed.
         """
+        require_graph(graph)
         kept = self._use(graph)
         try:
             (finish,) = kept.session.begin([Request(seeds, epoch, batch)])
@@ -295,7 +301,7 @@ class PickOptions(TypedDict, total=False):
 
 
 class NeighborSampler(Sampler):
-    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch`es.
+    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch` objects.
 
     Args:
         fanouts: see `resolve_fanouts`.
@@ -370,8 +376,10 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
 
     The graph is square, see `require_square`: whoever opens a session checks that.
     """
-    if not isinstance(seeds, Tensor) or seeds.dim() != 1:
-        raise ValueError("seeds must be a tensor with 1 dimension")
+    if not isinstance(seeds, Tensor):
+        raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+    if seeds.dim() != 1:
+        raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
     if seeds.dtype == graph.indices.dtype:
         return seeds.contiguous()
     if seeds.is_floating_point() or seeds.dtype == torch.bool:

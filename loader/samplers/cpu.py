@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
-from loader.machine.cpus import available_cpus
+from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samplers.picks import batch_keys, core_picks
@@ -181,20 +180,3 @@ class FullSampler(FusedSampler):
 
     def __init__(self, num_hops: int, *, edge_ids: bool = False, num_threads: int | None = None) -> None:
         super().__init__(-1, num_hops, edge_ids=edge_ids, num_threads=num_threads)
-
-
-def as_threads(num_threads: int) -> int:
-    """`num_threads` as an int.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is below 1 or above 1024.
-    """
-    try:
-        number = operator.index(num_threads)
-    except TypeError:
-        raise TypeError(f"num_threads is {num_threads!r}; it must be an integer") from None
-    if 1 <= number <= _core.max_threads:
-        return number
-    limit = "at least 1" if number < 1 else f"at most {_core.max_threads}"
-    raise ValueError(f"num_threads is {number}; it must be {limit}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from loader.machine.devices import as_device
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
 
@@ -45,7 +46,7 @@ def fused(
     given = {name: value for name, value in options.items() if value is not None}
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
+    device = as_device(device)
     if device.type == "cpu":
         of_both, of_gpu = (inspect.signature(cls).parameters for cls in (NeighborSampler, CudaSampler))
         for name, value in given.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SubgraphSampler(NeighborSampler):
-    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph`s.
+    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph` objects.
 
     The picks are those of `FusedSampler`: a subgraph is what torch_geometric's walk finds in its mini-batch. On the CPU
     nothing else is sampled if all neighbours are alike. On a GPU, and with weights and the like, the mini-batch is

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.machine.optional import import_dgl
+from loader.machine.optional import import_dgl, import_optional
 from loader.samples.minibatch import Block
 from loader.samples.subgraph import subgraph_of
 
@@ -50,7 +50,7 @@ def to_pyg(batch: Any) -> Any:
     labels of the seeds (of them alone: `y[:batch_size]` means the same as for NeighborLoader, whose `y` covers all
     vertices). NeighborLoader's `input_id` (positions in its own list of seeds) has no counterpart.
     """
-    from torch_geometric.data import Data
+    Data = import_optional("torch_geometric.data", "to_pyg()", "datasets").Data
 
     subgraph, nodes, positions = subgraph_of(batch)
     data = Data(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from loader.machine.devices import as_device
 from loader.machine.gpu import NoGpuError, cuda_device
 from loader.pipeline import Stage
 from loader.samplers.base import Sampler
@@ -31,7 +32,7 @@ def choose_device(
     on_gpu = [(what, place) for what, place in places if place.type != "cpu"]
     if device is None:
         device = on_gpu[0][1] if on_gpu else torch.device("cpu")
-    device = torch.device(device)
+    device = as_device(device)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device is '{device}'; mini-batches arrive on cpu or cuda")
     if device.type == "cuda":

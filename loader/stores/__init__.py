@@ -4,7 +4,7 @@ from loader.stores.auto import auto_features
 from loader.stores.base import FeatureStore, StoreContext, open_store, options_of
 from loader.stores.cached import CachedFeatures
 from loader.stores.device import DeviceFeatures
-from loader.stores.host import HostFeatures
+from loader.stores.host import HostFeatures, as_store
 from loader.stores.hotness import count_visits, degree_hotness
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
@@ -23,6 +23,7 @@ __all__ = [
     "StagedFeatures",
     "StoreContext",
     "TensorRows",
+    "as_store",
     "auto_features",
     "count_visits",
     "degree_hotness",

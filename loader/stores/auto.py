@@ -9,6 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, free_bytes, require_cuda
 from loader.machine.hardware import usable_memory
 from loader.stores.base import FeatureStore, StoreContext
@@ -55,7 +56,7 @@ def auto_features(
     """
     if not 0 < gpu_share <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
-    if device is not None and torch.device(device).type == "cpu":
+    if device is not None and as_device(device).type == "cpu":
         return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
     gpu = cuda_device(device)

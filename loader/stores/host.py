@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.cpus import available_cpus
+from loader.machine.cpus import as_threads, available_cpus
+from loader.stores.base import FeatureStore
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class HostFeatures(StoreOfRows):
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
-        ValueError: `tensor` has no dimension, is not contiguous or not on the CPU; `num_threads` < 1.
+        ValueError: `tensor` has no dimension, is not contiguous, not dense or not on the CPU; `num_threads` is not in
+            1 to 1024.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class HostFeatures(StoreOfRows):
     ) -> None:
         self._format, self._device = RowFormat(tensor, **options), torch.device("cpu")
         self.tensor = self._format.stored(tensor)
-        self.num_threads = available_cpus() if num_threads is None else int(num_threads)
+        self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
@@ -96,3 +98,20 @@ class HostFeatures(StoreOfRows):
 
     def __repr__(self) -> str:
         return f"HostFeatures({self._format.describe()}, num_threads={self.num_threads})"
+
+
+def as_store(name: str, rows: Any) -> FeatureStore | None:
+    """The store that was given, or that of a tensor.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if rows is None or isinstance(rows, FeatureStore):
+        return rows
+    if isinstance(rows, Tensor):
+        return HostFeatures(rows)
+    kind = type(rows)
+    way = "torch.from_numpy" if kind.__module__ == "numpy" else "torch.as_tensor"
+    raise TypeError(
+        f"{name} is a {kind.__name__}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
+    )

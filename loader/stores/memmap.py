@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.cpus import available_cpus
+from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, as_dtype
@@ -38,7 +39,7 @@ class MemmapFeatures(StoreOfRows):
         device: `"cpu"`, or the GPU that the rows are copied to.
         shape: of a raw file: `[num_rows, ...]`.
         offset: bytes before the first row of a raw file.
-        num_threads: threads of one gather, by default four a processor.
+        num_threads: threads of one gather, by default four per processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
         options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
 
@@ -80,7 +81,7 @@ class MemmapFeatures(StoreOfRows):
         if num_threads is None:
             num_threads = _THREADS_A_CPU * available_cpus()
         self._store: HostFeatures | StagedFeatures | None
-        if torch.device(device).type == "cpu":
+        if as_device(device).type == "cpu":
             self._store = HostFeatures(tensor, num_threads, **options)
         else:
             self._store = StagedFeatures(tensor, device, num_threads=num_threads, buffer_mib=buffer_mib, **options)

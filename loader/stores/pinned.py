@@ -27,7 +27,7 @@ class PinnedFeatures(KernelStore):
     therefore read in the order in which their rows lie, roughly, which it finds out first, unless they come in such
     an order, as in the hops of a mini-batch (`csrc/features/cuda/order.cuh`).
 
-    The tensor's memory is put on huge pages, about a second a GiB, locked in place, and unlocked by `close()`, so the
+    The tensor's memory is put on huge pages, about a second per GiB, locked in place, and unlocked by `close()`, so the
     rows exist once. Where the system does not lock it (a memory-mapped file that may only be read), they are copied to
     memory of the store's own.
 

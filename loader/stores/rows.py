@@ -55,6 +55,8 @@ class RowFormat:
             )
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
+        if tensor.layout != torch.strided:
+            raise ValueError(f"features has the layout {tensor.layout}; it must be dense: .to_dense()")
         if tensor.dim() == 0:
             raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:
@@ -118,6 +120,8 @@ class StoreOfRows:
 
 def check_ids(ids: Tensor) -> None:
     """Raises TypeError or ValueError unless `ids` is a vector of int32 or int64."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"ids is a {type(ids).__name__}; it must be a torch tensor of int32 or int64 (torch.as_tensor)")
     if ids.dtype != torch.int64 and ids.dtype != torch.int32:
         raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64")
     if ids.dim() != 1:

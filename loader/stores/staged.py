@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.cpus import available_cpus
+from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pages import use_huge_pages
@@ -35,7 +35,7 @@ class StagedFeatures(StoreOfRows):
     Args:
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
-            takes about a second a GiB.
+            takes about a second per GiB.
         device: the GPU, by default the current one.
         num_threads: threads of one gather, by default as many as there are processors but for every eighth: one that
             has to share its processor with the threads that launch keeps all others waiting.
@@ -62,7 +62,7 @@ class StagedFeatures(StoreOfRows):
         if buffer_mib < 1:
             raise ValueError(f"buffer_mib is {buffer_mib}; it must be at least 1")
         cpus = available_cpus()
-        self.num_threads = cpus - cpus // 8 if num_threads is None else int(num_threads)
+        self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)

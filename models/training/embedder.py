@@ -23,7 +23,7 @@ class NodeEmbedder(LightningModule):
     Per epoch it logs `train/loss`, the mean over the mini-batches. Validation and test take a `WholeGraph`: a
     logistic regression is fitted to the embedding of the vertices of the train split, and tried on the others. They log
     `val/acc` and `val/loss` (of the regression), and `test/train_acc`, `test/val_acc`, `test/test_acc`. "acc" is the
-    share of vertices that got their class. With several labels a vertex it is the micro-averaged F1 score, where each
+    share of vertices that got their class. With several labels per vertex it is the micro-averaged F1 score, where each
     vertex gets as many labels as it has, the likeliest ones, as in the papers of DeepWalk and node2vec; the
     macro-averaged one is `test/test_macro_f1`.
 

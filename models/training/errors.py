@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hydra.errors import HydraException
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
-from rich.markup import escape
 
-from loader.datasets.errors import DatasetError
-from loader.machine.gpu import NoGpuError
+INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
 
-USER_ERRORS = (
-    ValueError,
-    TypeError,
-    ImportError,
-    OSError,
-    DatasetError,
-    NoGpuError,
-    OmegaConfBaseException,
-    MisconfigurationException,
-)
+
+class Interrupted(Exception):
+    """Ctrl-C ended the training; the message says how to go on."""
 
 
 @contextmanager
@@ -33,21 +24,57 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
     """Ends the process with status 1 and one clear line for an error that its user can mend.
 
     These are the types that the project's own checks raise (value, type, missing file, package or GPU). Everything
-    else, and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is.
+    else, and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is. Ctrl-C
+    ends the process with status 130 and one line.
     """
     try:
         yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        fail(str(error) or "interrupted; what was under way is not kept", INTERRUPTED, title="")
     except Exception as error:
         mendable = _mendable(error)
         if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        line = " ".join(str(mendable).split()) or type(mendable).__name__
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False, soft_wrap=True)
-        sys.exit(1)
+        fail(" ".join(_said(mendable).split()) or type(mendable).__name__)
+
+
+def fail(line: str, status: int = 1, title: str = "error: ") -> None:
+    """Prints one line to stderr, its title in colour on a terminal, and ends the process."""
+    if title and sys.stderr.isatty():
+        title = f"\033[1;31m{title}\033[0m"
+    print(f"{title}{line}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _said(error: BaseException) -> str:
+    """The message; what the system says in few words gets the limit and the way out."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
+        return str(error)
+    file = f" {error.filename}" if error.filename else ""
+    way = "set hydra.run.dir (outputs, checkpoints) or cache_dir (data) to another disk"
+    if error.errno != errno.EFBIG:
+        return f"cannot write{file}: {error.strerror}; free some space, or {way}"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return f"cannot write{file}: it would be larger than its file system allows; {way}"
+    return f"cannot write{file}: it would be larger than {limit} bytes (ulimit -f); raise that by `ulimit -f unlimited`"
+
+
+def _user_errors() -> tuple[type[BaseException], ...]:
+    """The types of errors that a user can mend. Those of Lightning only if it was imported: else none was raised."""
+    from loader.datasets.errors import DatasetError
+    from loader.machine.gpu import NoGpuError
+
+    types: list[type[BaseException]] = [ValueError, TypeError, ImportError, OSError, OmegaConfBaseException]
+    types += [DatasetError, NoGpuError]
+    lightning = sys.modules.get("lightning.pytorch.utilities.exceptions")
+    if lightning is not None:
+        types.append(lightning.MisconfigurationException)
+    return tuple(types)
 
 
 def _mendable(error: BaseException) -> BaseException | None:
     """The error to show, or None for one of the program. Hydra wraps what a constructor raises: look inside."""
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
-    return error if isinstance(error, (HydraException, *USER_ERRORS)) else None
+    return error if isinstance(error, (HydraException, *_user_errors())) else None

@@ -17,7 +17,7 @@ from loader.samples import MiniBatch
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
 LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
 
-_SEEN = 16  # so many mini-batches of a kind are run as usual before it is captured, with room for the largest
+_SEEN = 16  # this many mini-batches of a kind are run as usual before it is captured, with room for the largest
 _HEADROOM = 0.02  # sizes of random mini-batches of as many seeds differ by less
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
@@ -10,7 +11,8 @@ from omegaconf import DictConfig, open_dict
 from rich.console import Console
 from rich.table import Table
 
-from models.training.device import check_features, device_of_run
+from models.training.console import save_config
+from models.training.trainer import fit, make_trainer
 
 # Of the groups model and datamodule: what node classification has and links have not.
 _NODE_OPTIONS = {
@@ -23,7 +25,7 @@ def train_links(cfg: DictConfig) -> float:
     """Fits, tests the best checkpoint, prints what it reaches.
 
     Args:
-        cfg: composed from `conf/train.yaml` with `task=link`.
+        cfg: composed from `conf/train.yaml` with `task=link`, its device chosen.
 
     Returns:
         The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one.
@@ -35,23 +37,20 @@ def train_links(cfg: DictConfig) -> float:
 
     if cfg.optimized_metric not in LINK_METRICS:
         raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(LINK_METRICS)}")
-    cfg.device, _ = device_of_run(cfg.device)
-    check_features(cfg.features, cfg.device)
     with open_dict(cfg):
         for group, names in _NODE_OPTIONS.items():
             for name in names:
                 cfg[group].pop(name, None)
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
-    callbacks, loggers = ([instantiate(e) for e in (cfg.get(g) or {}).values() if e is not None] for g in _GROUPS)
-    trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers or False)
+    trainer = make_trainer(cfg)
+    save_config(cfg, Path(cfg.run_dir))
     datamodule.prepare_data()
     datamodule.trainer = trainer
     datamodule.setup("fit")
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(cfg.model, num_features=datamodule.num_features)
-    trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
-    metrics = dict(trainer.callback_metrics)
+    metrics = fit(cfg, trainer, model, datamodule)
     checkpoint = trainer.checkpoint_callback
     best = getattr(checkpoint, "best_model_path", "") or None
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
@@ -63,9 +62,6 @@ def train_links(cfg: DictConfig) -> float:
     if score is not None and getattr(checkpoint, "monitor", None) == cfg.optimized_metric:
         return float(score)
     return float(metrics[cfg.optimized_metric])
-
-
-_GROUPS = ("callbacks", "logger")
 
 
 def _table(metrics: dict[str, Any], datamodule: Any) -> Table:

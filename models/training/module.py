@@ -17,14 +17,10 @@ from loader.whole_graph import WholeGraph
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
+from models.training.metrics import SPLITS
 from models.training.scores import RunningScores
 
-SPLITS = ("train", "val", "test")
-
 _PRECISIONS = ("highest", "high", "medium")
-
-# What a run of fit and of test on the whole graph logs.
-METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_acc" for split in SPLITS))
 
 
 class NodeClassifier(LightningModule):
@@ -144,6 +140,8 @@ class NodeClassifier(LightningModule):
         )
         for split in SPLITS:
             nodes = batch.splits[split]
+            if nodes.numel() == 0:  # which have no accuracy
+                continue
             scores = RunningScores(self.multilabel)
             scores.add(logits[nodes], batch.labels[nodes])
             _, accuracy = scores.result(scores.sums())

@@ -17,6 +17,6 @@ class NoProfiler(PassThroughProfiler):
 
     _nothing = nullcontext()
 
-    # Lightning declares the generator that it is rid of here, and uses the context manager alone.
+    # Lightning declares the generator that it is rid of here, and uses only the context manager.
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
         return self._nothing

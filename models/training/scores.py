@@ -43,7 +43,7 @@ class RunningScores:
         self.add_found(self.find(logits, labels), labels.shape[0], loss)
 
     def add_found(self, found: Tensor, count: int, loss: Tensor | None = None) -> None:
-        """One mini-batch of `count` vertices, in which `find` found so much, and its mean loss."""
+        """One mini-batch of `count` vertices, in which `find` found this much, and its mean loss."""
         if self._found is None:
             self._found = torch.zeros_like(found)
             self._loss = torch.zeros((), dtype=torch.float64, device=found.device)

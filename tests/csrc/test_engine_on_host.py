@@ -22,6 +22,8 @@ from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
 
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
+
 HOW = [(s, v) for s in SCHEDULES for v in VERTEX_SETS if v == "bitmap" or s not in QUEUES]
 schedules = pytest.mark.parametrize(("schedule", "vertex_set"), HOW)
 

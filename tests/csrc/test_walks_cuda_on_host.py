@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from cuda_on_host import OPTIONS
 from sanitizers import ROOT, build, run, skip_unless_it_runs
+
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
 SANITIZERS = "address,undefined"

@@ -58,7 +58,7 @@ def run_main(*arguments: object) -> int:
     return subprocess.run(
         [sys.executable, "-c", "import sys, test_datamodule as t; t.main(*sys.argv[1:])", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        timeout=200,
+        timeout=800,
         check=False,
     ).returncode
 

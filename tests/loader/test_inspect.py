@@ -161,3 +161,18 @@ def test_bad_fanouts_are_refused_by_the_parser(capsys) -> None:
         with pytest.raises(SystemExit):
             main(["--dataset", "synthetic", "--fanouts", text])
     assert "fanout 0 is not possible" in capsys.readouterr().err
+
+
+def test_tables_of_large_graphs_fit_80_columns() -> None:
+    card = inspect(dataset(equal_degrees(200, 3), 100), [2, 2], 10, batches=2)
+    for hop in card["hops"]:
+        hop["fanout"] = 1024
+        hop["vertices"] = hop["edges"] = {"mean": 111_059_956.0, "min": 55_529_978.0, "max": 111_100_000.0}
+        hop["picked_degree"] = hop["drawn_degree"] = 12345.6
+    with Console(width=80) as console, console.capture() as captured:
+        show(card, console)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    assert max(len(line) for line in lines) <= 80
+    assert "  1    1024  111,059,956 ±50%  111,059,956 ±50%       1.00    12345.6    12345.6" in [
+        line.replace(f"{card['hops'][0]['edges_per_source']:.2f}", "1.00") for line in lines
+    ]

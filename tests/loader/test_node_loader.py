@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from function_stage import FunctionStage
@@ -319,6 +320,17 @@ def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeL
         ({"features": torch.zeros(NUM_NODES - 1, 3)}, ValueError, "features has 199 rows, the graph 200"),
         ({"labels": torch.zeros(NUM_NODES + 1)}, ValueError, r"labels has shape \[201\], the graph 200"),
         ({"labels": [0] * NUM_NODES}, TypeError, "labels is a list"),
+        ({"labels": torch.eye(NUM_NODES).to_sparse()}, ValueError, r"labels has the layout torch.sparse_coo.*to_dense"),
+        ({"features": np.zeros((NUM_NODES, 3))}, TypeError, r"features is a ndarray.*torch\.from_numpy"),
+        ({"features": [[0.0]] * NUM_NODES}, TypeError, r"features is a list.*torch\.as_tensor"),
+        ({"features": torch.eye(NUM_NODES).to_sparse()}, ValueError, "features has the layout torch.sparse_coo"),
+        ({"edge_features": [0.0]}, TypeError, "edge_features is a list"),
+        ({"graph": (SEEDS, SEEDS)}, TypeError, r"graph is a tuple; it must be a loader.Graph: Graph\.from_edges"),
+        ({"shuffle": "no"}, TypeError, "shuffle is 'no'; it must be True or False"),
+        ({"shufle": True}, TypeError, r"shufle is no option of NodeLoader; did you mean shuffle\?"),
+        ({"num_workers": 4}, TypeError, "num_workers is no option of NodeLoader; threads of this process load ahead"),
+        ({"colour": "red"}, TypeError, "colour is no option of NodeLoader; it knows stores, stages, shuffle"),
+        ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"sampler": "fused"}, TypeError, "sampler is a str"),
         ({"device": "meta"}, ValueError, "device is 'meta'"),
     ],

@@ -29,7 +29,7 @@ def build(
     assert COMPILER is not None
     includes = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests' / 'csrc'}"]
     flags = [*FLAGS, *([f"-fsanitize={sanitizer}"] if sanitizer else []), *options, *includes]
-    return run([COMPILER, *flags, *map(str, sources), "-o", str(target)], timeout=280)
+    return run([COMPILER, *flags, *map(str, sources), "-o", str(target)], timeout=3000)
 
 
 def cannot_run(why: str) -> NoReturn:

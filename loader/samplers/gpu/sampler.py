@@ -55,8 +55,8 @@ class CudaSampler(GpuOptions):
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or by one series of launches hop by hop. They share the multiprocessors, and each is the same as if it were
             sampled by itself. Schedules `cooperative` and `hopwise`.
-        pad_to_capacity: return `PaddedMiniBatch`es, whose sizes are upper bounds, without any wait of the host. Bad
-            seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
+        pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, without any wait of the host.
+            Bad seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
             different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, options: see `NeighborSampler`.

@@ -4,7 +4,8 @@ from models.training.callbacks.curves import Curves
 from models.training.callbacks.progress import ProgressBar
 from models.training.callbacks.random_state import RandomState
 from models.training.callbacks.stage_times import StageTimes
+from models.training.callbacks.step_checkpoint import StepCheckpoint
 from models.training.callbacks.summary import RunSummary
 from models.training.callbacks.timeline import TimelineRecord
 
-__all__ = ["Curves", "ProgressBar", "RandomState", "RunSummary", "StageTimes", "TimelineRecord"]
+__all__ = ["Curves", "ProgressBar", "RandomState", "RunSummary", "StageTimes", "StepCheckpoint", "TimelineRecord"]

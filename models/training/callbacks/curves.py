@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 
 class Curves(Callback):
@@ -35,6 +32,10 @@ class Curves(Callback):
 
     def draw(self) -> None:
         """Writes the PNG."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         FigureCanvasAgg(figure)
         for axes, name in zip(figure.subplots(1, 2), ("loss", "acc"), strict=True):

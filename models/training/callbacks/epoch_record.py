@@ -13,7 +13,7 @@ class EpochRecord(Callback):
     """Remembers what an epoch ended with, through a resume too.
 
     Attributes:
-        epochs: one row an epoch: `epoch` (from 0), `seconds` (of training so far, validation excluded), and the
+        epochs: one row per epoch: `epoch` (from 0), `seconds` (of training so far, validation excluded), and the
             loss and accuracy on train and validation.
     """
 

@@ -1,7 +1,9 @@
-"""The progress bar of training and validation."""
+"""How far a training is: a bar on a terminal, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -9,19 +11,36 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's rich progress bar, silent in tests: layer-wise inference has a bar of its own there.
+    """Lightning's rich progress bar on a terminal. Elsewhere, in a file or a pipe, one line at the end of an epoch.
+
+    It is silent in tests: layer-wise inference has a bar of its own there.
 
     Args:
-        refresh_rate: mini-batches between two updates; 0 shows no bar.
+        refresh_rate: mini-batches between two updates; 0 shows no bar, and no lines.
     """
 
     def __init__(self, refresh_rate: int = 1) -> None:
-        super().__init__(refresh_rate=refresh_rate)
+        terminal = sys.stdout.isatty()
+        super().__init__(refresh_rate=refresh_rate if terminal else 0)
+        self._lines = refresh_rate > 0 and not terminal
+        self._began = 0.0
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)  # the logger's folder, always the same here
         return metrics
+
+    def on_train_epoch_start(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        super().on_train_epoch_start(trainer, *args, **kwargs)
+        self._began = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        if not self._lines or not trainer.is_global_zero:
+            return
+        seconds = time.perf_counter() - self._began
+        values = [f"{name} {float(value):.4f}" for name, value in sorted(trainer.callback_metrics.items())]
+        print(f"epoch {trainer.current_epoch}, {seconds:.3g} s: {', '.join(values)}", flush=True)
 
     def on_test_start(self, *_: Any, **__: Any) -> None:
         pass

@@ -1,11 +1,8 @@
-"""The table at the end of a run."""
+"""What a run says of itself: where its stages work, and at the end its accuracies and where the time went."""
 
 from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from rich.console import Console
-from rich.table import Table
-from rich.tree import Tree
 
 from models.training.callbacks.stage_times import StageTimes
 
@@ -17,59 +14,48 @@ class RunSummary(Callback):
         placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
         if placement is None or not trainer.is_global_zero:
             return
-        tree = Tree("runs")
-        for stage, words in placement().items():
-            tree.add(f"{stage}: {words}")
-        Console().print(tree)
+        print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead"))
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
             return
         accuracies = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
-        Console().print(summary_table(accuracies, times, _replayed(trainer, pl_module)))
+        print("\n".join(summary_lines(accuracies, times, _replayed(trainer, pl_module))))
 
 
-def summary_table(
+def summary_lines(
     accuracies: dict[str, float], times: StageTimes | None, replayed: tuple[int, int] | None = None
-) -> Table:
-    """The table of `RunSummary`.
+) -> list[str]:
+    """The lines of `RunSummary`.
 
     Args:
-        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "accuracy, val".
+        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val".
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
     """
-    table = Table(title="Run", title_justify="left", show_header=False, caption_justify="left")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    table.add_column("note", style="dim")
-    for name, value in accuracies.items():
-        split = name.removeprefix("test/").removesuffix("_acc")
-        exact = split in ("train", "val", "test")
-        table.add_row(f"accuracy, {split}", f"{value:.2%}", "all neighbours, best checkpoint" if exact else "sampled")
+    lines = []
+    splits = {name.removeprefix("test/").removesuffix("_acc"): value for name, value in accuracies.items()}
+    if splits:
+        how = "all neighbours, best checkpoint" if splits.keys() & {"train", "val"} else "sampled neighbours"
+        lines.append(f"accuracy: {', '.join(f'{split} {share:.2%}' for split, share in splits.items())} ({how})")
     if times is None or not times.stage_seconds:
-        return table
-    table.caption = "the stages before train run beside it, unless datamodule.prefetch=0"
-    table.add_section()
+        return lines
     if times.median_epoch is not None:
-        note = f"median of {len(times.epoch_seconds)}, validation excluded"
-        table.add_row("seconds an epoch", f"{times.median_epoch:.3g}", note)
+        lines.append(f"an epoch: {times.median_epoch:.3g} s (median of {len(times.epoch_seconds)}, without validation)")
+    total = times.training_seconds
+    parts = [f"{stage} {s:.2f} s{f' ({s / total:.0%})' if total else ''}" for stage, s in times.stage_seconds.items()]
+    lines.append(f"stages: {', '.join(parts)}; with prefetch they overlap")
     if replayed is not None:
-        note = "" if replayed[0] else "model.cuda_graph says when they are possible"
-        table.add_row("steps by CUDA graphs", f"{replayed[0]:,}", f"of {replayed[1]:,} {note}".rstrip())
-    for stage, seconds in times.stage_seconds.items():
-        share = f"{seconds / times.training_seconds:.0%} of training" if times.training_seconds else ""
-        if stage in times.placement:
-            share = ", ".join(filter(None, (share, times.placement[stage])))
-        table.add_row(f"time, {stage}", f"{seconds:.2f} s", share)
-    if times.moved_bytes:
-        table.add_section()
-    for stage, count in times.moved_bytes.items():
-        table.add_row(f"bytes, {stage}", f"{count / 2**30:.2f} GiB", _MOVED.get(stage, ""))
+        note = "" if replayed[0] else " (model.cuda_graph says when they are possible)"
+        lines.append(f"steps by CUDA graphs {replayed[0]:,} of {replayed[1]:,}{note}")
+    moved = [f"{_MOVED.get(stage, stage)} {count / 2**30:.2f} GiB" for stage, count in times.moved_bytes.items()]
+    if moved:
+        lines.append(f"data: {', '.join(moved)}")
     if times.max_bytes:
-        table.add_row("mini-batches ahead", f"<= {times.max_bytes / 2**20:.0f} MiB", times.placement.get("ahead", ""))
-    return table
+        ahead = f" ({times.placement['ahead']})" if "ahead" in times.placement else ""
+        lines.append(f"mini-batches: at most {times.max_bytes / 2**20:.0f} MiB{ahead}")
+    return lines
 
 
 def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] | None:
@@ -79,4 +65,4 @@ def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] |
     return graphed.replayed, trainer.global_step
 
 
-_MOVED = {"gather": "rows of features read", "move": "copied from host memory to the GPU"}
+_MOVED = {"gather": "features read", "move": "copied to the GPU"}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from loader.node_loader import NodeLoader
 from loader.timing import TRAIN, Span, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)
 _COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}
+
+
+_INCHES = 12  # width of the picture
+_CHARACTER = 0.08  # inches that a character of a label takes, with what is between labels
 
 
 class TimelineRecord(Callback):
@@ -36,6 +39,11 @@ class TimelineRecord(Callback):
         if not isinstance(loader, NodeLoader):
             raise TypeError(f"timeline=true needs a NodeLoader, the train loader is a {type(loader).__name__}")
         loader.timeline = self.timeline
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        # Lightning asks for no mini-batch after the last one, which would say that it is done with that.
+        if self.timeline is not None and trainer.is_last_batch and isinstance(trainer.train_dataloader, NodeLoader):
+            trainer.train_dataloader.done()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.timeline is None or not trainer.is_global_zero:
@@ -61,13 +69,18 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
         path: of the picture, PNG or SVG by its ending.
         title: written above it.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     spans = timeline.spans()
     rows = [
         (gpu, lane) for gpu in (True, False) for lane in LANES if any((s.gpu, s.lane) == (gpu, lane) for s in spans)
     ]
-    figure = Figure(figsize=(12, 1 + 0.5 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(_INCHES, 1 + 0.5 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    # Milliseconds that a character of a label covers.
+    character = _CHARACTER / _INCHES * 1e3 * (max(s.end for s in spans) - min(s.begin for s in spans))
     for y, (gpu, lane) in enumerate(rows):
         for i, bar in enumerate(_bars([s for s in spans if (s.gpu, s.lane) == (gpu, lane)])):
             first, last = bar[0], bar[-1]
@@ -75,6 +88,8 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
             shade = 0.55 if i % 2 else 0.9  # neighbours stay apart
             axes.barh(y, length, left=begin, height=0.8, color=_COLOURS[lane], alpha=shade, edgecolor="black", lw=0.3)
             label = str(first.item) if len(bar) == 1 else f"{first.item}-{last.item}"
+            if length < character * len(label):
+                continue  # it would cover those of its neighbours
             axes.text(begin + length / 2, y, label, ha="center", va="center", fontsize=7, clip_on=True)
     axes.set_yticks(range(len(rows)), [f"{lane} ({'GPU' if gpu else 'host'})" for gpu, lane in rows])
     axes.invert_yaxis()

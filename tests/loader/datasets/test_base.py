@@ -240,6 +240,16 @@ def test_splits_are_checked_before_anything_is_written(toy, tmp_path):
     assert not any((tmp_path / "cache").iterdir())
 
 
+def test_a_damaged_label_is_blamed_on_the_cache(toy, tmp_path):
+    toy().load()
+    (file,) = tmp_path.glob("cache/*/version-*/labels.npy")
+    data = bytearray(file.read_bytes())
+    data[-40] = 99  # the first of five labels
+    file.write_bytes(data)
+    with pytest.raises(CacheError, match=r"labels\.npy cannot be used: bytes .* are not those that were written"):
+        toy().load()
+
+
 def test_unknown_options_are_refused(toy):
     with pytest.raises(ValueError, match="self_loops is 'both'"):
         toy(self_loops="both")

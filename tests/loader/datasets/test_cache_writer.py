@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 from collections import namedtuple
 
@@ -63,6 +64,17 @@ def test_a_disk_that_is_full_at_the_end_leaves_nothing(toy, monkeypatch):
     with pytest.raises(CacheError, match="the disk is full"):
         write(toy)
     assert os.listdir(toy.parent) == []
+
+
+def test_a_limit_of_file_sizes_is_one_line(toy, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(ArrayWriter, "append", refuse)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
+    with pytest.raises(CacheError, match=r"larger than 4096 bytes \(ulimit -f\).*ulimit -f unlimited"):
+        write(toy)
+    assert not toy.exists()
 
 
 def test_a_library_that_says_something_else_on_a_full_disk_is_understood(toy, monkeypatch):

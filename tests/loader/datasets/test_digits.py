@@ -39,3 +39,17 @@ def test_another_graph_is_another_conversion(tmp_path):
 def test_impossible_numbers_of_neighbours_are_refused():
     with pytest.raises(ValueError, match="num_neighbors is 0"):
         Digits(num_neighbors=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_neighbors": "8"}, TypeError, "num_neighbors is a str; it must be an integer"),
+        ({"num_neighbors": 1797}, ValueError, "num_neighbors is 1797; it must be 1 to 1796"),
+        ({"split": None}, ValueError, r"split is None; give three fractions \(train, val, test\)"),
+        ({"split": "abc"}, ValueError, "split is 'abc'; give three fractions"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused(options, error, message) -> None:
+    with pytest.raises(error, match=message):
+        Digits(**options)

@@ -32,6 +32,16 @@ def test_an_installed_loader_has_the_folder_beside_its_modules(tmp_path, monkeyp
     assert data.num_nodes == 300
 
 
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"; did you mean digits\?$"):
+        open_dataset("digit")
+
+
+def test_a_folder_is_no_dataset(tmp_path):
+    with pytest.raises(ValueError, match=r"is a folder; name the \.npz file in it"):
+        open_dataset(str(tmp_path))
+
+
 def test_another_folder_may_be_named(tmp_path):
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "mine.yaml").write_text(

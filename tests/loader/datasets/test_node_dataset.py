@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,12 @@ def test_multilabel_labels_are_rows():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"features": np.zeros((5, 3))}, r"features is a ndarray; it must be a torch tensor: torch\.as_tensor"),
+        ({"features": torch.zeros(5, 3).to_sparse()}, "features has the layout torch.sparse_coo; it must be dense"),
+        ({"labels": torch.zeros(5, 1, dtype=torch.int64)}, r"of shape \[5, 1\].*: labels\.view\(-1\)\.long\(\)"),
+        ({"num_classes": 4.7}, r"num_classes is 4\.7; it must be an integer of at least 1"),
+        ({"num_classes": -2}, "num_classes is -2; it must be an integer of at least 1"),
+        ({"splits": {"train": [0], "val": [1], "test": [2]}}, "split train is a list; it must be a torch tensor"),
         ({"features": torch.zeros(4, 3)}, r"must be float32 \[5, num_features\]"),
         ({"features": torch.zeros(5, 3, dtype=torch.float64)}, "features are torch.float64"),
         ({"labels": torch.zeros(5)}, r"labels are torch.float32 of shape \[5\]"),

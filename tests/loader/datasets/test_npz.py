@@ -62,6 +62,22 @@ def test_a_split_is_drawn_on_request_without_another_conversion(npz_file, load, 
     assert len(os.listdir(tmp_path / "cache")) == 1
 
 
+def test_a_column_of_labels_is_one_per_vertex(npz_file, load):
+    data = load(npz_file(labels=np.array([[0], [1], [2], [0], [1], [2]])))
+    assert not data.multilabel
+    assert data.labels.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_far_apart_labels_need_a_number_of_classes(npz_file, load):
+    labels = np.array([0, 1, 2000, 0, 1, 2])
+    assert load(npz_file(labels=labels, num_classes=np.array(2001))).num_classes == 2001
+
+
+def test_a_folder_is_no_file(load, tmp_path):
+    with pytest.raises(DatasetError, match=r"is a folder; set dataset\.path to the \.npz file in it"):
+        load(tmp_path)
+
+
 def test_a_relative_path_is_searched_in_data_dir(npz_file, load):
     assert load(npz_file().name).num_nodes == 6
 
@@ -104,9 +120,13 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ),
         (
             {"num_classes": np.array([3, 3])},
-            r"num_classes is int64 of shape \[2\]; it must be one integer, or be",
+            r"num_classes has shape \[2\]; it must be one integer, or be",
         ),
-        ({"num_classes": np.array("three")}, r"num_classes is <U5 of shape \[\]; it must be one integer"),
+        ({"num_classes": np.array("three")}, "num_classes is 'three'; it must be an integer of at least 2"),
+        ({"num_classes": np.array(-2)}, "num_classes is -2; it must be an integer of at least 2"),
+        ({"num_classes": np.array(4.7)}, r"num_classes is 4\.7; it must be an integer of at least 2"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 2]) + 10**6}, r"labels are 1000000 to 1000002.* only 3.* numpy\.unique"),
+        ({"train": np.array([1, 1, 1, 0, 0, 0])}, r"train has 6 entries, all of them 0 or 1.* astype\(bool\)"),
         ({"features": np.full((6, 2), "x")}, "features have dtype <U1; they must be real numbers"),
         ({"features": np.full((6, 2), 1j)}, "features have dtype complex128; they must be real numbers"),
         ({"edge_weights": np.full(7, -1.0)}, r"the weight of edge 0, 0 -> 1, is -1\.0; it must be finite"),

@@ -207,7 +207,7 @@ def test_an_abandoned_iterator_frees_its_threads_and_items() -> None:
     assert len(threads) == 2
     del items
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=300)
         assert not thread.is_alive()
     del thread, threads
     wait_until(lambda: all(ref() is None for ref in alive))
@@ -264,7 +264,7 @@ def run_script(script: str) -> tuple[int, str, str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr

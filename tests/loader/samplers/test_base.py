@@ -90,7 +90,7 @@ def sampler(request: pytest.FixtureRequest) -> Sampler:
         (torch.tensor([0.0, 1.0]), TypeError, r"dtype torch\.float32; it must be an integer"),
         (torch.tensor([True, False, True]), TypeError, r"dtype torch\.bool.*nonzero"),
         (torch.tensor([[0, 1]]), ValueError, r"1 dimension"),
-        ([0, 1], ValueError, r"must be a tensor"),
+        ([0, 1], TypeError, "must be a tensor"),
     ],
 )
 def test_bad_seeds_are_refused_and_the_sampler_goes_on(sampler, graph, seeds, error, message) -> None:
@@ -236,7 +236,7 @@ def test_a_sampler_that_is_closed_while_it_opens_a_session_closes_it(graph) -> N
 
 
 def test_of_two_threads_that_open_a_session_at_a_time_one_is_kept(graph) -> None:
-    sampler, both, found = Counting(), threading.Barrier(2, timeout=20), []
+    sampler, both, found = Counting(), threading.Barrier(2, timeout=300), []
     sampler.before_open = both.wait
     threads = [threading.Thread(target=lambda: found.append(sampler.sample(graph, SEEDS))) for _ in range(2)]
     for thread in threads:

@@ -139,7 +139,7 @@ class _Rows(Dataset[torch.Tensor]):
 def test_workers_of_a_data_loader_gather() -> None:
     x = table()
     loader = DataLoader(
-        _Rows(HostFeatures(x, 2)), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+        _Rows(HostFeatures(x, 2)), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=600
     )
     for _ in range(2):
         for i, rows in enumerate(loader):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from loader.datasets import DatasetError
-from models.training.errors import one_line_errors
+from models.training.errors import Interrupted, one_line_errors
 
 
 @pytest.mark.parametrize(
@@ -31,6 +36,45 @@ def test_errors_of_the_program_pass() -> None:
         raise RuntimeError("bug")
     with pytest.raises(InstantiationException), one_line_errors():
         instantiate({"_target_": "operator.truediv", "_args_": [1, 0]})
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KeyboardInterrupt(), "interrupted; what was under way is not kept"),
+        (Interrupted("step 3; do so"), "step 3; do so"),
+    ],
+)
+def test_an_interruption_is_one_line_and_status_130(
+    error: BaseException, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise error
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_errors_of_lightning_are_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        raise MisconfigurationException("no such thing")
+    assert capsys.readouterr().err == "error: no such thing\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "line"),
+    [
+        (errno.EFBIG, 4096, "cannot write a.ckpt: it would be larger than 4096 bytes (ulimit -f); raise that by"),
+        (errno.EFBIG, resource.RLIM_INFINITY, "cannot write a.ckpt: it would be larger than its file system allows; "),
+        (errno.ENOSPC, 4096, "cannot write a.ckpt: No space left on device; free some space, or set hydra.run.dir"),
+    ],
+)
+def test_what_the_system_refuses_has_a_way_out(
+    number: int, limit: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with pytest.raises(SystemExit), one_line_errors():
+        raise OSError(number, os.strerror(number), "a.ckpt")
+    assert capsys.readouterr().err.startswith(f"error: {line}")
 
 
 def test_debug_keeps_every_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

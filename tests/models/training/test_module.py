@@ -16,7 +16,8 @@ from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samples import MiniBatch
 from models.inference import layerwise_inference
-from models.training.module import METRICS, NodeClassifier, WholeGraph
+from models.training.metrics import METRICS
+from models.training.module import NodeClassifier, WholeGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 

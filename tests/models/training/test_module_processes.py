@@ -96,7 +96,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-c", "import sys, test_module_processes as t; t.main(sys.argv[1])", str(root)]
     ranks = [subprocess.Popen(command, env={**shared, "LOCAL_RANK": str(rank)}) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -13,8 +14,18 @@ from torch.utils.data import DataLoader
 from models.training.callbacks import ProgressBar
 
 
+class Logging(BoringModel):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("loss", 3.0)
+        return super().training_step(batch, batch_idx)
+
+
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
-def test_a_test_has_no_bar_but_training_has(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_training_has_a_bar_on_a_terminal_and_lines_elsewhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     loader = DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 32)), collate_fn=lambda rows: rows[0][0][None])
     bar = ProgressBar()
     trainer = Trainer(
@@ -27,9 +38,11 @@ def test_a_test_has_no_bar_but_training_has(capsys: pytest.CaptureFixture[str], 
         log_every_n_steps=1,
         default_root_dir=tmp_path,
     )
-    model = BoringModel()
+    model = Logging()
     trainer.fit(model, loader, loader)
-    assert "Epoch 0/0" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert any("Epoch 0/0" in line for line in lines) == terminal
+    assert [line.startswith("epoch 0, ") and "loss 3.0000" in line for line in lines].count(True) == (not terminal)
     trainer.test(model, loader, verbose=False)
     assert "Test" not in capsys.readouterr().out
     assert bar.get_metrics(trainer, model).keys().isdisjoint({"v_num"})

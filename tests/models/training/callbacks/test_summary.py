@@ -1,21 +1,15 @@
-"""The table at the end of a run."""
+"""What a run says at its start and at its end."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from models.training.callbacks import RunSummary, StageTimes
-from models.training.callbacks.summary import summary_table
+from models.training.callbacks.summary import summary_lines
 
 ACCURACIES = {"test/train_acc": 1.0, "test/val_acc": 0.9734, "test/test_acc": 0.5}
-
-
-def lines(text: str) -> list[str]:
-    """Words of each line, without the frame."""
-    return [" ".join(line.replace("│", " ").split()) for line in text.splitlines()]
 
 
 def test_accuracies_times_and_shares() -> None:
@@ -24,37 +18,32 @@ def test_accuracies_times_and_shares() -> None:
     times.stage_seconds = {"sample": 4.0, "train": 6.0, "waiting": 0.5}
     times.moved_bytes = {"gather": 3 * 2**30}
     times.max_bytes = 5 * 2**20
-    times.placement = {"sample": "FusedSampler on cpu", "ahead": "a thread a stage runs ahead"}
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(summary_table(ACCURACIES, times))
-    shown = lines(captured.get())
-    assert "accuracy, train 100.00% all neighbours, best checkpoint" in shown
-    assert "accuracy, val 97.34% all neighbours, best checkpoint" in shown
-    assert "accuracy, test 50.00% all neighbours, best checkpoint" in shown
-    assert "seconds an epoch 2.5 median of 3, validation excluded" in shown
-    assert "time, sample 4.00 s 50% of training, FusedSampler on cpu" in shown
-    assert "bytes, gather 3.00 GiB rows of features read" in shown
-    assert "mini-batches ahead <= 5 MiB a thread a stage runs ahead" in shown
-    assert "time, train 6.00 s 75% of training" in shown
-    assert "time, waiting 0.50 s 6% of training" in shown
+    times.placement = {"sample": "FusedSampler on cpu", "ahead": "a thread per stage runs ahead"}
+    assert summary_lines(ACCURACIES, times) == [
+        "accuracy: train 100.00%, val 97.34%, test 50.00% (all neighbours, best checkpoint)",
+        "an epoch: 2.5 s (median of 3, without validation)",
+        "stages: sample 4.00 s (50%), train 6.00 s (75%), waiting 0.50 s (6%); with prefetch they overlap",
+        "data: features read 3.00 GiB",
+        "mini-batches: at most 5 MiB (a thread per stage runs ahead)",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("replayed", "row"), [((150, 166), "150 of 166"), ((0, 166), "0 of 166 model.cuda_graph says")]
+    ("replayed", "line"), [((150, 1166), "150 of 1,166"), ((0, 166), "0 of 166 (model.cuda_graph says when")]
 )
-def test_on_a_gpu_one_sees_how_many_steps_were_replayed(replayed: tuple[int, int], row: str) -> None:
+def test_on_a_gpu_replayed_steps_are_counted(replayed: tuple[int, int], line: str) -> None:
     times = StageTimes()
     times.stage_seconds = {"train": 6.0}
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(summary_table(ACCURACIES, times, replayed))
-    assert any(line.startswith(f"steps by CUDA graphs {row}") for line in lines(captured.get()))
+    assert any(text.startswith(f"steps by CUDA graphs {line}") for text in summary_lines({}, times, replayed))
 
 
-def test_without_times_there_are_accuracies_alone() -> None:
-    assert summary_table(ACCURACIES, None).row_count == 3
-    assert summary_table(ACCURACIES, StageTimes()).row_count == 3
+def test_without_times_there_are_only_accuracies() -> None:
+    assert len(summary_lines(ACCURACIES, None)) == len(summary_lines(ACCURACIES, StageTimes())) == 1
+
+
+def test_a_split_without_vertices_is_not_named() -> None:
+    (line,) = summary_lines({"test/train_acc": 1.0}, None)
+    assert "val" not in line
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -64,15 +53,15 @@ def test_is_printed_after_the_test_by_one_process(first: bool, capsys: pytest.Ca
     )
     RunSummary().on_test_end(trainer, None)  # type: ignore[arg-type]
     shown = capsys.readouterr().out
-    assert ("accuracy, val" in shown) == first
+    assert ("val 97.34%" in shown) == first
     assert "loss" not in shown
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_runs_where_is_printed_at_the_start(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_runs_where_is_one_line(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
     datamodule = SimpleNamespace(placement=lambda: {"sample": "FusedSampler on cpu", "train": "cpu"})
     trainer = SimpleNamespace(is_global_zero=first, datamodule=datamodule)
     RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]
-    assert ("sample: FusedSampler on cpu" in capsys.readouterr().out) == first
+    assert capsys.readouterr().out == ("sample: FusedSampler on cpu; train: cpu\n" if first else "")
     trainer.datamodule = None
     RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]

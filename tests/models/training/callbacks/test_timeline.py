@@ -30,8 +30,11 @@ def make_trainer(random_graph: Any, **changes: Any) -> Any:
 def fit(record: TimelineRecord, trainer: Any, epochs: int = 2) -> None:
     record.on_train_start(trainer, None)  # type: ignore[arg-type]
     for _ in range(epochs):
-        for _ in trainer.train_dataloader:
-            pass
+        batches = iter(trainer.train_dataloader)
+        for i in range(len(trainer.train_dataloader)):  # and asks for no other then, as Lightning does not
+            next(batches)
+            trainer.is_last_batch = i + 1 == len(trainer.train_dataloader)
+            record.on_train_batch_end(trainer, None, None, None, i)
     record.on_train_end(trainer, None)  # type: ignore[arg-type]
 
 
@@ -42,6 +45,24 @@ def test_writes_a_trace_and_a_picture(random_graph: Any, tmp_path: Path) -> None
     assert {e["args"]["mini-batch"] for e in events if e["ph"] == "X"} == set(range(15, 23))
     assert (tmp_path / "run" / "timeline.png").read_bytes().startswith(b"\x89PNG")
     assert trainer.train_dataloader.timeline is None
+
+
+def test_the_last_training_of_an_epoch_has_its_bar(random_graph: Any, tmp_path: Path) -> None:
+    trainer = make_trainer(random_graph)
+    record = TimelineRecord(tmp_path / "timeline", first=15, count=8)
+    fit(record, trainer)
+    assert record.timeline is not None
+    trained = [span.item for span in record.timeline.spans() if span.lane == "train"]
+    assert trained == list(range(15, 23))  # the first epoch has 20 mini-batches
+
+
+def test_a_label_wider_than_its_bar_is_left_out(tmp_path: Path) -> None:
+    spans = [Span("train", 1, 0.0, 0.9, False), Span("train", 2, 0.9, 0.901, False), Span("train", 3, 0.901, 1, False)]
+    timeline: Any = SimpleNamespace(spans=lambda: spans)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        draw(timeline, tmp_path / "timeline.svg")
+    shown = (tmp_path / "timeline.svg").read_text()
+    assert [">1<" in shown, ">2<" in shown, ">3<" in shown] == [True, False, True]
 
 
 def test_disabled_it_does_nothing(random_graph: Any, tmp_path: Path) -> None:

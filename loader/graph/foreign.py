@@ -1,0 +1,30 @@
+"""What is given in the place of a graph, and how a graph is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loader.graph.csc import Graph
+
+
+def require_graph(graph: Any, what: str = "graph") -> None:
+    """Raises TypeError unless `graph` is a `Graph`; of a graph of another library the message says how to convert it.
+
+    Args:
+        graph: what was given.
+        what: what the messages call it.
+    """
+    if isinstance(graph, Graph):
+        return
+    kind = type(graph)
+    library = kind.__module__.partition(".")[0]
+    if library == "torch_geometric" and hasattr(graph, "edge_index"):
+        way = f"Graph.from_pyg({what})"
+    elif library == "dgl":
+        way = f"Graph.from_dgl({what})"
+    elif library == "scipy":
+        way = "Graph(torch.from_numpy(m.indptr), torch.from_numpy(m.indices)) of m = graph.tocsc(), [sources, vertices]"
+    else:
+        way = "Graph.from_edges(src, dst, num_nodes), or Graph(indptr, indices)"
+    full = kind.__name__ if library == "builtins" else f"{library}.{kind.__name__}"
+    raise TypeError(f"{what} is a {full}; it must be a loader.Graph: {way}")

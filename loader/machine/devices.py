@@ -1,0 +1,21 @@
+"""The names of devices."""
+
+from __future__ import annotations
+
+import torch
+
+
+def as_device(device: torch.device | str | int, name: str = "device") -> torch.device:
+    """`device` as torch knows it.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1" and so on; a number is that of a GPU.
+        name: what the message calls it.
+
+    Raises:
+        ValueError: torch knows no such device.
+    """
+    try:
+        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"{name} is {device!r}; it must be cpu, cuda or cuda:N") from error

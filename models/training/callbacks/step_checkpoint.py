@@ -1,0 +1,41 @@
+"""The checkpoint from which a run goes on that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+
+class StepCheckpoint(Checkpoint):
+    """Keeps one checkpoint up to date, in the middle of an epoch too: after step 1, 2, 4, 8 and so on, then regularly.
+
+    So there is one from the first step on, however long a step takes and however few there are. The file is replaced
+    at once: whoever reads it finds a whole one. Which steps are saved depends on their number only, and all processes
+    of a run save together without having to agree.
+
+    Args:
+        path: of the file.
+        every_n_train_steps: optimiser steps between two checkpoints, at least 1.
+
+    Raises:
+        ValueError: `every_n_train_steps` is less than 1.
+    """
+
+    def __init__(self, path: str | Path, every_n_train_steps: int = 200) -> None:
+        if every_n_train_steps < 1:
+            raise ValueError(f"every_n_train_steps is {every_n_train_steps}; it must be at least 1")
+        self.path = Path(path)
+        self.every_n_train_steps = every_n_train_steps
+        self._saved = 0  # the last step that was
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
+        step = trainer.global_step
+        if step == self._saved or trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return  # no step of the optimiser, where gradients are accumulated
+        early = step < self.every_n_train_steps and step & (step - 1) == 0
+        if early or step % self.every_n_train_steps == 0:
+            self._saved = step
+            trainer.save_checkpoint(self.path)

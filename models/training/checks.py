@@ -1,0 +1,116 @@
+"""What a run refuses before it starts: nothing to train, metrics that nobody computes, a foreign checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from models.training.metrics import METRICS
+
+_NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
+
+
+def check_length(trainer: DictConfig) -> None:
+    """Raises ValueError for options of the trainer with which no step would be trained."""
+    for name in ("max_epochs", "max_steps", "limit_train_batches"):
+        if trainer.get(name) == 0 and not isinstance(trainer[name], bool):
+            unlimited = "null for all" if name.startswith("limit") else "-1 for no limit"
+            raise ValueError(f"trainer.{name} is 0, so nothing would be trained; give at least 1, or {unlimited}")
+
+
+def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
+    """Raises ValueError if the run watches or reports a metric that it does not compute.
+
+    Args:
+        cfg: of the run.
+        splits: "train", "val", "test" -> vertices.
+    """
+    computed = computed_metrics(cfg, splits)
+    watched = {"optimized_metric": cfg.optimized_metric}
+    for name, callback in (cfg.get("callbacks") or {}).items():
+        if callback is not None and callback.get("monitor") is not None:
+            watched[f"callbacks.{name}.monitor"] = callback.monitor
+    missing = {key: metric for key, metric in watched.items() if metric in METRICS and metric not in computed}
+    if not missing:
+        return
+    key, metric = next(iter(missing.items()))
+    split = "val" if metric.startswith("val/") else metric.removeprefix("test/").removesuffix("_acc")
+    why = f"the {split} split of the dataset is empty" if not splits[split].numel() else _not_run(cfg, metric)
+    instead = "train/acc" if metric.startswith("val/") else "val/acc"
+    ways = [f"{key}={instead}" for key in missing if "early_stopping" not in key]
+    ways += ["callbacks.early_stopping=null" for key in missing if "early_stopping" in key]
+    raise ValueError(f"{key} is {metric}, but {why}; change that, or give {' '.join(ways)}")
+
+
+def computed_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> set[str]:
+    """The metrics that a run of that configuration logs."""
+    found = {"train/loss", "train/acc"}
+    if splits["val"].numel() and _not_run(cfg, "val/acc") is None:
+        found |= {"val/loss", "val/acc"}
+    if _not_run(cfg, "test/test_acc") is None:
+        found |= {f"test/{split}_acc" for split, nodes in splits.items() if nodes.numel()}
+    return found
+
+
+def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> None:
+    """Raises ValueError unless training of `model` can go on from the file.
+
+    Args:
+        path: of the checkpoint.
+        model: as the run would train it.
+        hparams: the options that it was made with.
+    """
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # an unpickler raises anything
+        first = str(error).split(". ")[0].split("\n")[0]
+        raise ValueError(
+            f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({type(error).__name__}: "
+            f"{first[:120]}); give one that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+        ) from error
+    lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
+    if lacks:
+        raise ValueError(
+            f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "
+            "train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+        )
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
+    if shapes == theirs:
+        return
+    before = saved["hyper_parameters"]
+    changed = [name for name in hparams if name in before and before[name] != hparams[name]]
+    raise ValueError(f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}")
+
+
+def _difference(
+    changed: Iterable[str],
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    shapes: Mapping[str, list[int]],
+    theirs: Mapping[str, list[int]],
+) -> str:
+    told = [f"{name} was {before[name]} and is {now[name]}" for name in changed]
+    if told:
+        return f"{', '.join(told)}; give the options (and the dataset) of the run that wrote it"
+    name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
+    return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
+
+
+def _not_run(cfg: DictConfig, metric: str) -> str | None:
+    """Why no mini-batch of a metric's split is evaluated; None if some are."""
+    trainer, part = cfg.trainer, metric.partition("/")[0]
+    if part == "train":
+        return None
+    limit = trainer.get(f"limit_{part}_batches")
+    if limit is not None and not isinstance(limit, bool) and limit == 0:
+        return f"trainer.limit_{part}_batches is 0"
+    every, most = trainer.get("check_val_every_n_epoch"), trainer.get("max_epochs")
+    if part == "val" and every is not None and most is not None and 0 < most < every:
+        return f"trainer.check_val_every_n_epoch is {every} and trainer.max_epochs {most}"
+    return None

@@ -1,0 +1,138 @@
+"""What the command line of a run may say, and what is said of the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from loader.datasets.errors import nearest
+from models.training.errors import fail
+
+_FULL = "HYDRA_FULL_ERROR"
+_OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
+
+
+def choices(conf: Path, group: str) -> list[str]:
+    """The options of a group, in the order of the alphabet."""
+    return sorted(path.stem for path in (conf / group).glob("*.yaml"))
+
+
+def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
+    """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
+
+    Raises:
+        ValueError: a group that has to have an option is null.
+    """
+    result = []
+    for argument in arguments:
+        group, _, value = argument.partition("=")
+        if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
+            result.append(argument)
+        elif (conf / group / "none.yaml").is_file():
+            result.append(f"{group}=none")
+        elif group not in _OPTIONAL:
+            raise ValueError(f"{group} is null; it must be one of {', '.join(choices(conf, group))}")
+    return result
+
+
+@contextmanager
+def composing(conf: Path) -> Iterator[None]:
+    """While Hydra composes a configuration of the folder `conf`, what it refuses ends the process with one line.
+
+    `composed()` ends this: what is raised afterwards is the job's.
+    """
+    if os.environ.get(_FULL) == "1":  # asked for
+        yield
+        return
+    os.environ[_FULL] = "1"  # else Hydra prints its errors itself, and ends the process
+    try:
+        sys.argv[1:] = prepared(sys.argv[1:], conf)
+        yield
+    except KeyboardInterrupt:
+        fail("interrupted", 130, title="")
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if os.environ.get(_FULL) != "1":
+            raise
+        fail(explain(error, sys.argv[1:], conf))
+    finally:
+        composed()
+
+
+def composed() -> None:
+    """Says that the configuration is there."""
+    os.environ.pop(_FULL, None)
+
+
+def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
+    """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
+    text = str(error)
+    if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        group = group.lstrip("/")
+        known = choices(conf, group) if group else []
+        if known:
+            return f"{group} is '{choice}'; it must be one of {', '.join(known)}{nearest(choice, known)}"
+    if isinstance(error, OverrideParseException):
+        return f"cannot read the argument {error.override}; {_line(text)}"
+    if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
+        key = found[1].partition("@")[0]
+        return _unknown(key, arguments, conf)
+    return _line(text) or type(error).__name__
+
+
+def _line(text: str) -> str:
+    """The first paragraph in one line."""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
+    """One line about a key that the configuration does not have."""
+    keys = _keys(arguments, conf)
+    above, _, last = key.rpartition(".")
+    if elsewhere := sorted(k for k in keys if k.rpartition(".")[2] == last):
+        return f"there is no option {key}; did you mean {elsewhere[0]}?"
+    beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
+    if not beside:
+        return f"there is no option {key}{nearest(key, keys)} `python train.py --help` lists all"
+    if close := nearest(last, beside):
+        prefix = f"{above}." if above else ""
+        return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
+    place = f"{above} has" if above else "there are"
+    return f"there is no option {key}; {place} {', '.join(beside)}"
+
+
+def _keys(arguments: Sequence[str], conf: Path) -> set[str]:
+    """All keys of the configuration with the groups that the arguments choose, as far as they can be chosen."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    chosen = []
+    for argument in arguments:
+        group, _, value = argument.lstrip("+~").partition("=")
+        if (conf / group).is_dir() and value in choices(conf, group):
+            chosen.append(f"{group}={value}")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        cfg = compose("train", chosen)
+    groups = {path.name for path in conf.iterdir() if path.is_dir()}
+    return groups | set(_flat(cfg))
+
+
+def _flat(cfg: DictConfig, prefix: str = "") -> Iterator[str]:
+    for key in cfg:
+        if str(key).startswith("_"):
+            continue
+        name = f"{prefix}{key!s}"
+        yield name
+        if not OmegaConf.is_missing(cfg, str(key)) and not OmegaConf.is_interpolation(cfg, str(key)):
+            value = cfg._get_node(str(key))
+            if isinstance(value, DictConfig) and not value._is_none():
+                yield from _flat(value, f"{name}.")

@@ -1,0 +1,63 @@
+"""The trainer of a run: made of its configuration, and how a fit ends that was interrupted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from omegaconf import DictConfig
+
+from models.training.checks import check_checkpoint
+from models.training.errors import INTERRUPTED, Interrupted
+
+
+def make_trainer(cfg: DictConfig) -> Trainer:
+    """The trainer of a run, with its callbacks and loggers, and with none of Lightning's own in their place."""
+
+    def each(group: str) -> list[Any]:
+        # An entry that an experiment sets to null is left out.
+        return [instantiate(entry) for entry in (cfg.get(group) or {}).values() if entry is not None]
+
+    callbacks, loggers = each("callbacks"), each("logger")
+    trainer: Trainer = instantiate(
+        cfg.trainer,
+        callbacks=callbacks,
+        logger=loggers or False,
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+    )
+    return trainer
+
+
+def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: LightningDataModule) -> dict[str, Any]:
+    """Trains, from `cfg.ckpt_path` on if that is set, and returns the metrics.
+
+    Raises:
+        ValueError: the checkpoint is none, or of another model.
+        Interrupted: by Ctrl-C; the message says how to go on.
+    """
+    if cfg.ckpt_path is not None:
+        check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+    try:
+        trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
+    except SystemExit:  # so Lightning ends on Ctrl-C
+        if not trainer.interrupted:
+            raise
+    if trainer.interrupted:
+        raise Interrupted(_how_to_go_on(cfg, trainer)) if trainer.is_global_zero else SystemExit(INTERRUPTED)
+    return dict(trainer.callback_metrics)
+
+
+def _how_to_go_on(cfg: DictConfig, trainer: Trainer) -> str:
+    where = f"interrupted in epoch {trainer.current_epoch}, after step {trainer.global_step}"
+    checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
+    if not checkpoint.is_file():
+        return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"
+    path = str(checkpoint)
+    if re.search(r"[^\w./-]", path):  # quotes for Hydra, within those of the shell
+        return f"{where}; to go on, give the same options again and 'ckpt_path=\"{path}\"'"
+    return f"{where}; to go on, give the same options again and ckpt_path={path}"

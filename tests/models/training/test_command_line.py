@@ -1,0 +1,55 @@
+"""What is said of a command line that Hydra refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from models.training.command_line import choices, explain, prepared
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+SAMPLERS = ", ".join(choices(CONF, "sampler"))
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises((HydraException, ValueError)) as refused, initialize_config_dir(str(CONF), version_base="1.3"):
+        compose("train", overrides=prepared(arguments, CONF))
+    line = explain(refused.value, arguments, CONF)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            "sampler=fsued",
+            "sampler is 'fsued'; it must be one of " + ", ".join(choices(CONF, "sampler")) + "; did you mean fused?",
+        ),
+        ("dataset=ogbn_arxiv", "; did you mean ogbn-arxiv?"),
+        ("experiment=quantum", "experiment is 'quantum'; it must be one of convergence, "),
+        ("smapler=fused", "there is no option smapler; did you mean sampler?"),
+        ("dataset.num_neighbours=3", "there is no option dataset.num_neighbours; did you mean dataset.num_neighbors?"),
+        ("prefetch=3", "there is no option prefetch; did you mean datamodule.prefetch?"),
+        ("model.colour=red", "there is no option model.colour; model has cuda_graph, dropout, hidden, "),
+        ("callbacks.earlystopping=null", "; did you mean callbacks.early_stopping?"),
+        ("colours.red=1", "there is no option colours.red"),
+        ("sampler.fanouts=[1,", "cannot read the argument sampler.fanouts=[1,; "),
+        ("model=null", "model is null; it must be one of graphsage"),
+    ],
+)
+def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:
+    assert message in refusal(argument)
+
+
+def test_keys_of_the_chosen_option_are_known() -> None:
+    message = "there is no option dataset.pth; did you mean dataset.path?"
+    assert refusal("dataset=npz", "dataset.pth=a.npz") == message
+
+
+def test_null_means_none_of_a_group() -> None:
+    arguments = ["logger=null", "callbacks=null", "experiment=null", "hparams_search=null", "cache_dir=null", "-m"]
+    assert prepared(arguments, CONF) == ["logger=none", "callbacks=none", "cache_dir=null", "-m"]

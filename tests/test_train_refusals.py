@@ -1,0 +1,131 @@
+"""train.py refuses bad input in one line, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from train_runs import CONF, FAST, Composer, in_process, run
+
+from models.training.command_line import choices
+from models.training.errors import one_line_errors
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["device=tpu"], "device is 'tpu'; it must be auto, cpu or cuda"),
+        (["num_threads=0"], "num_threads is 0; it must be at least 1"),
+        (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
+        (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
+        (["trainer.max_epochs=0"], "trainer.max_epochs is 0, so nothing would be trained; give at least 1"),
+        (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),
+        (["sampler.fanouts=ten"], "fanouts is the text 'ten'; give a list of integers"),
+        (["ckpt_path=."], "ckpt_path is .; there is no such file"),
+        (["ckpt_path=nowhere.ckpt"], "ckpt_path is nowhere.ckpt; there is no such file"),
+        (["optimized_metric=val/f1"], "optimized_metric is 'val/f1'; it must be one of"),
+        (["datamodule.batch_size=0"], "batch_size is 0"),
+        (["datamodule.batch_size=-4"], "batch_size is -4"),
+        (["sampler.fanouts=[10,10,10]"], "has 3 entries for 2 layers"),
+        (["sampler.fanouts=0"], "fanout 0 is not possible"),
+        (["sampler.schedule=hopwise"], "schedule is 'hopwise', but the sampler runs on the CPU"),
+        (["sampler.vertex_set=hash"], "vertex_set is 'hash', but the sampler runs on the CPU"),
+        (["datamodule.graph=pinned"], "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU"),
+        (["sampler.device=cuda"], "a GPU sampler needs"),
+        (["features=device"], "DeviceFeatures puts its rows on a GPU, but this run has none (device=cpu)"),
+        (["features=memmap", "features.device=cuda"], "MemmapFeatures puts its rows on a GPU"),
+        (["features=cached", "+features.fractoin=0.3"], "features.fractoin is no option of CachedFeatures"),
+        (["datamodule.graph=disk"], "graph is 'disk'; it must be one of device, pinned"),
+        (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
+        (["model.num_layers=0"], "num_layers is 0"),
+        (["seed=-1"], "seed is -1"),
+        (["dataset=npz"], "dataset.path is not set; add dataset.path=..."),
+        (["dataset=npz", "dataset.path=nowhere.npz"], "nowhere.npz"),
+        (["dataset=npz", "dataset.path=."], "is a folder; set dataset.path to the .npz file in it"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_leaves_nothing(
+    composed: Composer, tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        in_process(composed, *overrides)
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert not (tmp_path / "checkpoints").exists()
+    assert not list(tmp_path.glob("data/cache/*"))
+
+
+def test_the_command_line_shows_one_line_and_status_one(tmp_path: Path) -> None:
+    done = run(tmp_path, "model.dropout=1")
+    assert done.returncode == 1
+    assert done.stderr == "error: dropout is 1; it must be in [0, 1)\n"
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run(tmp_path, "model.dropout=1", "debug=true")
+    assert done.returncode == 1
+    assert "dropout is 1; it must be in [0, 1)" in done.stderr
+    assert not done.stderr.startswith("error:")
+
+
+def test_an_unknown_option_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    done = run(tmp_path, "sampler=quantum")
+    assert done.returncode == 1
+    known = ", ".join(choices(CONF, "sampler"))
+    assert done.stderr == f"error: sampler is 'quantum'; it must be one of {known}\n"
+
+
+def test_an_empty_validation_split_is_told_with_the_way_out(
+    composed: Composer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = "dataset.split=[0.8,0,0.2]"
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, split)
+    error = capsys.readouterr().err
+    assert "optimized_metric is val/acc, but the val split of the dataset is empty" in error
+    way = error.partition(" or give ")[2].split()
+    assert in_process(composed, split, *way) > 0.2
+    assert "val" not in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy: "))
+
+
+def test_an_empty_test_split_has_no_accuracy(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_process(composed, "dataset.split=[0.8,0.2,0]") > 0.2
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy: ")]
+    assert "test" not in line
+    assert "nan" not in line
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("model.hidden=32", "of another model: hidden was 256 and is 32; give the options"),
+        ("datamodule.batch_size=32", "cannot resume: batch_size was 256 when the state was saved and is 32 now"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_one_line(
+    composed: Composer, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, message: str
+) -> None:
+    in_process(composed)
+    capsys.readouterr()
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(
+            composed, change, f"run_dir={tmp_path / 'second'}", f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}"
+        )
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_trial_of_one_batch_writes_no_checkpoint(composed: Composer, tmp_path: Path) -> None:
+    in_process(composed, "trainer.fast_dev_run=true")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_null_leaves_out_loggers_and_callbacks(tmp_path: Path) -> None:
+    done = run(tmp_path, *FAST, "logger=null", "callbacks=null", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"config.yaml", "train.log", ".hydra"}

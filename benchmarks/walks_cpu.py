@@ -73,7 +73,7 @@ def contenders(graph: Graph, dgl: Any, starts: torch.Tensor, length: int, thread
         }
     found: dict[str, dict[str, Any]] = {}
     for name, options in CASES:
-        ours = {
+        ours: dict[str, Any] = {
             "ours": lambda i, o=options: loader.random_walk(graph, starts, length, seed=i, num_threads=threads, **o)
         }
         if name in theirs:

@@ -92,7 +92,7 @@ def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> 
         if with_torch and options.keys() <= {"stop"}:
             stop = options.get("stop", 0.0)
             row["torch_ms"] = median_ms(
-                lambda _: by_torch(graph, starts, length, stop),  # noqa: B023
+                lambda _: by_torch(graph.indptr, graph.indices, starts, length, stop),  # noqa: B023
                 max(2, rounds // 4),
             )
         rows.append(row)

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead.add_argument("--arch", type=int, action="append", required=True, help="of the chip, e.g. 90; several times")
     ahead.add_argument("--match", action="append", default=[], help="only kernels with this text in their name")
     ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
+    ahead.add_argument("--index-types", default="all", choices=["all", "int32"], help=_TYPES_HELP)
     ahead.add_argument("--workers", type=int, help="threads; by default one per core")
     options = parser.parse_args(arguments)
     try:
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 _WIDTHS_HELP = "two: of kernels that exist for several fanouts, those for up to 10 and for any; all: every one"
+_TYPES_HELP = "int32: of kernels that exist for several types of indptr and indices, those for graphs of 32 bits"
 _LEFT_OUT = tuple(f"_kernel<{width}," for width in (15, 20, 32))
 
 
@@ -66,6 +68,8 @@ def _compile(options: argparse.Namespace) -> int:
 
 def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
     if options.widths == "two" and any(text in one.name for text in _LEFT_OUT):
+        return False
+    if options.index_types == "int32" and "int64_t" in one.name:
         return False
     return not options.match or any(text in one.name for text in options.match)
 

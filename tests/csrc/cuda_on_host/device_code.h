@@ -1,5 +1,5 @@
-// CUDA's device code as a program of the host, so that kernels can be tested without a GPU; beside it stand-ins
-// for the core's own headers that launch them. Says nothing of speed, and nothing of races between
+// CUDA's device code as a program of the host, so that kernels can be tested without a GPU; beside it
+// stand-ins for the core's own headers that launch them. Says nothing of speed, and nothing of races between
 // warps that a GPU could show.
 //
 // A thread is a fiber, a block an operating system thread that lets its fibers run in turns: a fiber gives

@@ -143,7 +143,7 @@ class TestCannotCompile:
         monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["libnvrtc-that-is-not.so"]))
         nvrtc._open.cache_clear()
         monkeypatch.delenv("LOADER_NVRTC", raising=False)
-        with pytest.raises(NoCompilerError, match="no NVRTC was found.*pip install nvidia-cuda-nvrtc"):
+        with pytest.raises(NoCompilerError, match=r"no NVRTC was found.*pip install nvidia-cuda-nvrtc"):
             compile_kernels(KERNELS, 90)
         monkeypatch.setenv("LOADER_NVRTC", str(tmp_path / "none.so"))
         with pytest.raises(NoCompilerError, match=r"LOADER_NVRTC names .*none\.so, which cannot be used"):
@@ -160,7 +160,7 @@ class TestCannotCompile:
     def test_no_driver(self) -> None:
         if torch.cuda.is_available():
             pytest.skip("there is a driver")
-        with pytest.raises(RuntimeError, match="no NVIDIA driver|cannot be used"):
+        with pytest.raises(RuntimeError, match=r"no NVIDIA driver|cannot be used"):
             _core.cuda_driver_version()
 
 

@@ -87,8 +87,10 @@ class CudaWalkedGraph:
             TypeError, ValueError: `starts` are no vector of integers; a start of an earlier call was no vertex.
         """
         graph, device = self._graph, self._device
-        if not isinstance(starts, Tensor) or starts.dim() != 1:
-            raise ValueError("seeds must be a tensor with 1 dimension")
+        if not isinstance(starts, Tensor):
+            raise TypeError(f"seeds is a {type(starts).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+        if starts.dim() != 1:
+            raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
         if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
             raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (mask.nonzero().view(-1))")
         if starts.dtype not in (torch.int32, torch.int64):

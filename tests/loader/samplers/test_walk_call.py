@@ -57,8 +57,10 @@ def test_what_it_refuses(random_graph: Callable[..., Graph]) -> None:
         loader.random_walk(graph, torch.tensor([1]), 3, walks_per_node=0)
     with pytest.raises(ValueError, match="epoch is -1"):
         loader.random_walk(graph, torch.tensor([1]), 3, epoch=-1)
-    with pytest.raises(ValueError, match="1 dimension"):
+    with pytest.raises(TypeError, match="seeds is a list"):
         loader.random_walk(graph, [1], 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 dimension"):
+        loader.random_walk(graph, torch.tensor([[1]]), 3)
     with pytest.raises(ValueError, match="holds vertex 50"):
         loader.random_walk(graph, torch.tensor([50]), 3)
     with pytest.raises(TypeError, match="unexpected keyword"):

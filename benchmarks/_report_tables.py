@@ -420,6 +420,43 @@ def sampler_cpu_threads(result: Result) -> list[str]:
     ]
 
 
+def walks_gpu(result: Result) -> list[str]:
+    once = result["node2vec_once"]
+    rows = [
+        (row["walk"], cell(row["walkers"]), cell(row["length"]), f"{row['ms']:.3f}", f"{row['g_steps_per_s']:.1f}")
+        for row in result["rows"]
+    ]
+    return [
+        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Whole calls of "
+        "`loader.random_walk`, starts and walks on the GPU, synchronised at both ends, medians. For node2vec a table "
+        f"of {cell(once['bytes'] / 2**20)} MiB is made once for the graph, in {1e3 * once['seconds']:.1f} ms.",
+        "",
+        *markdown(("walk", "walkers", "steps", "ms", "10^9 steps a second"), rows),
+    ]
+
+
+def picks_gpu(result: Result) -> list[str]:
+    rows = [
+        (
+            cell(row["fanouts"]),
+            cell(row["batch_size"]),
+            row["picks"],
+            f"{row['ms']:.3f}",
+            f"{row['of_uniform']:.2f}x",
+            f"{row['input_vertices']:,.0f}",
+            f"{row['edges']:,.0f}",
+        )
+        for row in result["rows"]
+    ]
+    return [
+        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges with random weights. Whole "
+        "mini-batches, one a call, seeds and blocks on the GPU, medians. The tables of the weights were made once, in "
+        f"{result['tables_seconds']:.1f} s, and take {result['tables_bytes'] / 2**20:,.0f} MiB.",
+        "",
+        *markdown(("fanouts", "batch", "picks", "ms", "of uniform", "input vertices", "edges"), rows),
+    ]
+
+
 def shortcuts_gpu(result: Result) -> list[str]:
     rows = []
     for row in result["rows"]:
@@ -478,6 +515,8 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
         sampler_gpu_paper,
     ),
     "sampler_gpu_sets": ("Sampling on a GPU: bitmaps and hash sets as the graph grows", generic),
+    "picks_gpu": ("Picks by weight, and LABOR, on a GPU", picks_gpu),
+    "walks_gpu": ("Random walks on a GPU", walks_gpu),
     "gather_gpu": ("Gathering features for a GPU", generic),
     "aggregate": ("Aggregation on the CPU", contenders),
     "aggregate_gpu": ("Aggregation on a GPU", contenders),

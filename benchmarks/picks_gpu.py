@@ -115,7 +115,8 @@ def main() -> None:
     Console(width=120).print(shown)
     nbytes = sum(t.nbytes for t in tables)
     print(f"tables: {seconds:.1f} s, {nbytes / 2**20:.0f} MiB")
-    size = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "hub": arguments.hub}
+    size: dict[str, Any] = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "hub": arguments.hub}
+    size["gpu"] = torch.cuda.get_device_name()
     write_json(arguments.json, {**size, "tables_seconds": seconds, "tables_bytes": nbytes, "rows": rows})
 
 

@@ -106,7 +106,7 @@ def _host_work(result: Result) -> tuple[str, bool]:
 
 
 def _host_work_of_several(result: Result) -> tuple[str, bool]:
-    return _within_40_us([row["8"] for row in result["host_work"] if row["schedule"] == "hopwise"])
+    return _within_40_us([row["8"] for row in result["host_work"] if row["schedule"] == "cooperative"])
 
 
 def _within_40_us(found: list[float | None]) -> tuple[str, bool]:
@@ -120,6 +120,29 @@ def _several_a_launch(result: Result) -> tuple[str, bool]:
     ms = result["batches_per_launch"][0]["8"]
     cut = result["rows"][0]["cooperative"].get("cut_ms") or 0  # of one by itself: takes more than eight in a row
     return f"{ms:.3f} ms, with the blocks' arrays at most {ms + cut:.3f}", ms + cut <= 0.04
+
+
+# Milliseconds that were set as limits of walks on an H200: what, walkers, length.
+WALK_LIMITS = {
+    ("uniform", 2_449_029, 80): 7.5,
+    ("uniform", 196_615, 80): 0.62,
+    ("uniform", 10_240, 80): 0.12,
+    ("stop 0.2", 2_449_029, 80): 1.5,
+    ("node2vec p 2, q 0.5", 2_449_029, 80): 20.0,
+}
+
+
+def _walks(result: Result) -> tuple[str, bool]:
+    ms = {(row["walk"], row["walkers"], row["length"]): row["ms"] for row in result["rows"]}
+    found = [
+        f"{what} {walkers:,} {ms[what, walkers, n]:.3g} of {m} ms" for (what, walkers, n), m in WALK_LIMITS.items()
+    ]
+    return ", ".join(found), all(ms[key] <= limit for key, limit in WALK_LIMITS.items())
+
+
+def _weighted_picks(result: Result) -> tuple[str, bool]:
+    times = [row["of_uniform"] for row in result["rows"] if row["picks"] == "weighted"]
+    return ", ".join(f"{x:.2f}x" for x in times), max(times) <= 1.5
 
 
 def _persistent(kind: str, limit: float, baseline: str = "hopwise") -> Callable[[Result], tuple[str, bool]]:
@@ -291,6 +314,12 @@ TARGETS = (
         "sampler_gpu_paper",
         _fused_gpu,
     ),
+    Target(
+        "Picks by weight without replacement, from tables, take at most 1.5x of uniform ones on a GPU",
+        "picks_gpu",
+        _weighted_picks,
+    ),
+    Target("Walks of 80 steps on a GPU keep within their limits", "walks_gpu", _walks),
     Target("Gathering from GPU memory runs at 65 % of its copy at least", "gather_gpu", _gather("device", 0.65)),
     Target(
         "Gathering from pinned memory runs at 80 % of a plain copy at least, rows aligned (copy=True), ids ascending "
@@ -399,6 +428,7 @@ def _origin(name: str, result: Result) -> list[str]:
     return [
         f"`benchmarks/results/{name}.json`, {str(result.get('date', 'undated'))[:10]}. {', '.join(parts)}; {said}."
         + (f" Command: `{command}`" if command else "")
+        + (f" {note}" if (note := result.get("since")) else "")
     ]
 
 

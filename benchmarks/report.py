@@ -134,9 +134,7 @@ WALK_LIMITS = {
 
 def _walks(result: Result) -> tuple[str, bool]:
     ms = {(row["walk"], row["walkers"], row["length"]): row["ms"] for row in result["rows"]}
-    found = [
-        f"{what} {walkers:,} {ms[what, walkers, n]:.3g} of {m} ms" for (what, walkers, n), m in WALK_LIMITS.items()
-    ]
+    found = [f"{key[0]} {key[1]:,} {ms[key]:.3g} of {limit} ms" for key, limit in WALK_LIMITS.items()]
     return ", ".join(found), all(ms[key] <= limit for key, limit in WALK_LIMITS.items())
 
 

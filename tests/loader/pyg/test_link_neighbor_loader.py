@@ -139,7 +139,7 @@ def test_bad_arguments_are_refused(data, given, error, message):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_batches_on_a_gpu_are_the_same(data):
     base = {"num_neighbors": [4, 2], "batch_size": 64, "shuffle": True, "seed": 5, "neg_sampling": "binary"}
     pairs = zip(LinkNeighborLoader(data, **base), LinkNeighborLoader(data, device="cuda", **base), strict=True)

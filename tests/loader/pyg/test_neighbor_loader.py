@@ -237,7 +237,7 @@ def test_the_default_of_an_enumeration_is_taken(data):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("graph", ["device", "pinned"])
 def test_batches_on_a_gpu_are_the_same(data, graph):
     base = {"num_neighbors": [4, 2], "batch_size": 16, "shuffle": True, "seed": 5, "input_nodes": data.train_mask}

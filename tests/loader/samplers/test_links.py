@@ -237,7 +237,7 @@ def test_bad_links_are_refused():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
 def test_a_gpu_gives_the_same_links(mode):
     from loader.samplers import CudaSampler

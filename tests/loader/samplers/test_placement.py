@@ -58,7 +58,7 @@ def test_an_unknown_name_of_the_package() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU, or no CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu() -> None:
     sampler = fused([3, 2], schedule="hopwise", vertex_set="hash", blocks_per_sm=0.5, seed=9)
     assert type(sampler) is loader.samplers.CudaSampler

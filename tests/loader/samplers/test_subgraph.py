@@ -96,7 +96,7 @@ def test_a_closed_session_says_so():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu_samples_the_same():
     graph, options = graph_of(8), {"edge_ids": True, "seed": 3}
     on_gpu = SubgraphSampler([4, 3, 2], device="cuda", **options)

@@ -84,7 +84,7 @@ def same_bytes(a: Tensor, b: Tensor) -> bool:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU and a CUDA build")
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 class TestOnGPU:
     @every_store
     @pytest.mark.parametrize("index", [torch.int32, torch.int64])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -55,6 +56,8 @@ def interrupted(folder: Path, when: str, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts what it runs in the background with SIGINT ignored, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     while not list(folder.glob(when)) and process.poll() is None:
         time.sleep(0.01)

@@ -18,25 +18,19 @@ from loader.timing import TRAIN, PipelineStats
 class Pipeline(Setting):
     """Takes the items of a source through stages, some items before the consumer asks for them.
 
-    Items reach the consumer in the order of the source. A stage begins an item only if fewer than `depth` of its
-    results are under way or wait to be taken. The first stage begins `Stage.together` items at once. Only the first
-    item of a run is begun by itself, because the consumer waits for it. So at most `max_items` items exist beside those
-    of the consumer. This bounds the memory.
+    Items come in the order of the source. A stage begins an item only if fewer than `depth` of its results are under
+    way or wait to be taken. The first stage begins `Stage.together` items at once, but the first item of a run by
+    itself, because the consumer waits for it. So at most `max_items` items exist beside those of the consumer.
 
-    There are two runners. They give the same items:
+    If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
+    returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
+    `next()` finishes only its own item. Otherwise each stage has a thread, from the first `next()` until the source
+    ends, a stage fails, or the run is closed, garbage-collected or interrupted, which let it finish its current call.
 
-    - If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
-      returns, `depth` more items are on the streams of the last stages, and the first stage has begun `depth` more. The
-      first `next()` finishes only its own item.
-    - Otherwise each stage has a thread. The threads begin with the first `next()`. They end when the source ends, when
-      a stage fails, and when the run is closed, garbage-collected or interrupted. They finish their current call first.
-
-    With `streams`, each stage works under a stream of its own. A stage's stream waits for the event of the stage
-    before, and the consumer's current stream waits for that of the last stage. Every item is recorded
-    (`item.record_stream`) on each stream that reads it, so its memory stays until that stream is done. When a run
-    begins, the stages wait for the consumer's stream. When it ends, that stream waits for them. The host may be `depth`
-    items ahead of the consumer's stream. Such a pipeline has one run at a time.
-
+    With `streams`, each stage works under a stream of its own, which waits for the event of the stage before; the
+    consumer's current stream waits for that of the last stage. Every item is recorded (`item.record_stream`) on each
+    stream that reads it, so its memory stays until that stream is done. When a run begins, the stages wait for the
+    consumer's stream, and it for them when the run ends. The host may be `depth` items ahead of it. One run at a time.
     An exception in a stage, or in the source, is raised in the consumer after the items before it were delivered.
 
     Args:
@@ -46,7 +40,6 @@ class Pipeline(Setting):
         streams: one per stage.
 
     Attributes: `timeline`, which records what the stages of the next run do, or None.
-
     Raises:
         ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
             several items together.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import train
+from loader import _core
 
 ROOT = Path(train.__file__).resolve().parent
 
@@ -57,8 +58,12 @@ def run(code: list[Block], folder: Path, prelude: str = "") -> str:
         folder: empty; what the code writes goes there.
         prelude: Python that runs before, for names that a document takes as given.
     """
-    for name in ("train.py", "conf", "models", "loader", "examples"):
+    for name in ("train.py", "conf", "models", "examples"):
         (folder / name).symlink_to(ROOT / name)
+    (folder / "loader").mkdir()
+    core = Path(_core.__file__)  # beside the sources, or where an editable installation has it
+    for path in {entry.name: entry for entry in [core, *(ROOT / "loader").iterdir()]}.values():
+        (folder / "loader" / path.name).symlink_to(path)
     files = []
     for number, block in enumerate([Block("", "python", prelude), *code]):
         files.append(f"block{number}.{'py' if block.language == 'python' else 'sh'}")

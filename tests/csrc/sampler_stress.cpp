@@ -1,6 +1,7 @@
 // The fused sampler beside the hopwise one over random graphs and thread counts, alone, in groups and from
 // several callers at a time, without Python: made to run under a sanitizer. Prints what it compared; exits
 // with 1 at the first difference.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
@@ -132,39 +133,41 @@ int64_t compare_groups(Random& random, int rounds) {
   return edges;
 }
 
-// Members help with the one job that there is: each of its parts waits until `kHelpers` others have
-// taken one. An exception of a part that another member took reaches who waits for the round.
+// Members help with the one job that there is, until each has taken a part of it. An exception of a part that
+// another member took reaches who waits for the round.
 void check_helpers() {
   constexpr int kHelpers = 3;
-  loader::ThreadPool pool(kHelpers + 1);
-  loader::HelpingThreads threads(pool.size());
-  for (int round = 0; round < 200; ++round) {
+  loader::HelpingThreads threads(kHelpers + 1);
+  loader::HelpingThreads::Member member(threads, 0);
+  if (member.owner() != 0 || member.size() != kHelpers + 1) stress::fail("not the member");
+  for (int round = 0; round < 20; ++round) {
     std::atomic<bool> done{false};
-    std::atomic<int> took[kHelpers + 1] = {}, threw{0}, caught{0};
-    pool.each(pool.size(), [&](int stint, int worker) {
-      if (stint > 0) return threads.help(worker, [&] { return done.load(); });
-      loader::HelpingThreads::Member member(threads, worker);
-      if (member.owner() != worker || member.size() != pool.size()) stress::fail("not the member");
+    std::atomic<int64_t> took[kHelpers + 1] = {};
+    std::atomic<int> threw{0};
+    int64_t parts = 0, caught = 0;
+    std::vector<std::thread> helpers;
+    for (int i = 1; i <= kHelpers; ++i)
+      helpers.emplace_back([&, i] { threads.help(i, [&] { return done.load(); }); });
+    const auto all_helped = [&] {
+      return std::all_of(took, took + kHelpers + 1, [](const auto& count) { return count > 0; });
+    };
+    while (!all_helped()) {
+      parts += 20;
       try {
         member.each(20, [&](int, int by) {
           ++took[by];
-          const auto helpers = [&] {
-            int count = 0;
-            for (int i = 0; i <= kHelpers; ++i) count += i != worker && took[i] > 0;
-            return count;
-          };
-          while (helpers() < kHelpers) std::this_thread::yield();
-          if (by != worker && threw.exchange(1) == 0) throw std::runtime_error("of a helper");
+          std::this_thread::yield();  // the others may come
+          if (by != 0 && threw.exchange(1) == 0) throw std::runtime_error("of a helper");
         });
       } catch (const std::runtime_error&) {
         ++caught;
       }
-      done = true;
-      threads.ring();
-    });
-    int parts = 0;
-    for (const auto& count : took) parts += count;
-    if (parts != 20 || caught != 1) stress::fail("a part was lost or an exception");
+    }
+    done = true;
+    threads.ring();
+    for (auto& helper : helpers) helper.join();
+    for (const auto& count : took) parts -= count;
+    if (parts != 0 || caught != 1) stress::fail("a part was lost or an exception");
   }
 }
 

@@ -202,21 +202,21 @@ class TestRefusals:
         wanted = made.plan(**self.PLAN)
         arrays = {name: torch.zeros(length, dtype=getattr(torch, dtype)) for name, dtype, length, _ in wanted}
         with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
-            made.launch([(0, 0, 0, 0, 0)], 0, 0)
+            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
         with pytest.raises(ValueError, match="there is no array row_begin"):
             made.use({name: held for name, held in arrays.items() if name != "row_begin"})
         with pytest.raises(ValueError, match=r"bitmaps has \d+ elements; it must have \d+"):
             made.use({**arrays, "bitmaps": arrays["bitmaps"][1:]})
         made.use(arrays)
         with pytest.raises(RuntimeError, match="no header left"):
-            made.launch([(0, 0, 0, 0, 0)], 0, 0)
+            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
         with pytest.raises(ValueError, match="there are 2 mini-batches; the plan is for 1 to 1"):
-            made.launch([(0, 0, 0, 0, 0)] * 2, 0, 0)
+            made.launch([(0, 0, (0, 0, 0), 0, 0)] * 2, 0, 0)
         with pytest.raises(ValueError, match="there are 3 seeds; the plan is for up to 2"):
-            made.launch([(0, 3, 0, 0, 0)], 0, 0)
+            made.launch([(0, 3, (0, 0, 0), 0, 0)], 0, 0)
         made.plan(**self.PLAN)
         with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
-            made.launch([(0, 0, 0, 0, 0)], 0, 0)
+            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
 
 
 PICKS: dict[str, dict[str, Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def run(code: list[Block], folder: Path, prelude: str = "") -> str:
         folder: empty; what the code writes goes there.
         prelude: Python that runs before, for names that a document takes as given.
     """
-    for name in ("train.py", "conf", "models", "examples"):
+    shutil.copy(ROOT / "train.py", folder)  # Python looks for modules beside the file that a link means
+    for name in ("conf", "models", "examples"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "loader").mkdir()
     core = Path(_core.__file__)  # beside the sources, or where an editable installation has it

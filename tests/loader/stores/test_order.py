@@ -118,6 +118,6 @@ def test_what_the_gatherer_is_given_is_checked() -> None:
 
 @pytest.mark.parametrize(("placement", "ordered"), [("device", False), ("host", True), ("cached", True)])
 def test_which_gathers_are_ordered(placement: str, ordered: bool) -> None:
-    core = Gatherer(placement).core
-    assert (core.scratch_bytes(IDS) > 4 * IDS) == ordered
-    assert core.scratch_bytes(1000) == 0
+    gatherer = Gatherer(placement)  # the core reads its notes
+    assert (gatherer.core.scratch_bytes(IDS) > 4 * IDS) == ordered
+    assert gatherer.core.scratch_bytes(1000) == 0

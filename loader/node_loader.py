@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.items import NodeItems
 from loader.loader import Loader
-from loader.options import check_options
+from loader.options import check_options, check_sampler
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -51,8 +51,7 @@ class NodeLoader(Loader):
         check_options(options, type(self).__name__)
         items = NodeItems(seeds)
         require_graph(graph)
-        if not isinstance(sampler, Sampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+        check_sampler("sampler", sampler, "node")
         _check_seeds(seeds, graph.num_nodes)
         self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:

@@ -1,4 +1,4 @@
-"""The options that all loaders share, as they are misspelt."""
+"""Arguments that loaders and data modules share: what is said of those that are wrong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from loader.loader import Loader
+from loader.machine.arguments import shown
+from loader.samplers import Sampler
+
+GRAPH_MEMORY = ("device", "pinned")
+# What samples around items of a kind.
+_SAMPLERS = {
+    "node": "one of vertices, as FusedSampler (sampler=fused; walks go with model=node2vec)",
+    "walker": "one of walks, as WalkSampler (sampler=walks)",
+}
 
 
 def check_options(options: Mapping[str, Any], who: str) -> None:
@@ -25,3 +34,32 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
             found = difflib.get_close_matches(name, known, n=1)
             way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
         raise TypeError(f"{name} is no option of {who}; {way}")
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raises TypeError unless it is a `NodeDataset`, or loads one."""
+    if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+
+
+def check_sampler(name: str, sampler: Any, kind: str) -> None:
+    """Raises TypeError unless it is a `Sampler` that takes items of that kind."""
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+    if sampler.items != kind:
+        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be {_SAMPLERS[kind]}")
+
+
+def check_store_factory(features: Any) -> None:
+    """Raises TypeError unless it can make a store, see `loader.stores.open_store`."""
+    if not callable(features):
+        raise TypeError(
+            f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
+            "e.g. the class loader.stores.HostFeatures"
+        )
+
+
+def check_graph_memory(graph: Any) -> None:
+    """Raises ValueError unless it is a name of `GRAPH_MEMORY`."""
+    if not isinstance(graph, str) or graph not in GRAPH_MEMORY:
+        raise ValueError(f"graph is {shown(graph)}; it must be one of {', '.join(GRAPH_MEMORY)}")

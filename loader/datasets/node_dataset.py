@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.datasets.errors import DatasetError
 from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_flag
 
 SPLITS = ("train", "val", "test")
 
@@ -55,6 +56,7 @@ class NodeDataset:
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
         object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=1))
+        object.__setattr__(self, "multilabel", as_flag("multilabel", self.multilabel))
         n = self.num_nodes
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
             raise DatasetError(

@@ -19,6 +19,7 @@ from loader.datasets.locations import fingerprint
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
+from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
@@ -103,7 +104,7 @@ class NpzDataset(EdgeListDataset):
         given = Path(path).expanduser()
         self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
         self.split = check_fractions(split) if split is not None else None
-        self.split_seed = split_seed
+        self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> list[Any]:
         if self.path.is_dir():

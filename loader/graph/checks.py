@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import as_size
+
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
-
-
-def count(name: str, value: int) -> int:
-    """`value` as a number of vertices; raises TypeError or ValueError where it is none."""
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is {value}; it must be an integer")
-    try:
-        value = operator.index(value)
-    except TypeError as error:
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be an integer") from error
-    if value < 0:
-        raise ValueError(f"{name} is {value}; it must be at least 0")
-    return value
 
 
 def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
@@ -137,9 +125,9 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
             bounds = (value.start, value.stop) if isinstance(value, range) else tuple(value)
             if len(bounds) != 2 or (isinstance(value, range) and value.step != 1):
                 raise TypeError(f"node_types[{name!r}] is {value!r}; it must be a size, or (begin, end)")
-            begin, stop = (count(f"node_types[{name!r}]", bound) for bound in bounds)
+            begin, stop = (as_size(f"node_types[{name!r}]", bound, least=0) for bound in bounds)
         else:
-            begin, stop = end, end + count(f"node_types[{name!r}]", value)
+            begin, stop = end, end + as_size(f"node_types[{name!r}]", value, least=0)
         if begin != end or stop < begin:
             raise ValueError(
                 f"node_types[{name!r}] is {begin} to {stop}; types follow each other without a gap, so it must begin "
@@ -155,6 +143,8 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+    if array.layout != torch.strided:
+        raise ValueError(f"{name} has the layout {array.layout}; it must be dense: .to_dense()")
     if array.dim() != 1:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:

@@ -27,6 +27,8 @@ class EdgeItems(Items):
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
             raise TypeError(f"pairs is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        if ids.layout != torch.strided:
+            raise ValueError(f"pairs has the layout {ids.layout}; it must be dense: .to_dense()")
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
             raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type")
         if ids.dim() != 2 or ids.shape[1] != 2:

@@ -73,6 +73,8 @@ class NodeItems(Items):
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
             raise TypeError(f"seeds is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        if ids.layout != torch.strided:
+            raise ValueError(f"seeds has the layout {ids.layout}; it must be dense: .to_dense()")
         if ids.dtype == torch.bool:
             raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
         if ids.is_floating_point() or ids.is_complex():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.items.items import Items, NodeItems, Seeds
-from loader.items.sequence import as_size
+from loader.machine.arguments import as_size
 
 
 class Walkers(Items):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
-from loader.items import as_seed, as_size
+from loader.machine.arguments import as_64_bits, as_flag, as_seed, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 
@@ -31,11 +31,13 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         TypeError: `fanouts` is text, or a number is no integer.
         ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
     """
-    if isinstance(fanouts, str):
+    if isinstance(fanouts, (str, bytes)):
         raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
+    if isinstance(fanouts, (Mapping, Set)):
+        raise TypeError(f"fanouts is a {type(fanouts).__name__}; give a list of integers, e.g. [15, 10, 5]")
     if num_hops is not None:
         num_hops = as_size("num_hops", num_hops, least=0)
-    if isinstance(fanouts, Iterable):
+    if isinstance(fanouts, Iterable) and getattr(fanouts, "ndim", True):  # an array of no dimension is a number
         resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
             raise ValueError(
@@ -46,9 +48,10 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         resolved = (_as_fanout(fanouts),)
         if num_hops is None:
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved *= num_hops
+        resolved *= min(num_hops, MAX_HOPS + 1)
     if not 1 <= len(resolved) <= MAX_HOPS:
-        raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
+        asked = len(resolved) if num_hops is None else num_hops
+        raise ValueError(f"{asked} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
             raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")
@@ -59,7 +62,7 @@ def _as_fanout(k: Any) -> int:
     """`k` as an int; TypeError unless it is an integer of Python or numpy, and no truth value."""
     if hasattr(k, "__index__") and not isinstance(k, bool):
         return operator.index(k)
-    raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
+    raise TypeError(f"fanout {shown(k)} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
 
 
 class Request(NamedTuple):
@@ -346,7 +349,7 @@ class NeighborSampler(Sampler):
             layer_dependency=layer_dependency,
             batch_dependency=batch_dependency,
         )
-        self.edge_ids = bool(edge_ids)
+        self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
 
     @property
@@ -364,11 +367,11 @@ class NeighborSampler(Sampler):
 
 
 def check_position(epoch: int, batch: int) -> None:
-    """Raises ValueError unless both count from 0."""
-    if 0 <= epoch < 2**64 and 0 <= batch < 2**64:
-        return
-    name, value = ("batch", batch) if 0 <= epoch < 2**64 else ("epoch", epoch)
-    raise ValueError(f"{name} is {value}; it must be in [0, 2**64)")
+    """Raises TypeError or ValueError unless both are integers that count from 0."""
+    if type(epoch) is int and type(batch) is int and 0 <= epoch < 2**64 and 0 <= batch < 2**64:
+        return  # as a loader has them
+    as_64_bits("epoch", epoch)
+    as_64_bits("batch", batch)
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
@@ -380,11 +383,14 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
         raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.dim() != 1:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
+    if seeds.layout != torch.strided:
+        raise ValueError(f"seeds has the layout {seeds.layout}; it must be dense: .to_dense()")
     if seeds.dtype == graph.indices.dtype:
         return seeds.contiguous()
-    if seeds.is_floating_point() or seeds.dtype == torch.bool:
+    if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
         raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
-    if seeds.dtype == torch.int64 and graph.indices.dtype == torch.int32 and seeds.numel():
+    if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
+        seeds = seeds.to(torch.int64)
         low, high = (int(x) for x in torch.aminmax(seeds))
         if low < 0 or high >= graph.num_nodes:
             bad = low if low < 0 else high

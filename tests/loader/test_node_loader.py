@@ -20,7 +20,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.samplers import HopwiseSampler, Sampler
+from loader.samplers import HopwiseSampler, Sampler, WalkSampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 from loader.timing import Timeline
@@ -308,6 +308,11 @@ def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeL
         ({"prefetch": -1}, ValueError, "prefetch is -1"),
         ({"prefetch": 1.5}, TypeError, "prefetch is 1.5; it must be an integer"),
         ({"prefetch": True}, TypeError, "prefetch is True; it must be an integer"),
+        ({"prefetch": 2**40}, ValueError, "prefetch is 1099511627776; it must be at most 65536"),
+        ({"drop_last": None}, TypeError, "drop_last is None; it must be True or False"),
+        ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
+        ({"seeds": SEEDS.to_sparse()}, ValueError, "seeds has the layout torch.sparse_coo; it must be dense"),
+        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of vertices"),
         ({"seed": 2**64}, ValueError, "seed is 18446744073709551616"),
         ({"stages": [FunctionStage("gather", abs)]}, ValueError, "stage 'gather' needs a name of its own"),
         ({"stages": [FunctionStage("a", abs)] * 2}, ValueError, "stage 'a' needs a name of its own"),

@@ -56,18 +56,10 @@ struct Converted {
   static constexpr int kIn = Count * static_cast<int>(sizeof(From));
 };
 
-struct ByOutput {
-  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_output";
-};
-struct ByLine {
-  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_line";
-};
-struct CountIds {
-  static constexpr const char *header = "features/cuda/order.cuh", *name = "count_ids";
-};
-struct PlaceIds {
-  static constexpr const char *header = "features/cuda/order.cuh", *name = "place_ids";
-};
+LOADER_KERNEL(ByOutput, "features/cuda/kernels.cuh", "by_output")
+LOADER_KERNEL(ByLine, "features/cuda/kernels.cuh", "by_line")
+LOADER_KERNEL(CountIds, "features/cuda/order.cuh", "count_ids")
+LOADER_KERNEL(PlaceIds, "features/cuda/order.cuh", "place_ids")
 
 }  // namespace
 

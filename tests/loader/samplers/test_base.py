@@ -122,7 +122,7 @@ def test_no_seeds_and_no_vertices_give_empty_blocks(sampler, graph) -> None:
 @pytest.mark.parametrize("make", CORE)
 @pytest.mark.parametrize("argument", ["epoch", "batch"])
 @pytest.mark.parametrize("value", [-1, 2**64, 1.0, "1", None, True])
-def test_an_epoch_or_batch_that_is_none_is_refused(make, argument, value, graph) -> None:
+def test_an_impossible_epoch_or_batch_is_refused(make, argument, value, graph) -> None:
     with pytest.raises((TypeError, ValueError), match=f"{argument} is {value!r}; it must be"):
         make([2]).sample(graph, torch.tensor([0]), **{argument: value})
 
@@ -135,7 +135,7 @@ def test_epoch_and_batch_may_be_integers_of_numpy(graph) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
-def test_seeds_that_a_narrow_graph_cannot_have_are_refused(dtype, graph) -> None:
+def test_seeds_beyond_a_narrow_graph_are_refused(dtype, graph) -> None:
     with pytest.raises(ValueError, match=rf"vertex {2**31 + 1}; valid ids are 0 to 2"):
         FusedSampler([1]).sample(graph, torch.tensor([2**31 + 1], dtype=dtype))
 

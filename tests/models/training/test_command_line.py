@@ -49,7 +49,7 @@ def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: s
     assert message in refusal(argument)
 
 
-def test_what_may_be_added_is_left_to_its_part() -> None:
+def test_additions_to_a_part_are_let_through() -> None:
     arguments = ["+features.fraction=0.3", "++sampler.replace=true", "+hydra.job.name=x", "+experiment=shchur"]
     assert prepared(arguments, CONF) == arguments
 

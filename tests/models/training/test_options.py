@@ -149,7 +149,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, changes: dict[s
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_place_that_can_be_made_is_left_to_the_run(tmp_path: Path) -> None:
+def test_a_place_that_can_be_made_is_taken(tmp_path: Path) -> None:
     check_places(
         config(run_dir=str(tmp_path / "a" / "b"), checkpoint_dir=str(tmp_path), result_path=str(tmp_path / "r"))
     )
@@ -184,7 +184,7 @@ def test_a_metric_that_is_not_logged_is_named(changes: dict[str, Any], message: 
         check_monitors(config(**changes))
 
 
-def test_a_callback_may_watch_what_an_own_model_logs() -> None:
+def test_callbacks_may_watch_metrics_of_own_models() -> None:
     check_monitors(config(model={"_target_": "torch.nn.Linear"}, callbacks={"best": {"monitor": "val/mine"}}))
 
 

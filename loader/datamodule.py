@@ -17,10 +17,11 @@ from loader.graph import Graph
 from loader.loader import MAX_PREFETCH, Loader
 from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.node_loader import NodeLoader
-from loader.options import check_dataset, check_graph_memory, check_sampler, check_store_factory
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset

@@ -16,10 +16,11 @@ from loader.link_loader import LinkLoader
 from loader.link_split import LinkSplit, check_shares, split_links
 from loader.loader import MAX_PREFETCH
 from loader.machine.arguments import as_flag, as_seed, as_size
-from loader.options import check_dataset, check_graph_memory, check_sampler, check_store_factory
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samples import Links
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
@@ -102,7 +103,7 @@ class LinkDataModule(LightningDataModule):
         check_store_factory(features)
         check_shares(val, test)
         self.dataset, self.around = dataset, sampler
-        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked)
+        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
         self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
         self.shares = {"val": val, "test": test}
         self.graph_memory = graph

@@ -13,7 +13,7 @@ import torch
 
 from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turn
-from loader.machine.arguments import as_flag, as_size
+from loader.machine.arguments import as_flag, as_size, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
@@ -116,6 +116,12 @@ class Loader:
             raise ValueError(
                 f"{type(sampler).__name__} samples around items of kind '{sampler.items}', these are '{items.kind}'"
             )
+        if session is not None and not isinstance(session, Session):
+            raise TypeError(
+                f"session is a {type(session).__name__}; it must be what the sampler's open(graph) returned"
+            )
+        if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
+            raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")
         names = [stage.name for stage in stages]
         for name in names:
             if name in _TAKEN or _MOVE.fullmatch(name) or names.count(name) > 1:

@@ -7,8 +7,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from loader.loader import Loader
-from loader.machine.arguments import shown
+from loader.machine.arguments import check_dense, shown
 from loader.samplers import Sampler
 
 GRAPH_MEMORY = ("device", "pinned")
@@ -27,6 +29,7 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
         who: whose options they are.
     """
     known = [name for name, p in inspect.signature(Loader).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    known.remove("stores")  # which they make of their features and labels
     for name in options.keys() - set(known):
         if name in ("num_workers", "persistent_workers", "prefetch_factor"):
             way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
@@ -34,6 +37,15 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
             found = difflib.get_close_matches(name, known, n=1)
             way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
         raise TypeError(f"{name} is no option of {who}; {way}")
+
+
+def check_labels(labels: Any, count: int, why: str) -> None:
+    """Raises TypeError or ValueError unless it is a dense tensor of `count` rows, as `why` says."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
+    check_dense("labels", labels)
+    if labels.dim() == 0 or labels.shape[0] != count:
+        raise ValueError(f"labels has shape {list(labels.shape)}, {why}")
 
 
 def check_dataset(dataset: Any) -> None:
@@ -48,15 +60,6 @@ def check_sampler(name: str, sampler: Any, kind: str) -> None:
         raise TypeError(f"{name} is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
     if sampler.items != kind:
         raise TypeError(f"{name} is a {type(sampler).__name__}; it must be {_SAMPLERS[kind]}")
-
-
-def check_store_factory(features: Any) -> None:
-    """Raises TypeError unless it can make a store, see `loader.stores.open_store`."""
-    if not callable(features):
-        raise TypeError(
-            f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
-            "e.g. the class loader.stores.HostFeatures"
-        )
 
 
 def check_graph_memory(graph: Any) -> None:

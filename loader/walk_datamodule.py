@@ -54,7 +54,7 @@ class WalkDataModule(GraphDataModule):
             if value is not None:
                 raise ValueError(f"{name} is {value!r}; of walks there is none to choose: leave it null")
         super().__init__(dataset, sampler, batch_size=batch_size, **options)
-        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
 
     @property
     def sizes(self) -> dict[str, Any]:

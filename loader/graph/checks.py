@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_size
+from loader.machine.arguments import as_size, check_dense, shown
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
+MAX_VERTICES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
 
@@ -20,13 +21,19 @@ def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
     _check_vector(name, array, device)
     if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
+    return signed(name, array)
+
+
+def signed(name: str, array: Tensor) -> Tensor:
+    """`array`, of any integer type, as one that torch compares; ValueError if a number does not fit int64."""
     if array.dtype not in _UNSIGNED:
         return array
-    signed = array.to(torch.int64)
-    if array.element_size() == 8 and signed.numel() and int(signed.min()) < 0:
-        at = int((signed < 0).nonzero()[0])
-        raise ValueError(f"{name}[{at}] is {int(signed[at]) % 2**64}; it must fit int64, which ends at {2**63 - 1}")
-    return signed
+    known = array.to(torch.int64)
+    if array.element_size() == 8 and known.numel() and int(known.min()) < 0:
+        at = int((known.flatten() < 0).nonzero()[0])
+        value = int(known.flatten()[at]) % 2**64
+        raise ValueError(f"{name}[{at}] is {value}; it must fit int64, which ends at {2**63 - 1}")
+    return known
 
 
 def weight_vector(array: Tensor, device: torch.device) -> Tensor:
@@ -113,9 +120,11 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
     """The range of ids of each type, in ascending order, from sizes or from bounds.
 
     Raises:
-        TypeError: a name is no string, or a value is neither a size nor bounds.
+        TypeError: it is no mapping, a name is no string, or a value is neither a size nor bounds.
         ValueError: the ranges do not follow each other from 0 to `num_src`.
     """
+    if not isinstance(node_types, Mapping):
+        raise TypeError(f"node_types is {shown(node_types)}; it must be a dict: name -> number of vertices")
     ranges: dict[str, range] = {}
     end = 0
     for name, value in node_types.items():
@@ -143,8 +152,7 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
-    if array.layout != torch.strided:
-        raise ValueError(f"{name} has the layout {array.layout}; it must be dense: .to_dense()")
+    check_dense(name, array)
     if array.dim() != 1:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph.checks import (
+    MAX_VERTICES,
     check_csc,
     check_edge_types,
     check_length,
@@ -81,7 +82,7 @@ class Graph:
         if indptr.numel() == 0:
             raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no vertices)")
         num_dst, num_edges = indptr.numel() - 1, indices.numel()
-        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, least=0)
+        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
 
         def optional(name: str, array: Tensor | None, length: int, what: str) -> Tensor | None:
             if array is not None:
@@ -150,8 +151,8 @@ class Graph:
         src, dst = integer_vector("src", src, device), integer_vector("dst", dst, device)
         if src.numel() != dst.numel():
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
-        num_nodes = as_size("num_nodes", num_nodes, least=0)
-        columns = num_nodes if num_src is None else as_size("num_src", num_src, least=0)
+        num_nodes = as_size("num_nodes", num_nodes, 0, MAX_VERTICES)
+        columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
         if num_nodes * columns < 2**63:

@@ -50,9 +50,9 @@ class BatchSequence:
             raise ValueError(
                 f"rank is {self.rank}; with world_size {self.world_size} it must be 0 to {self.world_size - 1}"
             )
-        self.num_items = num_items
+        self.num_items = as_size("num_items", num_items, least=0)
         self.drop_last = as_flag("drop_last", drop_last)
-        full, rest = divmod(num_items, self.batch_size)
+        full, rest = divmod(self.num_items, self.batch_size)
         self.num_batches = full + (rest > 0 and not self.drop_last)
         if self.num_batches == 0:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a number or a flag of the caller's has to be. Each message is one line: the name, the value, the limit."""
+"""What numbers, flags and tensors of the caller's have to be. A message is one line: name, value, limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import operator
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 _SHOWN = 60  # characters of a value in a message
 
@@ -17,7 +19,7 @@ def as_size(name: str, size: int, least: int = 1, most: int | None = None) -> in
         TypeError: it is no integer.
         ValueError: it is out of that range.
     """
-    number = _index(size)
+    number = as_index(size)
     if number is None:
         raise TypeError(f"{name} is {shown(size)}; it must be an integer of at least {least}")
     if number < least:
@@ -34,7 +36,7 @@ def as_64_bits(name: str, value: int) -> int:
         TypeError: it is no integer.
         ValueError: it is out of that range.
     """
-    number = _index(value)
+    number = as_index(value)
     if number is None:
         raise TypeError(f"{name} is {shown(value)}; it must be an integer")
     if not 0 <= number < 2**64:
@@ -54,7 +56,7 @@ def as_flag(name: str, value: bool) -> bool:
     Raises:
         TypeError: it is anything else.
     """
-    if isinstance(value, (bool, np.bool_)) or (_index(value) in (0, 1)):
+    if isinstance(value, (bool, np.bool_)) or (as_index(value) in (0, 1)):
         return bool(value)
     raise TypeError(f"{name} is {shown(value)}; it must be True or False")
 
@@ -73,13 +75,22 @@ def as_number(name: str, value: float) -> float:
     raise TypeError(f"{name} is {shown(value)}; it must be a number")
 
 
+def check_dense(name: str, array: Tensor) -> None:
+    """Raises ValueError unless `array` is an ordinary tensor: one that is sparse, nested or quantized is not."""
+    if array.layout != torch.strided:
+        raise ValueError(f"{name} has the layout {array.layout}; it must be dense: .to_dense()")
+    if array.is_nested or array.is_quantized:
+        kind, way = ("nested", "to_padded_tensor") if array.is_nested else ("quantized", "dequantize")
+        raise ValueError(f"{name} is {kind}; it must be dense: .{way}()")
+
+
 def shown(value: Any) -> str:
     """`value` for a message of one line: as it is written or, if that is long, its type."""
     text = repr(value)
     return text if len(text) <= _SHOWN and "\n" not in text else f"a {type(value).__name__}"
 
 
-def _index(value: Any) -> int | None:
+def as_index(value: Any) -> int | None:
     """`value` as an int; None if it is no integer, or a truth value."""
     if isinstance(value, bool):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypedDict
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
-from loader.machine.arguments import as_64_bits, as_flag, as_seed, as_size, shown
+from loader.graph.checks import check_range, signed
+from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 
@@ -31,10 +31,9 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         TypeError: `fanouts` is text, or a number is no integer.
         ValueError: a fanout is neither -1 nor in 1 to 1024, or the number of fanouts is not `num_hops`.
     """
-    if isinstance(fanouts, (str, bytes)):
-        raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
-    if isinstance(fanouts, (Mapping, Set)):
-        raise TypeError(f"fanouts is a {type(fanouts).__name__}; give a list of integers, e.g. [15, 10, 5]")
+    if isinstance(fanouts, (str, bytes, Mapping, Set)):
+        what = f"the text {fanouts!r}" if isinstance(fanouts, (str, bytes)) else f"a {type(fanouts).__name__}"
+        raise TypeError(f"fanouts is {what}; give a list of integers, e.g. [15, 10, 5]")
     if num_hops is not None:
         num_hops = as_size("num_hops", num_hops, least=0)
     if isinstance(fanouts, Iterable) and getattr(fanouts, "ndim", True):  # an array of no dimension is a number
@@ -50,8 +49,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
         resolved *= min(num_hops, MAX_HOPS + 1)
     if not 1 <= len(resolved) <= MAX_HOPS:
-        asked = len(resolved) if num_hops is None else num_hops
-        raise ValueError(f"{asked} hops were asked for; 1 to {MAX_HOPS} are possible")
+        raise ValueError(f"{num_hops or len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
             raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")
@@ -59,9 +57,9 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
 
 
 def _as_fanout(k: Any) -> int:
-    """`k` as an int; TypeError unless it is an integer of Python or numpy, and no truth value."""
-    if hasattr(k, "__index__") and not isinstance(k, bool):
-        return operator.index(k)
+    """`k` as an int; TypeError unless it is an integer."""
+    if (number := as_index(k)) is not None:
+        return number
     raise TypeError(f"fanout {shown(k)} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
 
 
@@ -396,9 +394,6 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
         raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
     if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
-        seeds = seeds.to(torch.int64)
-        low, high = (int(x) for x in torch.aminmax(seeds))
-        if low < 0 or high >= graph.num_nodes:
-            bad = low if low < 0 else high
-            raise ValueError(f"seeds holds vertex {bad}; valid ids are 0 to {graph.num_nodes - 1}")
+        seeds = signed("seeds", seeds)
+        check_range("seeds", seeds, graph.num_nodes)
     return seeds.to(graph.indices.dtype).contiguous()

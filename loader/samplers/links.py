@@ -42,8 +42,8 @@ class Negatives:
     def __post_init__(self) -> None:
         if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
             raise ValueError(f"mode is {shown(self.mode)}; it must be 'binary' or 'triplet'")
-        if not 0 < as_number("amount", self.amount) < math.inf:
-            raise ValueError(f"amount is {self.amount}; it must be above 0 and finite")
+        if not 0 < as_number("amount", self.amount) < 2**31:
+            raise ValueError(f"amount is {self.amount}; it must be above 0 and below 2**31")
         object.__setattr__(self, "strict", as_flag("strict", self.strict))
         if self.mode == "triplet":
             if self.amount != int(self.amount):

@@ -74,7 +74,7 @@ def random_walk(
         sampler = _sampler(walk_length, **options)
     except TypeError:
         sampler = WalkSampler(walk_length, **options)  # with an option that cannot be a key, or one that is refused
-    times = as_size("walks_per_node", walks_per_node)
+    times = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
     starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 
+_MOST_NEGATIVES = 2**31 - 1
 _MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
@@ -101,7 +102,7 @@ class WalkSampler(Sampler):
             self._check_weights()
         self.metapath = None if metapath is None else _path(metapath)
         self._check_metapath()
-        self.num_negatives = as_size("num_negatives", num_negatives, least=0)
+        self.num_negatives = as_size("num_negatives", num_negatives, least=0, most=_MOST_NEGATIVES)
         self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
@@ -232,7 +233,7 @@ def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalked
 
 
 def _path(metapath: Sequence[int]) -> list[int]:
-    if isinstance(metapath, str) or not isinstance(metapath, Iterable):
+    if isinstance(metapath, str) or not isinstance(metapath, Iterable) or not getattr(metapath, "ndim", True):
         raise TypeError(f"metapath is {shown(metapath)}; it must be a list of integers, as graph.edge_types")
     return [edge_type(t) for t in metapath]
 

@@ -74,6 +74,8 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
             f"{first[:120]}); give one that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
         ) from error
     lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
+    if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
+        lacks = ["dict of the model's weights and options"]
     if lacks:
         raise ValueError(
             f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "

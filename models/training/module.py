@@ -77,6 +77,11 @@ class NodeClassifier(LightningModule):
             raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
         if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
             raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        if as_size("num_features", num_features, least=0) == 0:
+            raise ValueError(
+                "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec, which "
+                "reads none"
+            )
         inference_chunk_mib = as_size("inference_chunk_mib", inference_chunk_mib)
         multilabel = as_flag("multilabel", multilabel)
         cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)

@@ -92,6 +92,7 @@ def test_the_edge_of_a_bad_weight_is_named(value: float, dtype: torch.dtype) -> 
         ({"edge_types": t(0, 1).view(1, 2)}, ValueError, "edge_types has 2 dimensions"),
         ({"node_times": t(1, 2, 3)}, ValueError, "node_times has 3 entries, the graph has 2 source vertices"),
         ({"node_times": [1, 2]}, TypeError, "node_times is a list; it must be a torch tensor"),
+        ({"node_types": ["a"]}, TypeError, "node_types is .*; it must be a dict: name -> number of vertices"),
         ({"node_types": {"a": 1}}, ValueError, "node_types ends at 1; the types must cover all 2 vertices"),
         ({"node_types": {"a": 3}}, ValueError, "node_types ends at 3"),
         ({"node_types": {"a": -1}}, ValueError, r"node_types\['a'\] is -1; it must be at least 0"),

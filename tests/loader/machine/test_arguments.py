@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from loader.machine.arguments import as_64_bits, as_flag, as_number, as_seed, as_size
+from loader.machine.arguments import as_64_bits, as_flag, as_number, as_seed, as_size, check_dense
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)])
@@ -58,6 +58,15 @@ def test_true_is_a_flag_in_every_form(value):
 def test_other_flags_are_refused(value):
     with pytest.raises(TypeError, match=r"^flag is .*; it must be True or False$"):
         as_flag("flag", value)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_only_ordinary_tensors_are_dense():
+    check_dense("x", torch.zeros(2, 0))
+    with pytest.raises(ValueError, match=r"x has the layout torch.sparse_coo; it must be dense: \.to_dense\(\)"):
+        check_dense("x", torch.eye(2).to_sparse())
+    with pytest.raises(ValueError, match=r"x is nested; it must be dense: \.to_padded_tensor\(\)"):
+        check_dense("x", torch.nested.nested_tensor([torch.rand(3), torch.rand(2)]))
 
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), torch.tensor(0.5)])

@@ -214,7 +214,7 @@ def test_copies_sample_the_same():
         (lambda: Negatives("triplet", 1.5), ValueError, "a triplet has a whole number"),
         (lambda: Negatives(["binary"]), ValueError, "mode is .*; it must be 'binary' or 'triplet'"),
         (lambda: Negatives(amount="x"), TypeError, "amount is 'x'; it must be a number"),
-        (lambda: Negatives(amount=float("inf")), ValueError, "amount is inf; it must be above 0 and finite"),
+        (lambda: Negatives(amount=float("inf")), ValueError, "amount is inf; it must be above 0 and below"),
         (lambda: Negatives(strict="no"), TypeError, "strict is 'no'; it must be True or False"),
         (lambda: LinkSampler(FusedSampler([1]), "binary"), TypeError, "negatives is 'binary'; it must be a loader"),
         (lambda: LinkSampler(FusedSampler([1]), Negatives(strict=True), known=3), TypeError, "known is a int; it must"),

@@ -1,4 +1,4 @@
-"""What a graph refuses, before a sampler reads it. Nothing here computes in a type that could wrap."""
+"""The checks of a graph, before a sampler reads it. No computation here can overflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if 
 
 
 def count(name: str, value: int) -> int:
-    """`value` as a number of vertices; raises TypeError or ValueError where it is none."""
+    """`value` as a number of vertices; raises TypeError or ValueError if it is none."""
     if isinstance(value, bool):
         raise TypeError(f"{name} is {value}; it must be an integer")
     try:
@@ -52,7 +52,7 @@ def weight_vector(array: Tensor, device: torch.device) -> Tensor:
 
 
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:
-    """Raises ValueError unless `array` has `length` entries, which `what` says the number of."""
+    """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
         raise ValueError(f"{name} has {array.numel()} entries, {what}")
 
@@ -87,11 +87,12 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
 
 
 def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, dst: Tensor | None = None) -> None:
-    """Raises ValueError unless all weights are finite and at least 0; the message names the first other edge.
+    """Raises ValueError unless all weights are finite and at least 0; the message names the first edge for which this
+    is false.
 
     Args:
         weights, src: `[num_edges]`.
-        indptr, dst: one of them says which vertex an edge goes to.
+        indptr, dst: give one of them; it says which vertex an edge goes to.
     """
     if weights.numel() == 0:
         return

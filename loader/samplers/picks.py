@@ -1,4 +1,4 @@
-"""How neighbours are picked, beyond evenly: by the weights of the edges, or together by LABOR."""
+"""How neighbours are picked, if not uniformly: by the weights of the edges, or by LABOR."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _made: weakref.WeakKeyDictionary[Graph, Weighed] = weakref.WeakKeyDictionary()
 
 
 class Picks(NamedTuple):
-    """What decides how neighbours are picked, see `PickOptions`."""
+    """The options that decide how neighbours are picked, see `PickOptions`."""
 
     replace: bool = False
     weights: str | None = None
@@ -37,7 +37,7 @@ class Picks(NamedTuple):
 
     @classmethod
     def checked(cls, **options: Any) -> Picks:
-        """Raises TypeError or ValueError where an option is out of range, or excludes another."""
+        """Raises TypeError or ValueError if an option is out of range, or excludes another."""
         dependency = options.pop("batch_dependency")
         try:
             period = operator.index(dependency)
@@ -73,16 +73,17 @@ class Picks(NamedTuple):
         return picks
 
     def spec(self) -> dict[str, Any]:
-        """All options that are not the default, and `replace`."""
+        """`replace`, and all options that are not the default."""
         return {"replace": self.replace} | {
             name: value for name, value in self._asdict().items() if value != self._field_defaults[name]
         }
 
 
 class Weighed:
-    """The edges of a graph that have a weight above 0, and the tables to pick them by. Tables are made when they are
-    first asked for, on the CPU: 16 bytes an edge to draw by weight, 4 bytes an edge for the heaviest. They lie where
-    the graph's `indices` lie.
+    """The edges of a graph that have a weight above 0, and tables to pick them by.
+
+    Tables are made on the CPU at their first use, and lie where the graph's `indices` lie. A table to pick by weight
+    takes 16 bytes per edge, one for the heaviest edges 4 bytes per edge.
 
     Raises:
         ValueError: the graph has no weights, or one that is negative, infinite or NaN; its edge is named.
@@ -103,8 +104,8 @@ class Weighed:
         self._order: Tensor | None = None
 
     def part_of(self, graph: Graph) -> Graph:
-        """The graph without its edges of weight 0, whose `edge_ids` are those of the whole one; itself where no weight
-        is 0.
+        """The graph without its edges of weight 0, with the `edge_ids` of the whole graph; or `graph` if no weight is
+        0.
         """
         return graph if self._rest is None else self._rest
 
@@ -133,8 +134,8 @@ class Weighed:
 
 
 def weighed(graph: Graph, who: str) -> Weighed:
-    """What is made of a graph's weights, once for all samplers of the graph. Weights that were changed since are looked
-    at again.
+    """The `Weighed` of a graph. It is made once for all samplers of the graph, and again after the weights have
+    changed.
 
     Args:
         who: who asks, as in "FusedSampler".
@@ -163,7 +164,7 @@ def weights_of(graph: Graph, who: str) -> Tensor:
 def core_picks(
     sampler: NeighborSampler, graph: Graph, num_threads: int
 ) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
-    """The graph to sample, and how its neighbours are picked, for the core (None: evenly)."""
+    """The graph to sample, and the core's object that says how its neighbours are picked (None: uniformly)."""
     picks = sampler.picking
     if picks.labor:
         turns = _core.turns_key(sampler.seed)
@@ -185,7 +186,7 @@ Keys = tuple[int, int, int]
 
 
 def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
-    """The key of a mini-batch's picks, the next one and the phase, as csrc/sampler/choice.h has them."""
+    """The key of a mini-batch's picks, the next key and the phase, as csrc/sampler/choice.h defines them."""
     period = picks.batch_dependency
     if period == 1:
         return _core.batch_key(seed, epoch, batch), 0, 0

@@ -29,7 +29,7 @@ def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc", sanitizers: str = SANIT
     return target
 
 
-def test_every_schedule_gives_the_mini_batches_of_the_cpu(tmp_path: Path) -> None:
+def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
     done = run([str(compiled(tmp_path)), "2"], timeout=3000)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("equal: ")

@@ -97,10 +97,13 @@ class GraphDataModule(LightningDataModule):
                 "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
             )
         if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
-            raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+            raise TypeError(
+                f"dataset is a {type(dataset).__name__}; give a NodeDataset, or an object whose load() returns one"
+            )
         if not callable(features):
             raise TypeError(
-                f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
+                f"features is a {type(features).__name__}; it must be a function that makes a store of the dataset's "
+                "features, "
                 "e.g. the class loader.stores.HostFeatures"
             )
         self.dataset = dataset

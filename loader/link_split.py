@@ -70,8 +70,8 @@ def check_no_leak(split: LinkSplit) -> None:
             if bool(seen.any()):
                 u, v = ends[int(seen.nonzero()[0])].tolist()
                 raise ValueError(
-                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: whoever looks at the "
-                    "graph knows the answer. Leave it out"
+                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: a model that sees the "
+                    "graph knows the answer. Leave the edge out"
                 )
 
 

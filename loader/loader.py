@@ -116,14 +116,15 @@ class Loader:
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         if sampler.items != items.kind:
             raise ValueError(
-                f"{type(sampler).__name__} samples around items of kind '{sampler.items}', these are '{items.kind}'"
+                f"{type(sampler).__name__} samples around items of kind '{sampler.items}', but the items are of kind "
+                f"'{items.kind}'; give a sampler for these items"
             )
         names = [stage.name for stage in stages]
         for name in names:
             if name in _TAKEN or _MOVE.fullmatch(name) or names.count(name) > 1:
                 raise ValueError(
-                    f"stage '{name}' needs a name of its own, none of {names}, {sorted(_TAKEN)} and 'move 2' and so on "
-                    "again"
+                    f"stage '{name}' needs a name of its own: {sorted(_TAKEN)}, 'move 2' and so on are taken, and the "
+                    f"stages are {names}"
                 )
         self.stores = dict(stores or {})
         self.device = choose_device(device, sampler, self.stores)
@@ -237,7 +238,7 @@ class Loader:
             if theirs != own.get(key):
                 raise ValueError(
                     f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
-                    "restore it, or start a new run from the weights alone"
+                    "restore it, or start a new run with only the weights"
                 )
         epoch, following, most = int(state["epoch"]), int(state["next"]), self.sequence.num_batches
         if epoch < 0 or following < 0:

@@ -50,7 +50,7 @@ class WalkDataModule(GraphDataModule):
         given = {"eval_sampler": eval_sampler, "features": features, "eval_batch_size": eval_batch_size}
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"{name} is {value!r}; of walks there is none to choose: leave it null")
+                raise ValueError(f"{name} is {value!r}; walks have no such choice: leave it null")
         if not isinstance(sampler, Sampler) or sampler.items != "walker":
             raise TypeError(f"sampler is a {type(sampler).__name__}; walks want a WalkSampler (sampler=walks)")
         super().__init__(dataset, sampler, batch_size=batch_size, **options)

@@ -131,5 +131,5 @@ def as_edge_prediction_sampler(
 
 def _names(option: str, names: Any) -> list[str]:
     if isinstance(names, dict):
-        raise NotImplementedError(f"{option} by type is not possible; give the names alone, or take {DGLS}")
+        raise NotImplementedError(f"{option} by type is not possible; give only names, or take {DGLS}")
     return list(names or [])

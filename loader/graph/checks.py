@@ -160,6 +160,6 @@ def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:
         raise ValueError(
-            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (afterwards "
-            "graph.place parts them)"
+            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "
+            "separate them afterwards)"
         )

@@ -234,8 +234,8 @@ class Graph:
         """
         if self._num_src != self.num_dst:
             raise ValueError(
-                f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no one number of "
-                "vertices; ask num_dst or num_src"
+                f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no num_nodes; ask "
+                "num_dst or num_src"
             )
         return self._num_src
 
@@ -377,6 +377,6 @@ def require_square(graph: Graph, who: str) -> None:
     if graph.num_src != graph.num_dst:
         raise ValueError(
             f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
-            f"{graph.num_src} sources: a source has no in-neighbours that could be asked for. Number both sets in one "
+            f"{graph.num_src} sources. Number both sets in one "
             "range of ids (node_types names the ranges) and make a square graph of that"
         )

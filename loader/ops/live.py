@@ -156,7 +156,10 @@ class LiveBatch:
             RuntimeError: it dropped elements twice with one block, which has one key.
         """
         if any(block.draws > 1 for block in self.blocks):
-            raise RuntimeError("the model drops elements more than once with the same block; a live block has one key")
+            raise RuntimeError(
+                "the model drops elements more than once with the same block, which has one key; train without CUDA "
+                "graphs"
+            )
 
     def load(self, batch: MiniBatch) -> None:
         """Makes `batch` the one that kernels find from now on, in the order of the current stream.

@@ -165,7 +165,7 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
     asked = NegativeSampling.cast(neg_sampling)
     if asked is None:
         if strict:
-            raise ValueError("strict is of use with negatives alone; give neg_sampling, or leave it out")
+            raise ValueError("strict is of use with negatives only; give neg_sampling, or leave strict out")
         return None
     if asked.src_weight is not None or asked.dst_weight is not None:
         raise NotImplementedError(

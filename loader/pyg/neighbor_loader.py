@@ -281,7 +281,7 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         raise ValueError("data does not say how many vertices it has; set num_nodes")
     if input_nodes is None:
         if input_id is not None:
-            raise ValueError("input_id needs input_nodes, whose ids it gives")
+            raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
         return NodeItems(torch.arange(num_nodes)), None
     seeds = input_nodes if isinstance(input_nodes, Tensor) else torch.as_tensor(input_nodes)
     if seeds.dtype == torch.bool:
@@ -290,7 +290,9 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         seeds = seeds.nonzero().view(-1)
         input_id = seeds if input_id is None else input_id
     if input_id is not None and input_id.shape != seeds.shape:
-        raise ValueError(f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they are equal")
+        raise ValueError(
+            f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they must be equal"
+        )
     items = NodeItems(seeds.cpu())
     low, high = (int(x) for x in torch.aminmax(items.ids))
     if low < 0 or high >= num_nodes:

@@ -94,7 +94,9 @@ class LinkSampler(Sampler):
         if exclude not in EXCLUDE:
             raise ValueError(f"exclude is {exclude!r}; it must be one of {', '.join(EXCLUDE)}")
         if known is not None and (negatives is None or not negatives.strict):
-            raise ValueError("known is of use for strict negatives alone; give Negatives(strict=True), or leave it out")
+            raise ValueError(
+                "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
+            )
         self.around, self.negatives, self.exclude, self.known = sampler, negatives, exclude, known
         self.seed = as_seed(getattr(sampler, "seed", 0) if seed is None else seed)
         self.num_hops, self.edge_ids = sampler.num_hops, sampler.edge_ids
@@ -123,7 +125,9 @@ class LinkSampler(Sampler):
         self.require_open()
         require_square(graph, "LinkSampler")
         if self.known is not None and self.known.num_nodes != graph.num_nodes:
-            raise ValueError(f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they are equal")
+            raise ValueError(
+                f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they must be equal"
+            )
         return _LinkSession(self, graph)
 
     def __repr__(self) -> str:

@@ -66,7 +66,7 @@ class Picks(NamedTuple):
                 "leave one of them out"
             )
         if picks.labor and weights is not None:
-            raise ValueError("labor=True picks evenly; leave weights out (null)")
+            raise ValueError("labor=True picks uniformly; leave weights out (null)")
         if not picks.labor and (picks.layer_dependency or period != 1):
             name = "layer_dependency" if picks.layer_dependency else "batch_dependency"
             raise ValueError(f"{name} says how LABOR picks; it needs labor=True")

@@ -141,12 +141,18 @@ class WalkSampler(Sampler):
         if not 1 <= len(self.metapath) <= _core.max_metapath:
             raise ValueError(f"metapath has {len(self.metapath)} types; 1 to {_core.max_metapath} are possible")
         if self.law.accept is not None:
-            raise ValueError(f"p and q are {self.p} and {self.q}; a metapath has no second order: leave both at 1")
+            raise ValueError(
+                f"p and q are {self.p} and {self.q}; a metapath has no second order: with it both must be 1"
+            )
         if self.weights is not None:
-            raise ValueError(f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike")
+            raise ValueError(
+                f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike: leave one of "
+                "them out"
+            )
         if self.restart:
             raise ValueError(
-                f"restart is {self.restart}; with a metapath a walker back at its start would be out of turn: use stop"
+                f"restart is {self.restart}; with a metapath it must be 0, because the next type may not fit the "
+                "start: use stop"
             )
 
     def spec(self) -> dict[str, Any]:

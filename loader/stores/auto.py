@@ -78,7 +78,7 @@ def auto_features(
     if rows.storage_dtype != tensor.dtype:
         raise ValueError(
             f"storage_dtype is {options['storage_dtype']}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
-            f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
+            f"{tensor.dtype}; leave it null (dtype converts gathered rows)"
         )
     return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
 

@@ -75,7 +75,8 @@ class MemmapFeatures(StoreOfRows):
             tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
         if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
             raise TypeError(
-                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; dtype converts what is gathered"
+                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; leave it out (dtype converts "
+                "gathered rows)"
             )
         self._format = RowFormat(tensor, **options)
         if num_threads is None:

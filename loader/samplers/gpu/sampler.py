@@ -103,12 +103,12 @@ class CudaSampler(GpuOptions):
         self.schedule, self.vertex_set = schedule, vertex_set
         if batches_per_launch > 1 and schedule in QUEUES:
             raise ValueError(
-                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch a "
-                "launch, use schedule='cooperative' or 'hopwise'"
+                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
+                "launch; use schedule='cooperative' or 'hopwise'"
             )
         if pad_to_capacity and -1 in self.fanouts:
             raise ValueError(
-                "pad_to_capacity needs an upper bound of the sizes, which fanout -1 has not; give 1 to 1024"
+                "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
         if not self.picking.weight_tables:
             raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
@@ -120,7 +120,9 @@ class CudaSampler(GpuOptions):
                     "'hopwise', and vertex_set='hash' or 'auto'"
                 )
             if pad_to_capacity:
-                raise ValueError("pad_to_capacity needs an upper bound of the sizes, which labor=True has not")
+                raise ValueError(
+                    "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
+                )
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = bool(pad_to_capacity)
         self._device = cuda_device(device)

@@ -49,7 +49,7 @@ class CudaWalkedGraph:
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
                 raise ValueError(
-                    f"walks on {device} want a graph there or in pinned memory, its {name} lie on {array.device}; use "
+                    f"walks on {device} want a graph there or in pinned memory; its {name} lies on {array.device}; use "
                     f"graph.to('{device}') or graph.pin_memory()"
                 )
         cells = None

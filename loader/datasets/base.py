@@ -139,7 +139,7 @@ class Dataset(ABC):
         """
 
     def options(self) -> dict[str, Any]:
-        """Every option that changes what is converted, as JSON."""
+        """Every option that changes the conversion, as JSON."""
         return {}
 
     @abstractmethod

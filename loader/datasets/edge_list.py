@@ -232,7 +232,7 @@ class EdgeListDataset(Dataset):
 def checked_labels(
     labels: NDArray[np.generic], num_classes: int | None, num_nodes: int, name: str
 ) -> tuple[NDArray[np.generic], int]:
-    """Labels as they are stored, int64 or float32 for several a vertex, and the number of classes.
+    """Labels in the form to store, int64, or float32 if vertices have several, and the number of classes.
 
     Raises:
         DatasetError: they are no labels of `num_nodes` vertices, or of another number of classes.

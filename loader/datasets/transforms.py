@@ -140,7 +140,7 @@ def _check_twins(
 
 
 def drop_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct values of an ascending array; the array itself where all are distinct."""
+    """The distinct values of an ascending array; the array itself if all are distinct."""
     fresh = np.empty(keys.size, dtype=bool)
     fresh[:1] = True
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])

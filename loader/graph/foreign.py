@@ -11,7 +11,7 @@ def require_graph(graph: Any, what: str = "graph") -> None:
     """Raises TypeError unless `graph` is a `Graph`. For a graph of another library the message says how to convert it.
 
     Args:
-        graph: what was given.
+        graph: the object that was given.
         what: its name in the message.
     """
     if isinstance(graph, Graph):

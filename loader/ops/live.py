@@ -21,7 +21,7 @@ _ALIGNMENT = 16  # bytes: of the vectors by which rows are read
 
 
 def draw_keys(count: int) -> list[int]:
-    """Of so many activations, 32 bits each from torch's CPU generator; the same as when drawn one by one."""
+    """Keys of this many activations, 32 bits each from torch's CPU generator; the same as if drawn one by one."""
     keys: list[int] = torch.randint(2**32, (count,), dtype=torch.int64).tolist()
     return keys
 

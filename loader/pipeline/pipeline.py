@@ -41,10 +41,9 @@ class Pipeline(Setting):
         stats: where to count, in place of an object of the pipeline's own.
         streams: one per stage.
 
-    Attributes: `timeline`, which records what the stages of the next run do, or None.
-    Raises:
-        ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
-            several items together.
+    Attributes: `timeline`, which records the times of the stages from the next run on, or None. Raises: ValueError: no
+    stages, two of one name, a negative depth, streams of other stages, or a later stage that takes several items
+    together.
     """
 
     def __init__(

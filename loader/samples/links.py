@@ -18,7 +18,7 @@ _NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places"
 
 @dataclass(eq=False)
 class Links(Sample):
-    """A batch of links, and what a model needs to embed their ends.
+    """A batch of links, and the neighbourhood that a model needs to embed their ends.
 
     Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
     of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in

@@ -62,7 +62,7 @@ class DeviceFeatures(KernelStore):
         self._table: Tensor | None = table
 
     def lazy_rows(self, ids: Tensor) -> LazyRows:
-        """The rows of `ids`, left where they are.
+        """The rows of `ids`, which are not gathered.
 
         Raises:
             RuntimeError: the store was closed.

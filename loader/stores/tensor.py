@@ -1,4 +1,4 @@
-"""Rows of a tensor, taken where it lies."""
+"""Rows of a tensor on the tensor's device."""
 
 from __future__ import annotations
 

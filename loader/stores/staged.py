@@ -37,8 +37,9 @@ class StagedFeatures(StoreOfRows):
             unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
             takes about a second per GiB.
         device: the GPU, by default the current one.
-        num_threads: threads of one gather. By default, seven per eight processors: the others are for the threads that
-            launch kernels, since all threads of a gather wait for one that shares its processor.
+        num_threads: threads of one gather. By default, seven per eight processors, or all if there are fewer than
+            eight. The others are for the threads that launch kernels: if one thread of a gather shares its processor,
+            all others wait for it.
         buffer_mib: size of each of the four pinned buffers, in MiB, at least that of one row. Buffers are never larger
             than the table.
         options: see `RowOptions`.

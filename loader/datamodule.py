@@ -14,17 +14,17 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.items import as_size
-from loader.loader import Loader
+from loader.loader import MAX_PREFETCH, Loader
+from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.node_loader import NodeLoader
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
-
-GRAPH_MEMORY = ("device", "pinned")
 
 
 class GraphDataModule(LightningDataModule):
@@ -85,40 +85,31 @@ class GraphDataModule(LightningDataModule):
         super().__init__()
         batch_size = as_size("batch_size", batch_size)
         eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
-        prefetch = as_size("prefetch", prefetch, least=0)
-        if graph not in GRAPH_MEMORY:
-            raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
+        prefetch = as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+        check_graph_memory(graph)
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
-            if not isinstance(value, Sampler) and (value is not None or name == "sampler"):
-                raise TypeError(f"{name} is a {type(value).__name__}; it must be a loader.samplers.Sampler")
+            if value is not None or name == "sampler":
+                check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
         if graph == "pinned" and all(s.device.type == "cpu" for s in samplers):
             raise ValueError(
                 "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
             )
-        if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
-            raise TypeError(
-                f"dataset is a {type(dataset).__name__}; give a NodeDataset, or an object whose load() returns one"
-            )
-        if not callable(features):
-            raise TypeError(
-                f"features is a {type(features).__name__}; it must be a function that makes a store of the dataset's "
-                "features, "
-                "e.g. the class loader.stores.HostFeatures"
-            )
+        check_dataset(dataset)
+        check_store_factory(features)
         self.dataset = dataset
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
-        self.drop_last = drop_last
-        self.seed = seed
+        self.drop_last = as_flag("drop_last", drop_last)
+        self.seed = as_seed(seed)
         self.prefetch = prefetch
         self.data: NodeDataset | None = None
         self.move_seconds = 0.0
         self.graph_memory = graph
         self.edge_features = edge_features
-        self.prioritize_loading = prioritize_loading
+        self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
@@ -126,6 +117,8 @@ class GraphDataModule(LightningDataModule):
         self._loaders: dict[str, Loader] = {}
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
+
+    items_kind: ClassVar[str] = "node"  # that the samplers take
 
     # What a model is told of the data, to try whether it can be had before they are read.
     trial_sizes: ClassVar[dict[str, Any]] = {"num_features": 1, "num_classes": 2}

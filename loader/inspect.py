@@ -20,8 +20,11 @@ import torch
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, open_dataset
+from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
+from loader.loader import MAX_PREFETCH
+from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
@@ -30,6 +33,7 @@ from loader.stores import HostFeatures, degree_hotness
 if TYPE_CHECKING:
     from rich.console import Console
 
+MAX_BATCHES = 10**6  # the figures of each are kept
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 
 
@@ -74,10 +78,9 @@ def inspect(
     Raises:
         ValueError: a fanout, `batch_size` or count is out of range.
     """
-    if batches < 2:
+    if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
-    if prefetch < 0:
-        raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+    as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
     graph, train = data.graph, data.splits["train"]
     sampler = FusedSampler(resolve_fanouts(list(fanouts)), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads)
@@ -312,6 +315,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--json", default=None, metavar="FILE", help="write the figures to this file; with - print only them"
     )
     args = parser.parse_args(arguments)
+    if args.json not in (None, "-") and not is_writable(Path(args.json).absolute().parent):
+        sys.exit(f"error: --json is {args.json}; its folder cannot be written to, give another one")
     try:
         data = open_dataset(
             args.dataset,

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.items import as_size
 from loader.link_loader import LinkLoader
-from loader.link_split import LinkSplit, split_links
+from loader.link_split import LinkSplit, check_shares, split_links
+from loader.loader import MAX_PREFETCH
+from loader.machine.arguments import as_flag, as_seed, as_size
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samples import Links
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
@@ -95,17 +98,20 @@ class LinkDataModule(LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if graph not in ("device", "pinned"):
-            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        check_graph_memory(graph)
+        check_dataset(dataset)
+        check_sampler("sampler", sampler, "node")
+        check_store_factory(features)
+        check_shares(val, test)
         self.dataset, self.around = dataset, sampler
-        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked)
-        self.amount, self.exclude, self.seed = amount, exclude, seed
+        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
+        self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
         self.shares = {"val": val, "test": test}
         self.graph_memory = graph
         self._options: dict[str, Any] = {
-            "drop_last": drop_last,
-            "prefetch": prefetch,
-            "prioritize_loading": prioritize_loading,
+            "drop_last": as_flag("drop_last", drop_last),
+            "prefetch": as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH),
+            "prioritize_loading": as_flag("prioritize_loading", prioritize_loading),
         }
         self._make_features = features
         LinkSampler(sampler, Negatives("binary", amount, strict=True), exclude=exclude)  # says at once what is wrong

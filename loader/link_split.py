@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import Order
+from loader.machine.arguments import as_number
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,12 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
         seed: of the draw, `0 <= seed < 2**64`.
 
     Raises:
-        ValueError: the shares leave no links for a part.
+        TypeError, ValueError: a share is none, or the shares leave no links for a part.
     """
+    require_graph(graph)
+    val, test = check_shares(val, test)
+    if graph.device.type != "cpu":
+        raise ValueError(f"the graph lies on {graph.device}; links are split on the CPU: graph.to('cpu')")
     n = graph.num_nodes
     src, dst = graph.indices.long(), torch.arange(n).repeat_interleave(graph.in_degrees().long())
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
@@ -57,6 +62,17 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
     split = LinkSplit(_both_ways(pairs["train"], n), _both_ways(links, n), pairs)
     check_no_leak(split)
     return split
+
+
+def check_shares(val: float, test: float) -> tuple[float, float]:
+    """Both as floats; raises TypeError or ValueError unless they are above 0 and leave some links."""
+    shares = as_number("val", val), as_number("test", test)
+    for name, share in zip(("val", "test"), shares, strict=True):
+        if not 0 < share < 1:
+            raise ValueError(f"{name} is {share}; it must be above 0 and below 1, a share of the links")
+    if sum(shares) >= 1:
+        raise ValueError(f"val and test are {val} and {test}; together they must be below 1, to leave some to train on")
+    return shares
 
 
 def check_no_leak(split: LinkSplit) -> None:

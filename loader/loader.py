@@ -12,13 +12,16 @@ from typing import Any
 import torch
 
 from loader.graph import Graph, require_graph
-from loader.items import BatchSequence, Items, Order, Turn, as_size
+from loader.items import BatchSequence, Items, Order, Turn
+from loader.machine.arguments import as_flag, as_size, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
 from loader.stages import GatherStage, SampleStage, arrange, choose_device
 from loader.stores import FeatureStore
 from loader.timing import PipelineStats, Timeline
+
+MAX_PREFETCH = 2**16  # more would be a mistake; each stage has a slot for each
 
 _STATE_VERSION = 2
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
@@ -107,11 +110,10 @@ class Loader:
         prioritize_loading: bool = True,
     ) -> None:
         require_graph(graph)
-        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
-            if flag not in (True, False):
-                raise TypeError(f"{name} is {flag!r}; it must be True or False")
+        if not isinstance(items, Items):
+            raise TypeError(f"items is a {type(items).__name__}; it must be a loader.items.Items, as NodeItems(seeds)")
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
-        self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
+        self._order = Order(len(items), shuffle=shuffle, seed=seed)
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         if sampler.items != items.kind:
@@ -119,6 +121,12 @@ class Loader:
                 f"{type(sampler).__name__} samples around items of kind '{sampler.items}', but the items are of kind "
                 f"'{items.kind}'; give a sampler for these items"
             )
+        if session is not None and not isinstance(session, Session):
+            raise TypeError(
+                f"session is a {type(session).__name__}; it must be what the sampler's open(graph) returned"
+            )
+        if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
+            raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")
         names = [stage.name for stage in stages]
         for name in names:
             if name in _TAKEN or _MOVE.fullmatch(name) or names.count(name) > 1:
@@ -131,8 +139,8 @@ class Loader:
         self.graph = graph
         self.items = items
         self.neighbor_sampler = sampler
-        self.prefetch = as_size("prefetch", prefetch, least=0)
-        self.prioritize_loading = bool(prioritize_loading)
+        self.prefetch = as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+        self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
         self.finished: Callable[[], int] | None = None

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
+from loader.graph.checks import check_range
 from loader.items import NodeItems
 from loader.loader import Loader
-from loader.options import check_options
+from loader.options import check_labels, check_options, check_sampler
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -51,19 +52,13 @@ class NodeLoader(Loader):
         check_options(options, type(self).__name__)
         items = NodeItems(seeds)
         require_graph(graph)
-        if not isinstance(sampler, Sampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
-        _check_seeds(seeds, graph.num_nodes)
+        check_sampler("sampler", sampler, "node")
+        _check_seeds(items.ids, graph.num_nodes)
         self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
-            if not isinstance(labels, Tensor):
-                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
-            if labels.layout != torch.strided:
-                raise ValueError(f"labels has the layout {labels.layout}; it must be dense: .to_dense()")
-            if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
-                raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
+            check_labels(labels, graph.num_nodes, f"the graph {graph.num_nodes} vertices")
             labels = labels.to(sampler.device)
         self.labels = labels
         self.edge_features = _edge_store(edge_features, graph, sampler)
@@ -98,10 +93,7 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
 
 
 def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
-    low, high = (int(x) for x in torch.aminmax(seeds))
-    if low < 0 or high >= num_nodes:
-        bad = low if low < 0 else high
-        raise ValueError(f"seeds holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+    check_range("seeds", seeds, num_nodes)
     seen = torch.zeros(num_nodes, dtype=torch.bool)
     seen[seeds.long()] = True
     if int(seen.sum()) != seeds.numel():

@@ -33,6 +33,8 @@ class WalkDataModule(GraphDataModule):
         TypeError, ValueError: an argument is not as said above.
     """
 
+    items_kind: ClassVar[str] = "walker"
+
     trial_sizes: ClassVar[dict[str, Any]] = {"num_nodes": 1, "num_classes": 2}
 
     def __init__(
@@ -51,10 +53,8 @@ class WalkDataModule(GraphDataModule):
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"{name} is {value!r}; walks have no such choice: leave it null")
-        if not isinstance(sampler, Sampler) or sampler.items != "walker":
-            raise TypeError(f"sampler is a {type(sampler).__name__}; walks want a WalkSampler (sampler=walks)")
         super().__init__(dataset, sampler, batch_size=batch_size, **options)
-        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
 
     @property
     def sizes(self) -> dict[str, Any]:

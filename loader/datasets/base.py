@@ -17,10 +17,11 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.feature_rows import read_rows
 from loader.datasets.launch import is_of_this_launch
-from loader.datasets.locations import check_name, resolve_cache_dir
+from loader.datasets.locations import check_folder, check_name, resolve_cache_dir
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
+from loader.machine.arguments import as_flag
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Dataset(ABC):
             The topology is always compared.
 
     Raises:
-        ValueError: the name is not possible as that of a folder.
+        TypeError, ValueError: an option is not as said above; the name cannot be that of a folder.
     """
 
     def __init__(
@@ -56,10 +57,13 @@ class Dataset(ABC):
     ) -> None:
         check_name(name)
         self.name = name
+        check_folder("data_dir", data_dir)
+        if cache_dir is not None:
+            check_folder("cache_dir", cache_dir)
         self.data_dir = Path(os.path.abspath(Path(data_dir).expanduser()))
         self.cache_dir = resolve_cache_dir(cache_dir, self.data_dir)
         self.rebuild = rebuild
-        self.verify = verify
+        self.verify = as_flag("verify", verify)
 
     @property
     def rebuild(self) -> bool:
@@ -68,7 +72,7 @@ class Dataset(ABC):
 
     @rebuild.setter
     def rebuild(self, value: bool) -> None:
-        self._rebuild = value
+        self._rebuild = as_flag("rebuild", value)
         self._asked_at = time.time_ns()
 
     def load(self) -> NodeDataset:

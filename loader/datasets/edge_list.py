@@ -20,6 +20,7 @@ from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.transforms import check_edge_options, edges_to_csc_with, induced_subgraph_with, largest_component
+from loader.machine.arguments import as_flag
 
 _FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
 _CHUNK_BYTES = 1 << 26  # of features written at once
@@ -81,11 +82,11 @@ class EdgeListDataset(Dataset):
     ) -> None:
         super().__init__(name, **options)
         check_edge_options(self_loops, parallel_edges)
-        self.undirected = undirected
+        self.undirected = as_flag("undirected", undirected)
         self.self_loops = self_loops
         self.parallel_edges = parallel_edges
-        self.largest_component = largest_component
-        self.check_features = check_features
+        self.largest_component = as_flag("largest_component", largest_component)
+        self.check_features = as_flag("check_features", check_features)
 
     def options(self) -> dict[str, Any]:
         return {

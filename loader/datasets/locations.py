@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from loader.machine.arguments import shown
+
 _LONGEST_NAME = 200  # bytes; file systems take 255, and a checksum follows
 
 
@@ -15,13 +17,21 @@ def check_name(name: str) -> None:
     """Raises ValueError unless a folder below another one can have that name."""
     if not isinstance(name, str) or not name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
         raise ValueError(
-            f"name is {name!r}; it becomes that of a folder, so it must be printable characters without '/' and must "
-            "not begin with a dot"
+            f"name is {shown(name)}; it becomes that of a folder, so it must be printable characters without '/' and "
+            "must not begin with a dot"
         )
     if len(name.encode()) > _LONGEST_NAME:
         raise ValueError(
             f"name has {len(name.encode())} bytes; it becomes that of a folder, with {_LONGEST_NAME} at most"
         )
+
+
+def check_folder(what: str, folder: str | Path) -> None:
+    """Raises TypeError or ValueError unless it can be the path of a folder; `what` is its name."""
+    if not isinstance(folder, (str, Path)):
+        raise TypeError(f"{what} is {shown(folder)}; it must be the path of a folder")
+    if not str(folder).strip() or "\0" in str(folder):
+        raise ValueError(f"{what} is {shown(folder)}; it must be the path of a folder, e.g. '.' for this one")
 
 
 def is_writable(folder: Path) -> bool:

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from loader.graph.checks import (
+    MAX_VERTICES,
     check_csc,
     check_edge_types,
     check_length,
     check_range,
     check_weights,
-    count,
     integer_vector,
     type_ranges,
     weight_vector,
 )
 from loader.graph.placement import Placement
+from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.pinning import PinnedTensor
 
@@ -82,7 +83,7 @@ class Graph:
         if indptr.numel() == 0:
             raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no vertices)")
         num_dst, num_edges = indptr.numel() - 1, indices.numel()
-        self._num_src = num_dst if num_src is None else count("num_src", num_src)
+        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
 
         def optional(name: str, array: Tensor | None, length: int, what: str) -> Tensor | None:
             if array is not None:
@@ -102,7 +103,7 @@ class Graph:
             f"the graph has {self._num_src} source vertices; it needs one of each",
         )
         self.node_types = None if node_types is None else type_ranges(node_types, self._num_src)
-        if validate:
+        if as_flag("validate", validate):
             check_csc(indptr, indices, self._num_src)
             if edge_weights is not None:
                 check_weights(edge_weights, indices, indptr)
@@ -151,8 +152,8 @@ class Graph:
         src, dst = integer_vector("src", src, device), integer_vector("dst", dst, device)
         if src.numel() != dst.numel():
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
-        num_nodes = count("num_nodes", num_nodes)
-        columns = num_nodes if num_src is None else count("num_src", num_src)
+        num_nodes = as_size("num_nodes", num_nodes, 0, MAX_VERTICES)
+        columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
         if num_nodes * columns < 2**63:
@@ -176,7 +177,7 @@ class Graph:
             indptr,
             src[order],
             num_src=num_src,
-            edge_ids=order if keep_edge_ids else None,
+            edge_ids=order if as_flag("keep_edge_ids", keep_edge_ids) else None,
             edge_weights=sorted_like_src("edge_weights", edge_weights),
             edge_times=sorted_like_src("edge_times", edge_times),
             edge_types=sorted_like_src("edge_types", edge_types),

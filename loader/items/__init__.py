@@ -3,8 +3,9 @@
 from loader.items.edges import EdgeItems
 from loader.items.items import Items, NodeItems, Seeds
 from loader.items.order import Order
-from loader.items.sequence import BatchSequence, Turn, as_seed, as_size
+from loader.items.sequence import BatchSequence, Turn
 from loader.items.walkers import Walkers
+from loader.machine.arguments import as_seed, as_size
 
 __all__ = [
     "BatchSequence",

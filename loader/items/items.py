@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from loader.graph.checks import signed
+from loader.machine.arguments import check_dense
+
 
 class Seeds(NamedTuple):
     """The items of one mini-batch, for a sampler.
@@ -74,6 +77,7 @@ class NodeItems(Items):
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
             raise TypeError(f"seeds is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        check_dense("seeds", ids)
         if ids.dtype == torch.bool:
             raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
         if ids.is_floating_point() or ids.is_complex():
@@ -82,7 +86,9 @@ class NodeItems(Items):
             raise ValueError(f"seeds has shape {list(ids.shape)}; it must have 1 dimension")
         if ids.numel() == 0:
             raise ValueError("seeds is empty; a loader needs at least one seed")
-        self.ids, self.device = ids, ids.device
+        if ids.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"seeds lies on {ids.device}; it must lie on the CPU or on a GPU")
+        self.ids, self.device = signed("seeds", ids), ids.device
 
     def __len__(self) -> int:
         return self.ids.numel()

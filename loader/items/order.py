@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.items.sequence import as_seed
+from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.machine.gpu import current_stream_handle, made_current
 
 _MAX_ITEMS = 2**62  # beyond it the squares in csrc/items/permutation.h would overflow
@@ -29,11 +29,10 @@ class Order:
     """
 
     def __init__(self, num_items: int, *, shuffle: bool, seed: int = 0) -> None:
-        if not 1 <= num_items <= _MAX_ITEMS:
-            limit = "it must be at least 1" if num_items < 1 else "at most 2**62 can be put in order"
-            raise ValueError(f"num_items is {num_items}; {limit}")
+        if as_size("num_items", num_items) > _MAX_ITEMS:
+            raise ValueError(f"num_items is {num_items}; at most 2**62 can be put in order")
         self.num_items = num_items
-        self.shuffle = shuffle
+        self.shuffle = as_flag("shuffle", shuffle)
         self.seed = as_seed(seed)
         self._key = (-1, 0)  # epoch, and its key
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from typing import NamedTuple
+
+from loader.machine.arguments import as_flag, as_size
 
 
 class Turn(NamedTuple):
@@ -49,9 +50,9 @@ class BatchSequence:
             raise ValueError(
                 f"rank is {self.rank}; with world_size {self.world_size} it must be 0 to {self.world_size - 1}"
             )
-        self.num_items = num_items
-        self.drop_last = bool(drop_last)
-        full, rest = divmod(num_items, self.batch_size)
+        self.num_items = as_size("num_items", num_items, least=0)
+        self.drop_last = as_flag("drop_last", drop_last)
+        full, rest = divmod(self.num_items, self.batch_size)
         self.num_batches = full + (rest > 0 and not self.drop_last)
         if self.num_batches == 0:
             raise ValueError(
@@ -71,37 +72,3 @@ class BatchSequence:
     def size(self, number: int) -> int:
         """The number of items of mini-batch `number`."""
         return min(self.batch_size, self.num_items - number * self.batch_size)
-
-
-def as_size(name: str, size: int, least: int = 1) -> int:
-    """`size` as an int of at least `least`; `name` is its name in messages.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is less than that.
-    """
-    try:
-        number = operator.index(size)
-    except TypeError:
-        number = None
-    if number is None or isinstance(size, bool):
-        raise TypeError(f"{name} is {size!r}; it must be an integer of at least {least}")
-    if number < least:
-        raise ValueError(f"{name} is {number}; it must be at least {least}")
-    return number
-
-
-def as_seed(seed: int) -> int:
-    """`seed` as an int.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is not in `[0, 2**64)`.
-    """
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"seed is {seed!r}; it must be an integer") from None
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed is {number}; it must be in [0, 2**64)")
-    return number

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.items.items import Items, NodeItems, Seeds
-from loader.items.sequence import as_size
+from loader.machine.arguments import as_size
 
 
 class Walkers(Items):
@@ -29,7 +29,7 @@ class Walkers(Items):
 
     def __init__(self, starts: Tensor, walks_per_node: int = 1) -> None:
         self._nodes = NodeItems(starts)
-        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
         self.device = starts.device
 
     @property

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph, require_square
-from loader.items import as_seed, as_size
+from loader.graph import Graph, require_graph, require_square
+from loader.machine.arguments import as_flag, as_number, as_seed, as_size, shown
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samples.links import Links, without_links
 
@@ -41,12 +41,11 @@ class Negatives:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        if self.mode not in ("binary", "triplet"):
-            raise ValueError(f"mode is {self.mode!r}; it must be 'binary' or 'triplet'")
-        if isinstance(self.amount, bool) or not isinstance(self.amount, (int, float)):
-            raise TypeError(f"amount is {self.amount!r}; it must be a number")
-        if not 0 < self.amount < math.inf:
-            raise ValueError(f"amount is {self.amount}; it must be above 0")
+        if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
+            raise ValueError(f"mode is {shown(self.mode)}; it must be 'binary' or 'triplet'")
+        if not 0 < as_number("amount", self.amount) < 2**31:
+            raise ValueError(f"amount is {self.amount}; it must be above 0 and below 2**31")
+        object.__setattr__(self, "strict", as_flag("strict", self.strict))
         if self.mode == "triplet":
             if self.amount != int(self.amount):
                 raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives")
@@ -90,9 +89,15 @@ class LinkSampler(Sampler):
     ) -> None:
         super().__init__()
         if not isinstance(sampler, Sampler) or sampler.items != "node":
-            raise TypeError(f"sampler is {sampler!r}; it must be a Sampler that takes vertices")
-        if exclude not in EXCLUDE:
-            raise ValueError(f"exclude is {exclude!r}; it must be one of {', '.join(EXCLUDE)}")
+            raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
+        if negatives is not None and not isinstance(negatives, Negatives):
+            raise TypeError(
+                f"negatives is {shown(negatives)}; it must be a loader.samplers.Negatives, e.g. Negatives('binary', 1)"
+            )
+        if not isinstance(exclude, str) or exclude not in EXCLUDE:
+            raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
+        if known is not None:
+            require_graph(known, "known")
         if known is not None and (negatives is None or not negatives.strict):
             raise ValueError(
                 "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
@@ -161,6 +166,8 @@ class _LinkSession(Session):
         """The ends of a mini-batch's links, and the links by local ids."""
         pairs, epoch, batch, numbers = request
         check_position(epoch, batch)
+        if not isinstance(pairs, Tensor):
+            raise TypeError(f"seeds is a {type(pairs).__name__}; it must be a tensor of links [n, 2] (torch.as_tensor)")
         if pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
         pairs = pairs.to(self._device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.graph.checks import check_weights
+from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 
@@ -39,18 +39,12 @@ class Picks(NamedTuple):
     def checked(cls, **options: Any) -> Picks:
         """Raises TypeError or ValueError if an option is out of range, or excludes another."""
         dependency = options.pop("batch_dependency")
-        try:
-            period = operator.index(dependency)
-        except TypeError:
-            raise TypeError(f"batch_dependency is {dependency!r}; it must be an integer") from None
+        period = as_size("batch_dependency", dependency, most=2**32 - 1)
         weights = options.pop("weights")
-        picks = cls(weights=weights, batch_dependency=period, **{name: bool(on) for name, on in options.items()})
-        if not 1 <= period < 2**32:
-            raise ValueError(f"batch_dependency is {period}; it must be in 1 to {2**32 - 1}")
+        flags = {name: as_flag(name, on) for name, on in options.items()}
+        picks = cls(weights=weights, batch_dependency=period, **flags)
         if weights is not None and not isinstance(weights, str):
-            raise TypeError(
-                f"weights is a {type(weights).__name__}; it must be the name of a graph's weights, {_names()}"
-            )
+            raise TypeError(f"weights is {shown(weights)}; it must be the name of a graph's weights, {_names()}")
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"weights is {weights!r}; a graph's weights are named {_names()}")
         if not picks.weight_tables and (weights is None or picks.replace or picks.top_k):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
-from loader.items import as_seed, as_size
+from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
 from loader.samplers.walked_graph import WalkedGraph
@@ -65,11 +66,15 @@ def random_walk(
     """
     if "num_negatives" in options:
         raise TypeError("random_walk draws no negatives; WalkSampler does")
+    require_graph(graph)
     options.setdefault("device", graph.device)
-    if options.get("metapath") is not None:
+    if isinstance(options.get("metapath"), Sequence):
         options["metapath"] = tuple(options["metapath"])
-    sampler = _sampler(walk_length, **options)
-    times = as_size("walks_per_node", walks_per_node)
+    try:
+        sampler = _sampler(walk_length, **options)
+    except TypeError:
+        sampler = WalkSampler(walk_length, **options)  # with an option that cannot be a key, or one that is refused
+    times = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
     starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)
@@ -79,7 +84,7 @@ def random_walk(
     return nodes if edges is None else (nodes, edges)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def _sampler(walk_length: int, **options: Any) -> WalkSampler:
     """To check its arguments takes longer than a short walk."""
     return WalkSampler(walk_length, **options)

@@ -6,6 +6,8 @@ import operator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from loader.machine.arguments import as_number
+
 _WORD = 2**32
 MOST_COPIES = 16  # of a vertex in a list: with more, tries that fall upon a copy that is not there would be too many
 
@@ -56,13 +58,6 @@ def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
         raise ValueError(f"stop and restart are {stop} and {restart}; together they must be at most 1")
     accept = _acceptance(p, q)
     return WalkLaw(stop_below, home_below, accept, None if accept is None else _folded(p, q))
-
-
-def as_number(name: str, value: Any) -> float:
-    """`value` as a float; TypeError if it is none."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} is {value!r}; it must be a number")
-    return float(value)
 
 
 def edge_type(value: Any) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from loader import _core
 from loader.graph import Graph
-from loader.items import as_seed, as_size
+from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.machine.cpus import available_cpus
+from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 
+_MOST_NEGATIVES = 2**31 - 1
 _MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
@@ -99,10 +101,10 @@ class WalkSampler(Sampler):
         self.weights = weights
         if weights is not None:
             self._check_weights()
-        self.metapath = None if metapath is None else [edge_type(t) for t in metapath]
+        self.metapath = None if metapath is None else _path(metapath)
         self._check_metapath()
-        self.num_negatives = as_size("num_negatives", num_negatives, least=0)
-        self.edge_ids = bool(edge_ids)
+        self.num_negatives = as_size("num_negatives", num_negatives, least=0, most=_MOST_NEGATIVES)
+        self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
 
@@ -124,9 +126,9 @@ class WalkSampler(Sampler):
         return moved
 
     def _check_weights(self) -> None:
-        if self.weights not in WEIGHTS:
+        if not isinstance(self.weights, str) or self.weights not in WEIGHTS:
             raise ValueError(
-                f"weights is {self.weights!r}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
+                f"weights is {shown(self.weights)}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
             )
         accept = self.law.accept
         if accept is not None and (min(accept) + 1) * _MOST_UNEVEN < 2**32:
@@ -237,10 +239,16 @@ def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalked
     return WalkedGraph(graph, **needs)
 
 
+def _path(metapath: Sequence[int]) -> list[int]:
+    if isinstance(metapath, str) or not isinstance(metapath, Iterable) or not getattr(metapath, "ndim", True):
+        raise TypeError(f"metapath is {shown(metapath)}; it must be a list of integers, as graph.edge_types")
+    return [edge_type(t) for t in metapath]
+
+
 def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if torch.device(device).type == "cpu":
+    if as_device(device).type == "cpu":
         return torch.device("cpu")
     require_cuda("a walk on a GPU")
     return cuda_device(device)

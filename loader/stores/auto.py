@@ -9,6 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from loader.machine.arguments import as_number
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, free_bytes, require_cuda
 from loader.machine.hardware import usable_memory
@@ -60,7 +61,7 @@ def auto_features(
         TypeError, ValueError: an option is out of its range; and as the stores.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
     """
-    if not 0 < gpu_share <= 1:
+    if not 0 < as_number("gpu_share", gpu_share) <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and as_device(device).type == "cpu":
         return HostFeatures(tensor, num_threads, **options)

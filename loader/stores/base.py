@@ -104,10 +104,23 @@ def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: Store
         make: `make(tensor)` or `make(tensor, context=context)`.
         tensor: `[num_rows, ...]` on the CPU.
         context: of the run; None if there is no graph yet.
+
+    Raises:
+        TypeError: `make` makes nothing.
     """
+    check_store_factory(make)
     if context is not None and _takes_context(make):
         return make(tensor, context=context)
     return make(tensor)
+
+
+def check_store_factory(features: Any) -> None:
+    """Raises TypeError unless it can make a store, see `open_store`."""
+    if not callable(features):
+        raise TypeError(
+            f"features is a {type(features).__name__}; it must be a function that makes a store of the dataset's "
+            "features, e.g. the class loader.stores.HostFeatures"
+        )
 
 
 def options_of(make: Callable[..., FeatureStore]) -> list[str]:

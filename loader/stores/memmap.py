@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import as_size, shown
 from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
@@ -65,6 +67,15 @@ class MemmapFeatures(StoreOfRows):
         self._options: dict[str, Any] = {"device": device, "shape": shape, "offset": offset, "num_threads": num_threads}
         self._options |= {"buffer_mib": buffer_mib, **options}
         storage_dtype = options.pop("storage_dtype", None)
+        if not isinstance(source, (Tensor, str, os.PathLike)):
+            raise TypeError(
+                f"source is a {type(source).__name__}; it must be the path of a file, or a tensor mapped from one"
+            )
+        offset, buffer_mib = as_size("offset", offset, least=0), as_size("buffer_mib", buffer_mib)
+        if shape is not None:
+            if isinstance(shape, str) or not isinstance(shape, Iterable) or not getattr(shape, "ndim", True):
+                raise TypeError(f"shape is {shown(shape)}; it must be a list of sizes, [num_rows, ...]")
+            shape = [as_size("shape", size, least=0) for size in shape]
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
             raise ValueError("shape and offset describe a raw file; a tensor and a .npy file know their own")
@@ -134,10 +145,8 @@ def _open_npy(path: Path) -> Tensor:
 def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtype | str | None, offset: int) -> Tensor:
     if shape is None or storage_dtype is None:
         raise ValueError(f"{path} is not a .npy file; say its shape and storage_dtype")
-    if offset < 0 or any(n < 0 for n in shape):
-        raise ValueError(f"shape is {list(shape)} and offset {offset}; none of them may be negative")
     dtype = as_dtype("storage_dtype", storage_dtype)
-    nbytes = int(np.prod([*shape, dtype.itemsize], dtype=np.int64))
+    nbytes = math.prod([*shape, dtype.itemsize])
     size = path.stat().st_size
     if size < offset + nbytes:
         raise ValueError(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import check_dense
+
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -56,8 +58,7 @@ class RowFormat:
             )
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
-        if tensor.layout != torch.strided:
-            raise ValueError(f"features has the layout {tensor.layout}; it must be dense: .to_dense()")
+        check_dense("features", tensor)
         if tensor.dim() == 0:
             raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:

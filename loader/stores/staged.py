@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.arguments import as_size
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
@@ -61,8 +62,7 @@ class StagedFeatures(StoreOfRows):
         **options: Unpack[RowOptions],
     ) -> None:
         self._format = RowFormat(tensor, **options)
-        if buffer_mib < 1:
-            raise ValueError(f"buffer_mib is {buffer_mib}; it must be at least 1")
+        buffer_mib = as_size("buffer_mib", buffer_mib)
         cpus = available_cpus()
         self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loader.machine.arguments import as_size
+
 TRAIN = "train"  # the lane of what the consumer does with an item
 
 
@@ -42,16 +44,12 @@ class Timeline:
         count: number of items to record.
 
     Raises:
-        ValueError: `first` is negative, or `count` less than 1.
+        TypeError, ValueError: `first` is negative, `count` less than 1, or one of them no integer.
     """
 
     def __init__(self, first: int = 8, count: int = 8) -> None:
-        if first < 0:
-            raise ValueError(f"first is {first}; it must be at least 0")
-        if count < 1:
-            raise ValueError(f"count is {count}; it must be at least 1")
-        self.first = first
-        self.count = count
+        self.first = as_size("first", first, least=0)
+        self.count = as_size("count", count)
         self._host: list[tuple[str, int, float, float]] = []
         self._gpu: list[tuple[str, int, Any, Any]] = []
         self._origin: tuple[Any, float] | None = None  # an event, and the host's clock when it happened

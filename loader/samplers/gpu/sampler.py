@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import torch
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
 from loader.samplers.gpu.padded import PaddedMiniBatch
@@ -94,12 +94,10 @@ class CudaSampler(GpuOptions):
                 f"vertex_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
                 "'hopwise'"
             )
-        if not 0 <= blocks_per_sm <= 1:
+        if not 0 <= as_number("blocks_per_sm", blocks_per_sm) <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
-        self.batches_per_launch = operator.index(batches_per_launch)
-        if not 1 <= self.batches_per_launch <= most:
-            raise ValueError(f"batches_per_launch is {batches_per_launch}; it must be in 1 to {most}")
+        self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
         self.schedule, self.vertex_set = schedule, vertex_set
         if batches_per_launch > 1 and schedule in QUEUES:
             raise ValueError(
@@ -124,7 +122,7 @@ class CudaSampler(GpuOptions):
                     "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
                 )
         self.blocks_per_sm = float(blocks_per_sm)
-        self.pad_to_capacity = bool(pad_to_capacity)
+        self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)
 
     @property

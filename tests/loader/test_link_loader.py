@@ -41,7 +41,7 @@ def test_links_have_rows_and_labels(graph, pairs):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_the_order_of_pairs_and_a_resume(graph, pairs, shuffle):
+def test_a_resume_keeps_the_order_of_pairs(graph, pairs, shuffle):
     whole = [b.digest() for b in make(graph, pairs, shuffle=shuffle, prefetch=0)]
     assert [b.digest() for b in make(graph, pairs, shuffle=shuffle)] == whole
     first = make(graph, pairs, shuffle=shuffle)
@@ -57,7 +57,7 @@ def test_the_order_of_pairs_and_a_resume(graph, pairs, shuffle):
         assert torch.cat([b.places for b in make(graph, pairs)]).tolist() == list(range(50))
 
 
-def test_a_shuffled_epoch_has_the_order_of_the_reference(graph, pairs):
+def test_a_shuffled_epoch_has_the_reference_order(graph, pairs):
     loader = make(graph, pairs, shuffle=True, seed=7)
     for epoch in range(2):
         places = torch.cat([batch.places for batch in loader]).tolist()

@@ -27,7 +27,7 @@ def graph_of(seed, num_nodes=50, num_edges=300):
     replace=st.booleans(),
     wide=st.booleans(),
 )
-def test_is_the_walk_through_the_mini_batch(seed, fanouts, replace, wide):
+def test_a_subgraph_is_the_expanded_mini_batch(seed, fanouts, replace, wide):
     graph = graph_of(seed)
     if wide:  # as in a graph of more than 2**31 edges
         graph.indptr = graph.indptr.long()
@@ -63,7 +63,7 @@ def test_each_vertex_is_expanded_once():
     ],
 )
 @pytest.mark.parametrize("seed", [4, 5])  # the graph of 4 has edge ids of its own
-def test_other_picks_are_walked_through_too(options, seed):
+def test_other_picks_give_expanded_mini_batches_too(options, seed):
     plain = graph_of(seed)
     weights = torch.rand(300, generator=torch.Generator().manual_seed(seed))
     weights[::3] = 0
@@ -83,7 +83,7 @@ def test_copies_sample_the_same():
         assert other.sample(graph, torch.arange(9)).digest() == first.digest()
 
 
-def test_has_rows():
+def test_a_subgraph_holds_rows():
     got = SubgraphSampler([3], edge_ids=True).sample(graph_of(2), torch.arange(4))
     table, costs = torch.rand(50, 2), torch.rand(300)
     full = got.with_rows({"node/x": table[got.ids("node/x")], "edge/cost": costs[got.ids("edge/cost")]})

@@ -67,7 +67,7 @@ def one_rank(rank: int, root: str) -> None:
 
 @needs_fork
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-def test_two_processes_learn_what_one_learns_from_both_halves(tmp_path: Path) -> None:
+def test_two_processes_learn_what_one_would(tmp_path: Path) -> None:
     forks = multiprocessing.get_context("fork")
     ranks = [forks.Process(target=one_rank, args=(rank, str(tmp_path))) for rank in range(2)]
     for process in ranks:

@@ -89,7 +89,7 @@ class Weighed:
         check_weights(weights, graph.indices, graph.indptr)
         self.of = weights, _version_of(weights)
         # No reference to the graph itself: this lives as long as the graph.
-        self._rest = _without_zeros(graph, weights)
+        self._rest = _graph_without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
         assert known.edge_weights is not None
         self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights
@@ -107,8 +107,8 @@ class Weighed:
         """`cells` and `ends`, `[num_edges]` int64 each, as csrc/sampler/weighted.h has them."""
         with self._lock:
             if self._tables is None:
-                cells, ends = (torch.empty(self._weights.numel(), dtype=torch.int64) for _ in range(2))
-                _core.make_weight_tables(self._indptr.cpu(), self._weights.cpu(), cells, ends, num_threads)
+                lists = WeighedLists(self._indptr, self._indices, self._weights, None)
+                cells, ends = lists.tables(num_threads)
                 self._tables = self._placed(cells), self._placed(ends)
             return self._tables
 
@@ -188,20 +188,43 @@ def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
     return _core.batch_key(seed, epoch, turn), _core.batch_key(seed, epoch, turn + 1), phase
 
 
-def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
-    """The graph without its edges of weight 0; None where there are none."""
+class WeighedLists(NamedTuple):
+    """The edges of a weight above 0, in the lists that they had."""
+
+    indptr: Tensor  # [num_nodes + 1], of the type it had, as indices
+    indices: Tensor  # [kept]
+    weights: Tensor  # [kept]
+    places: Tensor | None  # [kept], where they were; None where no weight is 0
+
+    def tables(self, num_threads: int) -> tuple[Tensor, Tensor]:
+        """`cells` and `ends`, `[kept]` int64 each, on the CPU, as csrc/sampler/weighted.h has them."""
+        cells, ends = (torch.empty(self.weights.numel(), dtype=torch.int64) for _ in range(2))
+        _core.make_weight_tables(self.indptr.cpu(), self.weights.cpu(), cells, ends, num_threads)
+        return cells, ends
+
+
+def without_zeros(indptr: Tensor, indices: Tensor, weights: Tensor) -> WeighedLists:
+    """The lists without the edges of weight 0. The weights were checked."""
     kept = weights > 0
     if bool(kept.all()):
-        return None
+        return WeighedLists(indptr, indices, weights, None)
     places = kept.nonzero().view(-1)
-    before = torch.zeros(kept.numel() + 1, dtype=torch.int64, device=weights.device)
-    torch.cumsum(kept, 0, out=before[1:])
-    ids = places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[places]
+    before = torch.zeros(kept.numel() + 1, dtype=indptr.dtype, device=weights.device)
+    torch.cumsum(kept, 0, dtype=indptr.dtype, out=before[1:])
+    return WeighedLists(before[indptr.long()], indices[places], weights[places], places)
+
+
+def _graph_without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
+    """The graph without its edges of weight 0; None where there are none."""
+    lists = without_zeros(graph.indptr, graph.indices, weights)
+    if lists.places is None:
+        return None
+    ids = lists.places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[lists.places]
     rest = Graph(
-        before[graph.indptr.long()],
-        graph.indices[places],
+        lists.indptr,
+        lists.indices,
         edge_ids=ids,
-        edge_weights=weights[places],
+        edge_weights=lists.weights,
         num_src=graph.num_src,
         validate=False,
     )

@@ -16,16 +16,16 @@ from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class LinkLoader(Loader):
-    """A `Loader` of links with the features of the vertices around them, and labels; it gives `Links`.
+    """A `Loader` of mini-batches around links, with features of vertices and labels of links. It gives `Links` objects.
 
     Args:
-        graph: where to sample; it lies where the sampler wants it.
-        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None.
-        pairs: `[n, 2]`, integer, the positive links, (source, destination). They may come several times, and need not
-            be edges of the graph.
-        sampler: samples around the ends of each mini-batch's links, and draws negatives.
+        graph: the graph to sample; it lies where the sampler wants it.
+        features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None.
+        pairs: `[n, 2]`, integer, the positive links as (source, destination). A link may come several times, and need
+            not be an edge of the graph.
+        sampler: samples around the ends of the links of a mini-batch, and draws negative links.
         batch_size: positive links of a mini-batch, at least 1.
-        labels: `[n, ...]` of the links, or None. They are kept where the sampler works.
+        labels: `[n, ...]` of the links, or None. They are kept on the sampler's device.
         options: see `Loader`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Links held out of a graph, to be predicted."""
+"""Holds links out of a graph, for a model to predict."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from loader.machine.arguments import as_number
 
 @dataclass(frozen=True)
 class LinkSplit:
-    """The links of an undirected graph in three parts, and the graph of those of the first.
+    """The links of an undirected graph in three parts, and the graph of the first part.
 
     Attributes:
-        graph: the train links as edges, in both directions: all that a model may look at.
-        known: all links as edges, in both directions: what strict negatives must not be.
+        graph: the train links as edges, in both directions. A model may use only these.
+        known: all links as edges, in both directions. Strict negatives are none of these.
         pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, the smaller vertex first.
     """
 
@@ -28,9 +28,9 @@ class LinkSplit:
 
 
 def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: int = 0) -> LinkSplit:
-    """Holds links out for validation and test, drawn at random; by default as Kipf and Welling 2016 do.
+    """Holds random links out for validation and test, by default as many as Kipf and Welling 2016.
 
-    A link is a pair of different vertices with an edge in either direction; it counts once, and loops do not.
+    A link is a pair of different vertices with an edge in either direction, or in both. Loops are no links.
 
     Args:
         graph: on the CPU.
@@ -76,7 +76,7 @@ def check_shares(val: float, test: float) -> tuple[float, float]:
 
 
 def check_no_leak(split: LinkSplit) -> None:
-    """Raises ValueError if a link that is held out is an edge of the graph that a model looks at, in any direction."""
+    """Raises ValueError if a held-out link is an edge, in either direction, of the graph that a model sees."""
     graph = split.graph
     dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().long())
     edges = graph.indices.long() * graph.num_nodes + dst
@@ -86,8 +86,8 @@ def check_no_leak(split: LinkSplit) -> None:
             if bool(seen.any()):
                 u, v = ends[int(seen.nonzero()[0])].tolist()
                 raise ValueError(
-                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: whoever looks at the "
-                    "graph knows the answer. Leave it out"
+                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: a model that sees the "
+                    "graph knows the answer. Leave the edge out"
                 )
 
 

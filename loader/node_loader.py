@@ -17,18 +17,18 @@ from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
-    """A `Loader` of vertices with features and labels.
+    """A `Loader` of mini-batches around vertices, with features and labels. It gives `MiniBatch` objects.
 
     Args:
-        graph: where to sample; it lies where the sampler wants it.
-        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None for
+        graph: the graph to sample; it lies where the sampler wants it.
+        features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None for
             mini-batches without `x`.
-        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the output nodes, or None for mini-batches
-            without `y`. They are kept where the sampler works.
-        seeds: `[num_seeds]`, integer, distinct vertices.
-        sampler: samples the neighbourhood of each mini-batch's seeds.
+        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, or None for mini-batches without `y`. They
+            are kept on the sampler's device.
+        seeds: `[num_seeds]`, integer, distinct: the vertices of an epoch.
+        sampler: samples the neighbourhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
-        edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
+        edge_features: a store, or a tensor `[rows, D]`, of rows by edge id, gathered for the edges of every block. The
             sampler must return edge ids.
         options: see `Loader`.
 

@@ -1,4 +1,4 @@
-"""Handwritten digits as a graph: nothing to download, seconds to train."""
+"""Handwritten digits as a graph. They need no download, and training takes seconds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Digits(EdgeListDataset):
     """scikit-learn's 1,797 handwritten digits (8 x 8 pixels, 10 classes), each joined to its nearest
     neighbours.
 
-    The neighbours are those by Euclidean distance between pixels, so the graph knows nothing of the labels.
+    Neighbours are the nearest by Euclidean distance between pixels, so labels do not influence the graph.
 
     Args:
         name: of the dataset.
-        num_neighbors: of each digit.
+        num_neighbors: nearest neighbours per digit.
         split: fractions of train, val and test, equal in every class.
-        split_seed: of the split.
+        split_seed: seed of the split.
         options: see `EdgeListDataset`.
     """
 

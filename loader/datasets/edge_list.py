@@ -1,4 +1,4 @@
-"""Datasets whose reader yields an edge list, and what becomes of it."""
+"""Datasets whose reader yields an edge list, and the conversion of that list."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _CHUNK_BYTES = 1 << 26  # of features written at once
 
 @dataclass
 class EdgeList:
-    """What a reader found.
+    """The content of a source, as its reader returns it.
 
     Attributes:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
-        labels: `[num_nodes]` integer, negative or NaN where there is none; or `[num_nodes, num_classes]` of
+        labels: `[num_nodes]` integer, negative or NaN for a vertex without a label; or `[num_nodes, num_classes]` of
             zeros and ones, for several labels per vertex.
         num_classes: None takes one more than the largest label.
-        splits: ascending int64 ids; None where the dataset draws them itself.
+        splits: ascending int64 ids; None if the dataset draws the splits itself.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
         edge_times: `[num_edges]` integer.
         edge_types: `[num_edges]` integer, from 0 on.
@@ -64,8 +64,8 @@ class EdgeListDataset(Dataset):
         undirected: add the reverse of every edge, with the weight and the time of the edge.
         self_loops: "keep", "remove", or "add" (one for every vertex).
         parallel_edges: "keep" or "remove".
-        largest_component: keep the largest connected component only.
-        check_features: refuse features that are NaN or infinite, when converting.
+        largest_component: keep only the largest connected component.
+        check_features: refuse features that are NaN or infinite, at the conversion.
         options: see `Dataset`.
     """
 
@@ -103,7 +103,7 @@ class EdgeListDataset(Dataset):
         """Reads the source; `writer.scratch` is a folder for temporary files."""
 
     def transform_features(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What happens to features, some rows at a time."""
+        """Changes features, some rows at a time."""
         return rows
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
@@ -233,7 +233,7 @@ class EdgeListDataset(Dataset):
 def checked_labels(
     labels: NDArray[np.generic], num_classes: int | None, num_nodes: int, name: str
 ) -> tuple[NDArray[np.generic], int]:
-    """Labels as they are stored, int64 or float32 for several a vertex, and the number of classes.
+    """Labels in the form to store, int64, or float32 if vertices have several, and the number of classes.
 
     Raises:
         DatasetError: they are no labels of `num_nodes` vertices, or of another number of classes.

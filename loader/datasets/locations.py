@@ -35,10 +35,10 @@ def check_folder(what: str, folder: str | Path) -> None:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files may be made in `folder`, or it may be made itself where it does not exist yet.
+    """Whether files can be made in `folder`, or the folder itself if it does not exist yet.
 
-    A folder without any write permission counts as read-only for root too, who could write there: whoever
-    took the permission away meant it.
+    A folder without any write permission counts as read-only, also for root, who could write there: the permission was
+    taken away on purpose.
     """
     while not folder.exists():
         if folder == folder.parent:
@@ -51,8 +51,9 @@ def is_writable(folder: Path) -> bool:
 
 
 def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
-    """The folder of all conversions: `cache_dir`, else `data_dir/cache` where that can be written, else
-    `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`)."""
+    """The folder of all conversions: `cache_dir`, else `data_dir/cache` if that can be written, else
+    `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`).
+    """
     if cache_dir is not None:
         return Path(cache_dir).expanduser().absolute()
     beside = data_dir / "cache"

@@ -1,4 +1,4 @@
-"""Datasets by their names: the files of `conf/dataset/`, which an installed loader has with it."""
+"""Datasets by name: the files of `conf/dataset/`, which are part of the installed package."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def open_dataset(
     """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file.
 
     Args:
-        name: of the file without `.yaml`, or path of a .npz file.
-        options: `key=value` over what the file says, e.g. `split_seed=3`.
+        name: name of the file without `.yaml`, or path of a .npz file.
+        options: `key=value` in place of values of the file, e.g. `split_seed=3`.
         data_dir, cache_dir: see `Dataset`.
-        seed: for files that refer to the run's.
+        seed: value of `${seed}` in the file.
         conf: the folder; None takes `conf_folder()`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A dataset for node classification, ready to be loaded from."""
+"""A dataset for node classification, in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class NodeDataset:
     """A graph whose vertices have features and labels, and the vertices of each split.
 
     Attributes:
-        name: what the user called it by.
+        name: of the dataset.
         graph: CSC, on the CPU.
-        features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows you need.
-        labels: `[num_nodes]` int64, -1 where a vertex has none; if `multilabel`, `[num_nodes, num_classes]`
+        features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows that you need.
+        labels: `[num_nodes]` int64, -1 for a vertex without a label; if `multilabel`, `[num_nodes, num_classes]`
             float32 of zeros and ones.
-        splits: for each of "train", "val", "test" the `[size]` int64 vertex ids, ascending.
+        splits: "train", "val" and "test" -> `[size]` int64 vertex ids, ascending.
         num_classes: number of classes (of labels, if `multilabel`).
-        multilabel: a vertex may have several labels at once.
+        multilabel: whether a vertex may have several labels.
 
     Raises:
         DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two

@@ -63,22 +63,24 @@ class NpzDataset(EdgeListDataset):
     ==================== ============================== =====================================================
     `edge_weights`       [num_edges] float32 or float64 finite and at least 0; like the next two in the order
                                                         of the edges above
-    `edge_times`         [num_edges] integer            in whatever unit
+    `edge_times`         [num_edges] integer            in any unit
     `edge_types`         [num_edges] integer            from 0 on
-    `node_times`         [num_nodes] integer            in whatever unit
+    `node_times`         [num_nodes] integer            in any unit
     `node_types`         [num_types] strings            names of the types of vertices: each is a range of
                                                         ids, in this order,
     `node_type_sizes`    [num_types] integer            of this many vertices
     ==================== ============================== =====================================================
 
-    Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
+    Messages go from the source to the destination of an edge. With `undirected=True` they go in both directions.
 
     Args:
-        path: of the file; a relative one is searched in `data_dir` if it is not in the working directory.
-        name: of the dataset; None takes the file's name.
-        split: fractions of train, val and test, where the file has no split: drawn among the labelled
-            vertices, equal in every class (for several labels per vertex: among all vertices).
-        split_seed: of that draw.
+        path: of the file. A relative path is also looked for in `data_dir`, if the file is not in the working
+            directory.
+        name: of the dataset; None takes the name of the file.
+        split: fractions of train, val and test, if the file has no split. The split is drawn from the labelled
+            vertices, with equal fractions in every class. If vertices have several labels, it is drawn from all
+            vertices.
+        split_seed: seed of that draw.
         options: see `EdgeListDataset`.
     """
 

@@ -24,7 +24,7 @@ class PlanetoidDataset(ReaderDataset):
 
     Args:
         name: "cora" or "citeseer".
-        normalize_features: divide each vertex' features by their sum, as those who publish results on them do.
+        normalize_features: divide the features of each vertex by their sum, as in published results on these datasets.
         options: see `EdgeListDataset`.
     """
 

@@ -84,11 +84,10 @@ class ShchurDataset(ReaderDataset):
 
     Args:
         name: "coauthor-physics", "coauthor-cs", "amazon-computers" or "amazon-photo".
-        split_seed: of the split.
+        split_seed: seed of the split.
         num_train, num_val: vertices per class.
-        largest_component: keep the largest connected component only, as the paper does.
-        normalize_features: divide each vertex' features by the sum of their absolute values, as the paper
-            does.
+        largest_component: keep only the largest connected component, as the paper does.
+        normalize_features: divide the features of each vertex by the sum of their absolute values, as the paper does.
         options: see `EdgeListDataset`.
     """
 

@@ -1,4 +1,4 @@
-"""A dataset that is drawn instead of read: planted classes, heavy-tailed degrees, noisy features."""
+"""A dataset that is drawn at random: planted classes, heavy-tailed degrees, noisy features."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
 class SyntheticDataset(Dataset):
     """A simple symmetric graph of planted classes; see `loader.datasets.planted` for its edges.
 
-    Vertex numbers say nothing of class or degree. The features of a vertex are its class' random direction of
-    length 1 plus normal noise, so that a classifier needs its neighbours; `label_noise` bounds what any can
-    reach.
+    The number of a vertex says nothing about its class or degree. The features of a vertex are a vector of length 1,
+    which is random per class, plus normal noise. So a classifier needs the neighbours of a vertex. `label_noise` limits
+    the accuracy that any classifier can reach.
 
     Args:
         name: of the dataset.
         num_nodes: number of vertices.
         mean_degree: directed edges per vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
-        skew: of the degrees, in [0, 1), see `PlantedGraph`.
+        skew: skew of the degrees, in [0, 1), see `PlantedGraph`.
         max_degree: exact largest degree; None leaves it to `skew`.
-        num_features: a vertex.
+        num_features: features per vertex.
         num_classes: number of planted classes; with `multilabel` also the number of labels.
         homophily: share of the edges that join vertices of the same planted class.
-        class_skew: class `c` has a size proportional to `(c + 1) ** -class_skew`; 0 makes all equal.
+        class_skew: the size of class `c` is proportional to `(c + 1) ** -class_skew`; with 0 all are equal.
         feature_noise: standard deviation of the noise in each feature.
-        label_noise: share of the vertices whose label is that of a random vertex instead of their own.
-        multilabel: give every vertex several of the labels (the set of its class, each with some noise).
+        label_noise: share of the vertices that have the label of a random vertex in place of their own.
+        multilabel: give every vertex several labels: the set of its class, each label with some noise.
         split: fractions of train, val and test.
-        seed: of everything.
+        seed: of all random choices.
         options: see `Dataset`.
     """
 

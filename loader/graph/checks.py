@@ -1,4 +1,4 @@
-"""What a graph refuses, before a sampler reads it. Nothing here computes in a type that could wrap."""
+"""The checks of a graph, before a sampler reads it. No computation here can overflow."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def weight_vector(array: Tensor, device: torch.device) -> Tensor:
 
 
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:
-    """Raises ValueError unless `array` has `length` entries, which `what` says the number of."""
+    """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
         raise ValueError(f"{name} has {array.numel()} entries, {what}")
 
@@ -82,11 +82,12 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
 
 
 def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, dst: Tensor | None = None) -> None:
-    """Raises ValueError unless all weights are finite and at least 0; the message names the first other edge.
+    """Raises ValueError unless all weights are finite and at least 0; the message names the first edge for which this
+    is false.
 
     Args:
         weights, src: `[num_edges]`.
-        indptr, dst: one of them says which vertex an edge goes to.
+        indptr, dst: give one of them; it says which vertex an edge goes to.
     """
     if weights.numel() == 0:
         return
@@ -157,6 +158,6 @@ def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:
         raise ValueError(
-            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (afterwards "
-            "graph.place parts them)"
+            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "
+            "separate them afterwards)"
         )

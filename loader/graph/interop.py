@@ -1,4 +1,4 @@
-"""Graphs of torch_geometric and of DGL as ours."""
+"""Converts graphs of torch_geometric and of DGL."""
 
 from __future__ import annotations
 

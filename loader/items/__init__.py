@@ -1,4 +1,4 @@
-"""What an epoch is made of, in which order, and how its mini-batches are shared among ranks."""
+"""The items of an epoch, their order, and how ranks (processes that train together) share the mini-batches."""
 
 from loader.items.edges import EdgeItems
 from loader.items.items import Items, NodeItems, Seeds

@@ -14,7 +14,7 @@ from loader.machine.arguments import check_dense
 
 
 class EdgeItems(Items):
-    """Pairs of vertices, (source, destination). Any of them may come several times, also the other way round.
+    """Pairs of vertices, (source, destination). A pair may come several times, also in the opposite direction.
 
     Args:
         ids: `[n, 2]`, integer, not empty.

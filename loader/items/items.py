@@ -1,4 +1,4 @@
-"""Items: what an epoch is made of."""
+"""The items of an epoch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from loader.machine.arguments import check_dense
 
 
 class Seeds(NamedTuple):
-    """Items of one mini-batch, as a sampler takes them.
+    """The items of one mini-batch, for a sampler.
 
     Attributes:
         ids: `[n]` vertices or, for edges, `[n, 2]`.
-        numbers: `[n]` int64, their positions in the list of items, from kinds of items whose samples tell them.
+        numbers: `[n]` int64, their positions in the list of items; None for kinds of items whose samples do not need
+            them.
     """
 
     ids: Tensor
@@ -28,11 +29,11 @@ class Seeds(NamedTuple):
 
 
 class Items(ABC):
-    """A list of things to sample around, of one kind.
+    """A list of items of one kind to sample around.
 
     Attributes:
-        kind: of the items: "node", "edge", "walker", or one of your own. A sampler names the kind it takes.
-        device: where they lie, and where `take` wants its positions.
+        kind: of the items: "node", "edge", "walker", or a kind of your own. A sampler names the kind that it takes.
+        device: where the items lie. The positions for `take` lie there, too.
     """
 
     kind: str
@@ -48,16 +49,16 @@ class Items(ABC):
 
         Args:
             positions: `[n]` int64, in `[0, len(self))`, or a slice of them.
-            sizes: of the mini-batches, in order; they sum up to `n`.
+            sizes: of the mini-batches, in order; their sum is `n`.
         """
 
     @abstractmethod
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """The same items on `device`, ids of type `dtype`."""
+        """The same items on `device`, with ids of type `dtype`."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Digits that tell lists of items apart. Equal lists have equal ones, wherever they lie."""
+        """A digest of the list of items. Equal lists have equal digests on every device."""
 
 
 class NodeItems(Items):
@@ -68,7 +69,7 @@ class NodeItems(Items):
 
     Raises:
         TypeError: `ids` is not an integer tensor.
-        ValueError: `ids` is empty or has not 1 dimension.
+        ValueError: `ids` is empty or does not have 1 dimension.
     """
 
     kind = "node"

@@ -1,4 +1,4 @@
-"""Links with their negatives, and the neighbourhood of all their ends."""
+"""Samples links: positive ones, negative ones, and the neighbourhood of the ends of both."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ EXCLUDE = ("none", "self", "reverse")
 
 @dataclass(frozen=True)
 class Negatives:
-    """How negative links are drawn: a pure function of (seed, epoch, mini-batch, number of the negative).
+    """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).
 
     Attributes:
-        mode: "binary": both ends are drawn, each uniform over all vertices. "triplet": each positive link has
-            negatives of its own, from its source to targets that are drawn, uniform over all vertices.
-        amount: negatives per positive link. "binary": any positive number, rounded up for the whole mini-batch.
-            "triplet": an integer.
-        strict: draw no edge of the graph and no loop, uniform over all others. Else a negative may be an edge.
+        mode: "binary": both ends are drawn, each uniformly from all vertices. "triplet": each positive link has its own
+            negatives, from its source to targets that are drawn uniformly from all vertices.
+        amount: negatives per positive link. "triplet" needs a positive integer, "binary" any positive number: the
+            number of negatives of a mini-batch is rounded up.
+        strict: never draw an edge of the graph or a loop; all other pairs are equally likely. False: a negative may be
+            an edge.
 
     Raises:
         TypeError, ValueError: an attribute is not as said above.
@@ -51,24 +52,25 @@ class Negatives:
             object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
 
     def of(self, links: int) -> int:
-        """Negatives of a mini-batch with that many links."""
+        """The number of negatives of a mini-batch with this many links."""
         return math.ceil(links * self.amount)
 
 
 class LinkSampler(Sampler):
-    """Samples around the ends of links: the positive ones that it is given, and negative ones that it draws.
+    """Samples the neighbourhood of the ends of links. Positive links are given, negative links are drawn.
 
-    Excluding the links themselves from what a model sees is what keeps the answer out of the question: with
-    `exclude="reverse"` no message goes along a positive link of the mini-batch, in either direction. What is left out
-    was picked before, so a row may have fewer edges than its fanout.
+    A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
+    link of the mini-batch, in either direction. These edges are removed after the picks, so a vertex may have fewer
+    picked neighbours than its fanout.
 
     Args:
-        sampler: of the ends' neighbourhoods; it takes vertices.
+        sampler: samples the neighbourhood of the ends; a sampler of vertices.
         negatives: how negative links are drawn; None draws none.
-        exclude: "none"; "self": leave out the edges of the positive links; "reverse": and those the other way round.
-        seed: of the negatives, `0 <= seed < 2**64`; by default the sampler's.
-        known: a graph whose edges strict negatives must not be; by default the one that is sampled. Give the whole
-            graph where the sampled one is a part of it.
+        exclude: "none"; "self": leave out the edges that are positive links; "reverse": and those in the opposite
+            direction.
+        seed: of the negatives, `0 <= seed < 2**64`; by default that of `sampler`.
+        known: strict negatives are no edges of this graph, by default the one that is sampled. If that is only a part
+            of a graph, give the whole graph.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -97,7 +99,9 @@ class LinkSampler(Sampler):
         if known is not None:
             require_graph(known, "known")
         if known is not None and (negatives is None or not negatives.strict):
-            raise ValueError("known is of use for strict negatives alone; give Negatives(strict=True), or leave it out")
+            raise ValueError(
+                "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
+            )
         self.around, self.negatives, self.exclude, self.known = sampler, negatives, exclude, known
         self.seed = as_seed(getattr(sampler, "seed", 0) if seed is None else seed)
         self.num_hops, self.edge_ids = sampler.num_hops, sampler.edge_ids
@@ -126,7 +130,9 @@ class LinkSampler(Sampler):
         self.require_open()
         require_square(graph, "LinkSampler")
         if self.known is not None and self.known.num_nodes != graph.num_nodes:
-            raise ValueError(f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they are equal")
+            raise ValueError(
+                f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they must be equal"
+            )
         return _LinkSession(self, graph)
 
     def __repr__(self) -> str:

@@ -40,26 +40,26 @@ def random_walk(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Random walks from `start`: `loader.random_walk(graph, torch.arange(graph.num_nodes), 80, p=2, q=0.5)`.
 
-    Walks follow the lists of the graph: from a vertex to one of its listed neighbours. See `WalkSampler`, also for how
-    to walk along the direction of edges. Equal arguments give equal walks, on any device and any number of threads;
-    for others give another `seed`, `epoch` or `batch`. What a graph needs to be walked on, for example a sorted copy of
-    its lists, is kept with the graph for the next call.
+    A step goes from a vertex to one of its listed neighbours. `WalkSampler` says how to walk along the direction of
+    edges. Equal arguments give equal walks, on any device and with any number of threads. For other walks, give another
+    `seed`, `epoch` or `batch`. If a call makes something for its walks, for example sorted lists, it is kept with the
+    graph for the next call.
 
     Args:
         graph: where to walk.
-        start: `[n]`, integer, vertices of the graph. One that is listed twice has two walkers, who go their own ways.
+        start: `[n]`, integer, vertices of the graph. If a vertex is given twice, two independent walks start there.
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
-        epoch, batch: of the random choices, beside `seed`; both count from 0.
+        epoch, batch: like `seed`, they decide the random choices; both count from 0.
         options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `device`, `num_threads`: see
             `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
-        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the walks of all starts once, then all of
-        them again. A walk that ended has -1 from there on. With `edge_ids=True` also
-        `[walks_per_node * n, walk_length]` ids of the edges that were followed, -1 for none. Of walks on a GPU, the
-        call returns when they are done.
+        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the first walk of each start, then the
+        second walk of each start, and so on. After its end a walk has -1. With `edge_ids=True` also `[walks_per_node *
+        n, walk_length]` ids of the edges that were followed, -1 for none. The call returns when the walks are done,
+        also on a GPU.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.

@@ -1,4 +1,4 @@
-"""The numbers that decide a walk, as integers: CPU and GPU compare random words with them (csrc/walks/walk.h)."""
+"""The thresholds that decide a walk, as integers: CPU and GPU compare random words with them (csrc/walks/walk.h)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class WalkLaw(NamedTuple):
         home_below: else it goes back to its start at a word below this.
         accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
             the vertex before, one that is listed there, any other.
-        folded: the same where the way back has mass of its own, see csrc/walks/walk.h, and that mass; None where it
-            needs none.
+        folded: the same thresholds if the way back has mass of its own, see csrc/walks/walk.h, and that mass; None if
+            it needs none.
     """
 
     stop_below: int
@@ -40,7 +40,7 @@ class WalkLaw(NamedTuple):
         return self.sifts or self.folded is not None
 
     def acceptance(self, copies: int) -> tuple[int, int, int, int, int] | None:
-        """What the core takes, if no list has a vertex more than `copies` times; 0 where steps go by weight."""
+        """The numbers for the core, if no list has a vertex more than `copies` times; 0 if steps go by weight."""
         if self.folded is None or not 1 <= copies <= MOST_COPIES:
             return None if self.accept is None else (*self.accept, 0, 0)
         return (*self.folded, copies * self.folded[3])

@@ -1,4 +1,4 @@
-"""Features in a file, larger than memory may be."""
+"""Features in a file, which may be larger than memory."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _THREADS_A_CPU = 4
 
 
 class MemmapFeatures(StoreOfRows):
-    """Rows of a file that is mapped to memory; the system keeps in RAM what fits.
+    """Rows of a file that is mapped to memory. The system keeps the part in RAM that fits.
 
-    The system is told that rows are read in no order, so that it reads no more than their pages. Rows are gathered
-    by threads of the C++ core, to the CPU as `HostFeatures` does or to a GPU as `StagedFeatures` does.
+    The system is told that rows are read in random order, so it reads only their pages. Threads of the C++ core gather
+    rows, to the CPU as `HostFeatures` does, or to a GPU as `StagedFeatures` does.
 
     Args:
-        source: a `.npy` file; or any other file, of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
-            memory-mapped already, as those of a dataset's cache are. A file is opened to be read only.
+        source: a `.npy` file; or a file of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
+            memory-mapped already, such as one of a dataset's cache. A file is opened for reading only.
         device: `"cpu"`, or the GPU that the rows are copied to.
-        shape: of a raw file: `[num_rows, ...]`.
-        offset: bytes before the first row of a raw file.
+        shape: for a raw file: `[num_rows, ...]`.
+        offset: for a raw file: bytes before the first row.
         num_threads: threads of one gather, by default four per processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
         options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
@@ -86,7 +86,8 @@ class MemmapFeatures(StoreOfRows):
             tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
         if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
             raise TypeError(
-                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; dtype converts what is gathered"
+                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; leave it out (dtype converts "
+                "gathered rows)"
             )
         self._format = RowFormat(tensor, **options)
         if num_threads is None:
@@ -109,10 +110,10 @@ class MemmapFeatures(StoreOfRows):
         return self._open().gather(ids)
 
     def check(self) -> None:
-        """Nothing to wait for: `gather` raises by itself."""
+        """Does nothing: `gather` raises its errors itself."""
 
     def close(self) -> None:
-        """Frees threads and buffers, and lets go of the file."""
+        """Frees threads and buffers, and closes the mapping of the file."""
         if self._store is not None:
             self._store.close()
         self._store = None

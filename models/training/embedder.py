@@ -21,6 +21,8 @@ from models.training.metrics import EMBEDDER_METRICS, SPLITS
 class NodeEmbedder(LightningModule):
     """`Node2Vec` on mini-batches of `Walks` with negatives; sparse updates by `torch.optim.SparseAdam`.
 
+    Several processes on CPUs exchange the sparse gradients by gloo; NCCL has no such exchange.
+
     Per epoch it logs `train/loss`, the mean over the mini-batches. Validation and test take a `WholeGraph`: a
     logistic regression is fitted to the embedding of the vertices of the train split, and tried on the others. They log
     `val/acc` and `val/loss` (of the regression), and `test/train_acc`, `test/val_acc`, `test/test_acc`. "acc" is the
@@ -64,6 +66,19 @@ class NodeEmbedder(LightningModule):
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
         self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
         self._resumed: dict[str, Any] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Refuses processes that NCCL connects.
+
+        Raises:
+            ValueError: NCCL would have to add up sparse gradients.
+        """
+        group = torch.distributed
+        if stage == "fit" and group.is_available() and group.is_initialized() and "nccl" in group.get_backend():
+            raise ValueError(
+                f"{group.get_world_size()} processes on GPUs would exchange sparse gradients, and NCCL cannot: "
+                "train on one GPU (trainer.devices=1), or in processes on CPUs (device=cpu)"
+            )
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         """Rows of the embedding, see `Node2Vec.forward`."""

@@ -67,6 +67,8 @@ def _table(metrics: dict[str, Any], datamodule: Any) -> Table:
     table.add_column("against")
     for name, value in metrics.items():
         if name.startswith("test/"):
-            against = "as many negatives" if name == "test/auc" else f"{datamodule.ranked} negatives per link"
+            against = (
+                "as many negatives" if name in ("test/auc", "test/ap") else f"{datamodule.ranked} negatives per link"
+            )
             table.add_row(name.removeprefix("test/"), f"{float(value):.4f}", against)
     return table

@@ -88,7 +88,9 @@ class NodeClassifier(LightningModule):
         if matmul_precision not in _PRECISIONS:
             raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
         if cuda_graph and norm == "batch":
-            raise ValueError("cuda_graph cannot be had with norm='batch', which mixes the rows; take norm='layer'")
+            raise ValueError(
+                "cuda_graph cannot be had with norm='batch', which mixes the rows; set cuda_graph=false or norm='layer'"
+            )
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
         self.multilabel = multilabel

@@ -391,7 +391,7 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
         ({"drop_last": "maybe"}, TypeError, "drop_last is 'maybe'; it must be True or False"),
         ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
         ({"seed": -1}, ValueError, "seed is -1"),
-        ({"features": 3}, TypeError, "features is a int; it must be what makes a store"),
+        ({"features": 3}, TypeError, "features is a int; it must be a function that makes a store"),
     ],
 )
 def test_bad_arguments_are_told_before_anything_is_loaded(

@@ -124,7 +124,7 @@ def test_only_the_seed_decides_an_epoch(data):
             NotImplementedError,
             "draws negatives uniformly",
         ),
-        ({"strict": True}, ValueError, "strict is of use with negatives alone"),
+        ({"strict": True}, ValueError, "strict is of use with negatives only"),
         ({"strict": "no"}, TypeError, "strict is 'no'; it must be True or False"),
         ({"neg_sampling": "many"}, ValueError, "neg_sampling is 'many'; it must be a NegativeSampling, 'binary'"),
         ({"neg_sampling": {}}, ValueError, "neg_sampling is {}; it must be a NegativeSampling, 'binary'"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
 from loader.link_datamodule import HeldOutLinks
+from loader.machine.arguments import as_number, as_size
 from loader.samples import Links
 from models.inference import layerwise_inference
 from models.ranking import auc, average_precision, hits, mrr, ranks
@@ -39,6 +42,8 @@ class LinkPredictor(LightningModule):
         ValueError: a value out of its range.
     """
 
+    METRICS = LINK_METRICS
+
     def __init__(
         self,
         num_features: int,
@@ -53,10 +58,11 @@ class LinkPredictor(LightningModule):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if lr <= 0:
-            raise ValueError(f"lr is {lr}; it must be greater than 0")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
+        if not 0 < as_number("lr", lr) < math.inf:
+            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
+        if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
+            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        as_size("out", out)
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, out, num_layers, dropout, norm, input_dropout)
         self.lr, self.weight_decay = lr, weight_decay

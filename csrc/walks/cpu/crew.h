@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/walk.h"
 
 namespace loader {

@@ -1,10 +1,10 @@
 // The race of a list (race.h) on the CPU.
 //
-// A first look at the weights gives their sum, and with it a guess at when the race is over: somewhat more
-// than `fanout` entries have arrived by then. An entry's random number and its weight say at once of nearly
-// all that they come later; the arrival of the others is worked out. If fewer than `fanout` came in time, as
-// where few entries have most of the weight, the list is run again without a guess. So what is picked does
-// not depend on it.
+// A first look at the weights gives their sum, and with it a guess at the time when the race is over: by then
+// somewhat more than `fanout` entries have arrived. A bound from an entry's random number and weight shows of
+// nearly all that they come later. Only for the others the arrival is worked out. If fewer than `fanout` came
+// before the guess, the list is run again without one; that happens if few entries have most of the weight.
+// So what is picked does not depend on the guess.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace loader {
 
-// Asks memory for the weights of a list, but not for more than its own prefetcher needs to take over.
+// Asks memory for the weights of a list, a kilobyte at most: then who reads them asks for the rest.
 inline void prefetch_weights(const RaceChoice& choice, int64_t begin, int64_t degree) {
   constexpr int64_t kLine = 64, kMost = 16 * kLine;  // bytes
   const auto ask = [&](const auto* weights) {

@@ -3,9 +3,10 @@
 // A walk is a chain of reads, each of which waits for the one before it. So a thread takes many walkers one
 // step at a time: it asks for what all of them will read, then reads, and memory works on many reads at once.
 //
-// They go in rounds of the steps that share a Philox block. So all draw at once, in the lanes of the vector
-// unit, and who is done makes room for the next walker only between rounds: the steps are plain loops over
-// arrays. One that takes fewer steps than the others in its last round walks on, and that is not written.
+// They go in rounds. A round is the steps that share a Philox block, so all walkers draw at once, in the
+// lanes of the vector unit. A walker that is done makes room for the next one only between rounds, so the
+// steps are plain loops over arrays. In its last round a walker may be taken further than it goes; that is
+// not written.
 #pragma once
 
 #include <algorithm>

@@ -42,9 +42,9 @@ void check_lanes(Random& random) {
     loader::vector_unit() = random_unit(random);
     std::vector<uint64_t> v(lanes);
     std::vector<uint32_t> hop(lanes), index(lanes), words(4 * lanes), expected;
-    const auto key = static_cast<uint64_t>(random.between(0, INT64_MAX));
+    const auto key = static_cast<uint64_t>(random.between(0, INT64_MAX / 2));
     for (int64_t i = 0; i < lanes; ++i) {
-      v[i] = static_cast<uint64_t>(random.between(0, INT64_MAX)) * 2 + 1;
+      v[i] = static_cast<uint64_t>(random.between(0, INT64_MAX / 2)) * 4 + 1;
       hop[i] = static_cast<uint32_t>(random.between(0, UINT32_MAX));
       index[i] = static_cast<uint32_t>(random.between(0, UINT32_MAX));
       const auto block = loader::philox(static_cast<uint32_t>(v[i]), static_cast<uint32_t>(v[i] >> 32),

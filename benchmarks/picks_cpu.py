@@ -6,8 +6,8 @@
 Weights are uniform random numbers, float32. Ours picks from tables that are made once; their time and memory are
 printed. "scanned" does without tables. DGL (`NeighborSampler(prob=...)`, `LaborSampler`) runs as it comes, with 64-bit
 ids. All get the same seeds and take turns mini-batch by mini-batch, after a pause in which OpenMP's threads fall
-asleep. Of LABOR the mean numbers of input vertices and of edges are compared, too: these are the same law, so they agree
-up to chance.
+asleep. Of LABOR the mean numbers of input vertices and of edges are compared, too: these are the same law, so they
+agree up to chance.
 """
 
 from __future__ import annotations

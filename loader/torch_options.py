@@ -48,8 +48,8 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     for name in _ELSEWHERE:
         if given.pop(name, None) not in (None, 0):
             raise TypeError(
-                f"{who} takes no {name}: it makes mini-batches itself; order and parts of the seeds are those of "
-                "shuffle, seed, rank and world_size"
+                f"{who} takes no {name}: it makes mini-batches itself; shuffle, seed, rank and world_size decide "
+                "their order and the part of each process"
             )
     num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
     prefetch_factor = given.pop("prefetch_factor", None)

@@ -56,7 +56,9 @@ def layerwise_inference(
         )
     for name, device in (("graph", graph.device), ("features", features.device)):
         if device.type != "cpu":
-            raise ValueError(f"the {name} lies on {device}; layer-wise inference reads it from host memory")
+            raise ValueError(
+                f"the {name} lies on {device}; layer-wise inference reads it from host memory: move it to the CPU"
+            )
     if chunk_bytes < 1:
         raise ValueError(f"chunk_bytes is {chunk_bytes}; it must be at least 1")
     bar = Progress(

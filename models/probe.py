@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from loader.machine.arguments import as_flag, as_number, as_size
 
 
 class LogisticRegression:
@@ -20,14 +24,15 @@ class LogisticRegression:
         max_iter: iterations of L-BFGS.
 
     Raises:
-        ValueError: `c` or `max_iter` is out of range.
+        TypeError, ValueError: `c` or `max_iter` is out of range.
     """
 
     def __init__(self, num_classes: int, *, multilabel: bool = False, c: float = 1.0, max_iter: int = 150) -> None:
-        if not c > 0:
-            raise ValueError(f"c is {c}; it must be greater than 0")
-        if max_iter < 1:
-            raise ValueError(f"max_iter is {max_iter}; it must be at least 1")
+        if not 0 < as_number("c", c) < math.inf:
+            raise ValueError(f"c is {c}; it must be greater than 0 and finite")
+        as_size("max_iter", max_iter)
+        as_size("num_classes", num_classes)
+        multilabel = as_flag("multilabel", multilabel)
         self.num_classes, self.multilabel, self.c, self.max_iter = num_classes, multilabel, c, max_iter
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None

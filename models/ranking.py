@@ -1,4 +1,4 @@
-"""How well scores tell links from others: AUC, mean reciprocal rank, hits."""
+"""How well scores tell links from others: AUC, average precision, mean reciprocal rank, hits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ def auc(positive: Tensor, negative: Tensor) -> float:
     below = torch.searchsorted(ordered, scores, right=False)
     not_above = torch.searchsorted(ordered, scores, right=True)
     return float((below + not_above).double().mean() / 2 / negative.numel())
+
+
+def average_precision(positive: Tensor, negative: Tensor) -> float:
+    """The mean, over positives, of the share of positives among all that score at least as high.
+
+    The area under the curve of precision over recall, by steps, as scikit-learn's `average_precision_score` has it.
+
+    Args:
+        positive, negative: `[n]` and `[m]` scores, at least one positive.
+    """
+    scores = positive.double().contiguous()
+
+    def at_least(ordered: Tensor) -> Tensor:
+        return ordered.numel() - torch.searchsorted(ordered, scores, right=False)
+
+    true, false = (at_least(torch.sort(part.double()).values) for part in (positive, negative))
+    return float((true / (true + false)).mean())
 
 
 def ranks(positive: Tensor, negative: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`dgl.dataloading.DataLoader`, with our pipeline under it."""
+"""`dgl.dataloading.DataLoader` on our pipeline."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _stores = Kept()  # and those of one tensor its rows on a GPU
 class DataLoader:
     """Mini-batches of a `dgl.DGLGraph` around vertices or edges: `dgl.dataloading.DataLoader`.
 
-    Around vertices it gives `(input_nodes, output_nodes, blocks)`, around edges `(input_nodes, pair_graph, blocks)`
-    or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`, of DGL's blocks and graphs, with ids of the
-    type `g.idtype`. Features are in the blocks if they were asked for by the `prefetch_...` of the sampler.
+    Around vertices it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
+    blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`. Blocks and graphs are DGL's, with ids
+    of the type `g.idtype`. Blocks hold the features that the `prefetch_...` options of the sampler name.
 
-    New vertices of a hop come in ascending order of their ids, in DGL in order of arrival. What an epoch holds is a
-    function of the arguments and of its number, the same on the CPU and on a GPU.
+    New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
+    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
 
     Args:
-        graph: of one type. It is sorted once for all loaders of it.
-        indices: `[n]` distinct vertices, or edge ids if `graph_sampler` is one of edges.
-        graph_sampler: of `loader.dgl`.
-        device: where mini-batches arrive and are sampled; by default where the graph lies. A graph on the CPU is
+        graph: a graph of one type. It is sorted once for all its loaders.
+        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges.
+        graph_sampler: a sampler of `loader.dgl`.
+        device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
-        use_ddp: this process takes its turns in the mini-batches, as `torch.distributed` numbers it.
-        ddp_seed: with `use_ddp`, of the order and of the picks.
-        batch_size, drop_last, shuffle: as ever.
-        use_uva: the graph and the rows stay in host memory, page-locked, where the GPU reads them.
-        use_prefetch_thread, use_alternate_streams, pin_prefetcher: of DGL; our pipeline always has threads and streams
-            of its own, so they change nothing.
-        gpu_cache: of DGL; must be None.
-        options: of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
+        use_ddp: the processes of `torch.distributed` take turns in the mini-batches.
+        ddp_seed: with `use_ddp`, the seed of the order and of the picks.
+        batch_size, drop_last, shuffle: as in DGL.
+        use_uva: the graph and the features stay in page-locked host memory, where the GPU reads them.
+        use_prefetch_thread, use_alternate_streams, pin_prefetcher: options of DGL without effect here: our pipeline
+            always has its own threads and streams.
+        gpu_cache: an option of DGL; must be None.
+        options: options of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
 
     Raises:
-        NotImplementedError: an option of DGL that there is not.
+        NotImplementedError: an option of DGL is not supported.
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
@@ -151,11 +151,11 @@ class DataLoader:
                 yield (self._ids(sample.around.input_nodes), *self._pairs(sample), blocks)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be iterated over. Without it each `for` goes on to the next by itself."""
+        """Makes `epoch` the next epoch. Otherwise each `for` is the epoch after the last one."""
         self.loader.set_epoch(epoch)
 
     def close(self) -> None:
-        """Ends the iterator that runs, and frees threads and workspaces; the next epoch makes them anew."""
+        """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""
         self.loader.release()
 
     def _ids(self, ids: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from models.ranking import auc, hits, mrr, ranks
+from models.ranking import auc, average_precision, hits, mrr, ranks
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20)  # few values: many ties
 
@@ -15,6 +15,13 @@ SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20)  # few values: ma
 def test_auc_is_scikit_learns(positive, negative):
     got = auc(torch.tensor(positive).float(), torch.tensor(negative).float())
     want = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
+    assert np.isclose(got, want)
+
+
+@given(SCORES, SCORES)
+def test_average_precision_is_scikit_learns(positive, negative):
+    got = average_precision(torch.tensor(positive).float(), torch.tensor(negative).float())
+    want = average_precision_score([1] * len(positive) + [0] * len(negative), positive + negative)
     assert np.isclose(got, want)
 
 

@@ -124,7 +124,7 @@ def test_only_the_seed_decides_an_epoch(data):
             NotImplementedError,
             "draws negatives uniformly",
         ),
-        ({"strict": True}, ValueError, "strict is of use with negatives alone"),
+        ({"strict": True}, ValueError, "strict is of use with negatives only"),
         ({"exclude": "all"}, ValueError, "one of none, self, reverse"),
         ({"edge_label": torch.zeros(3)}, ValueError, r"edge_label has shape \[3\], there are 600 links"),
         ({"edge_label": torch.zeros(600), "neg_sampling": "triplet"}, ValueError, "triplets have no labels"),

@@ -52,11 +52,11 @@ def summary_lines(
         note = "" if replayed[0] else " (model.cuda_graph says when they are possible)"
         lines.append(f"steps by CUDA graphs {replayed[0]:,} of {replayed[1]:,}{note}")
     moved = [f"{_MOVED.get(stage, stage)} {_readable(count)}" for stage, count in times.moved_bytes.items()]
-    if moved:
-        lines.append(f"data: {', '.join(moved)}")
     if times.max_bytes:
         ahead = f" ({times.placement['ahead']})" if "ahead" in times.placement else ""
-        lines.append(f"mini-batches: at most {times.max_bytes / 2**20:.0f} MiB{ahead}")
+        moved.append(f"at most {times.max_bytes / 2**20:.0f} MiB of mini-batches{ahead}")
+    if moved:
+        lines.append(f"data: {', '.join(moved)}")
     return lines
 
 

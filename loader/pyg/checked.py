@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import OrderedDict
 from typing import NamedTuple
@@ -14,9 +15,14 @@ from loader.graph.checks import check_csc, check_length, check_weights, weight_v
 from loader.machine.cpus import available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.kept import version_of
+from loader.machine.pages import use_huge_pages
 from loader.samplers.picks import without_zeros
 
 _MOST = 8  # graphs whose workspaces, of some bytes per vertex, are kept
+
+
+# A forked child shares its parent's memory; to put it on huge pages there would copy it.
+_PROCESS = os.getpid()
 
 
 class Sampled(NamedTuple):
@@ -39,7 +45,7 @@ _checked: OrderedDict[tuple[int, ...], _Checked] = OrderedDict()
 
 def engine_of(indptr: Tensor, indices: Tensor, weights: Tensor | None = None) -> Sampled:
     """What samples this graph, in as many threads as torch has. The arrays are checked when they are first seen, and
-    tables are made of the weights, of 16 bytes an edge.
+    put on huge pages, in place. Of the weights tables are made, of 16 bytes an edge.
 
     Known are the last graphs whose tensors still live and were not written to. A forked process knows those of its
     parent.
@@ -67,7 +73,12 @@ def engine_of(indptr: Tensor, indices: Tensor, weights: Tensor | None = None) ->
     if weights is not None:
         lists = without_zeros(indptr, indices, weights.detach())
         indptr, indices, places = lists.indptr, lists.indices, lists.places
-        picks = _core.WeightTables(*lists.tables(threads))
+        cells, ends = lists.tables(threads)
+        use_huge_pages(cells)
+        picks = _core.WeightTables(cells, ends)
+    if os.getpid() == _PROCESS:
+        use_huge_pages(indptr)
+        use_huge_pages(indices)
     sampled = Sampled(_core.SubgraphSampler(indptr, indices, threads, picks), places)
     tensors = tuple(weakref.ref(tensor, lambda _: _forget(key)) for tensor in given)
     with _lock:

@@ -1,6 +1,7 @@
 """torch_geometric's operators on our core, beside its walk through the picks of `HopwiseSampler`."""
 
 import gc
+import os
 
 import pytest
 import torch
@@ -292,6 +293,17 @@ def test_a_kept_graph_goes_with_its_tensors():
     del col
     gc.collect()
     assert key not in checked._checked
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_huge_pages_are_asked_for_by_parents(monkeypatch, forked):
+    asked = []
+    monkeypatch.setattr(checked, "use_huge_pages", asked.append)
+    monkeypatch.setattr(checked, "_PROCESS", -1 if forked else os.getpid())
+    rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
+    for _ in range(2):
+        torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
+    assert [array.data_ptr() for array in asked] == ([] if forked else [rowptr.data_ptr(), col.data_ptr()])
 
 
 def test_few_graphs_are_kept():

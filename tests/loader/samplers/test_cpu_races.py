@@ -43,7 +43,7 @@ def star_of_lists(shape: str) -> Graph:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("fanout", [1, 10, 40, 500])
-def test_the_winners_of_long_lists_are_those_of_all_arrivals_sorted(shape: str, fanout: int) -> None:
+def test_winners_of_long_lists_are_all_arrivals_sorted(shape: str, fanout: int) -> None:
     graph = star_of_lists(shape)
     seeds = torch.arange(2 * len(DEGREES))
     options = {"weights": "edge_weights", "weight_tables": False, "edge_ids": True, "seed": 5}
@@ -57,7 +57,7 @@ def test_the_winners_of_long_lists_are_those_of_all_arrivals_sorted(shape: str, 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("at", [0, 7, 15, 16, 100, 298, 299])
-def test_a_weight_that_is_none_is_named_wherever_it_is(bad: float, at: int) -> None:
+def test_a_bad_weight_is_named_everywhere(bad: float, at: int) -> None:
     weights = torch.ones(300)
     graph = Graph(torch.tensor([0] + [300] * 301), torch.arange(300) + 1, edge_weights=weights)
     sampler = FusedSampler((5,), weights="edge_weights", weight_tables=False, num_threads=1)

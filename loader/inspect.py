@@ -78,11 +78,14 @@ def inspect(
     Raises:
         ValueError: a fanout, `batch_size` or count is out of range.
     """
+    if not isinstance(data, NodeDataset):
+        raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
+    batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
     if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
     as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
     graph, train = data.graph, data.splits["train"]
-    sampler = FusedSampler(resolve_fanouts(list(fanouts)), seed=seed, num_threads=num_threads)
+    sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads)
     places = _places(train, batch_size, batches, seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages

@@ -123,7 +123,7 @@ class Loader:
             )
         if session is not None and not isinstance(session, Session):
             raise TypeError(
-                f"session is a {type(session).__name__}; it must be what the sampler's open(graph) returned"
+                f"session is a {type(session).__name__}; it must be the session that sampler.open(graph) returned"
             )
         if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
             raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")

@@ -34,7 +34,7 @@ class Node2Vec(nn.Module):
     def __init__(self, num_nodes: int, dim: int = 128, context_size: int = 10, *, sparse: bool = True) -> None:
         super().__init__()
         for name, size, least in (("num_nodes", num_nodes, 1), ("dim", dim, 1), ("context_size", context_size, 2)):
-            as_size(name, size, least)
+            as_size(name, size, least, most=2**40 if name == "num_nodes" else 2**31 - 1)
         self.context_size = context_size
         self.embedding = nn.Embedding(num_nodes, dim, sparse=as_flag("sparse", sparse))
 

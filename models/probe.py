@@ -38,7 +38,22 @@ class LogisticRegression:
         self.bias: Tensor | None = None
 
     def fit(self, x: Tensor, y: Tensor) -> LogisticRegression:
-        """Fits `x [n, dim]` and `y`, in float64, where `x` lies."""
+        """Fits `x [n, dim]` and `y`, in float64, on the device of `x`.
+
+        Raises:
+            TypeError, ValueError: they are no tensors of these shapes.
+        """
+        for name, array in (("x", x), ("y", y)):
+            if not isinstance(array, Tensor):
+                raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+        wanted = (len(x), self.num_classes) if self.multilabel else (len(x),)
+        if x.dim() != 2 or y.shape != wanted:
+            raise ValueError(
+                f"x has shape {list(x.shape)} and y {list(y.shape)}; they must be [n, dim] and [n]"
+                f"{', several labels [n, num_classes]' if self.multilabel else ''}"
+            )
+        if not self.multilabel:
+            _check_classes(y, self.num_classes)
         x = x.detach().double()
         y = y.to(x.device)
         target = y.double() if self.multilabel else y
@@ -77,6 +92,17 @@ class LogisticRegression:
         if self.weight is None or self.bias is None:
             raise RuntimeError("call fit() first")
         return torch.addmm(self.bias, x.detach().double(), self.weight)
+
+
+def _check_classes(y: Tensor, num_classes: int) -> None:
+    """Raises TypeError or ValueError unless `y` holds classes."""
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(f"y has dtype {y.dtype}; it must be an integer type: y.long()")
+    if y.numel() == 0:
+        raise ValueError("y is empty; at least one vertex is needed to fit to")
+    low, high = (int(x) for x in torch.aminmax(y))
+    if low < 0 or high >= num_classes:
+        raise ValueError(f"y holds class {low if low < 0 else high}; valid classes are 0 to {num_classes - 1}")
 
 
 def top_labels(logits: Tensor, labels: Tensor) -> Tensor:

@@ -42,7 +42,14 @@ def ranks(positive: Tensor, negative: Tensor) -> Tensor:
     Args:
         positive: `[n]` scores.
         negative: `[n, k]` scores.
+
+    Raises:
+        ValueError: they have other shapes.
     """
+    if negative.dim() != 2 or positive.shape != negative.shape[:1]:
+        raise ValueError(
+            f"positive has shape {list(positive.shape)} and negative {list(negative.shape)}; they must be [n], [n, k]"
+        )
     above = (negative > positive[:, None]).sum(1)
     equal = (negative == positive[:, None]).sum(1)
     return 1 + above + equal.double() / 2

@@ -33,7 +33,7 @@ from models.training.errors import one_line_errors
         (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
         (["+model.layers=3"], "model.layers is no option of NodeClassifier; leave it out"),
         (["model.hidden=abc"], "hidden is 'abc'; it must be an integer of at least 1"),
-        (["model.hidden=1000000000000"], "there is not enough memory"),
+        (["model.hidden=1000000000000"], "hidden is 1000000000000; it must be at most 2147483647"),
         (["model.dropout=null"], "dropout is None; it must be a number"),
         (["model.num_layers=1.5"], "num_layers is 1.5; it must be an integer"),
         (["model.lr=nan"], "lr is nan; it must be greater than 0 and finite"),

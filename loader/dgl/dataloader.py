@@ -12,13 +12,14 @@ from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
 from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
 from loader.loader import Loader
+from loader.machine.arguments import as_flag
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler, fused
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
-from loader.torch_options import device_of, read_options, refuse
+from loader.torch_options import as_ids, device_of, read_options, refuse
 
 _graphs = Kept()  # loaders of one graph share it
 _stores = Kept()  # and those of one tensor its rows on a GPU
@@ -75,6 +76,8 @@ class DataLoader:
     ) -> None:
         self._dgl = import_dgl("loader.dgl")
         refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
+        if not hasattr(graph, "is_homogeneous"):
+            raise TypeError(f"graph is a {type(graph).__name__}; it must be a dgl.DGLGraph")
         edges = isinstance(graph_sampler, EdgePredictionSampler)
         if not edges and not isinstance(graph_sampler, NeighborSampler):
             raise TypeError(
@@ -88,11 +91,11 @@ class DataLoader:
         self.device = device_of(graph.device if device is None else device)
         if use_uva and self.device.type != "cuda":
             raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
-        if use_ddp:
+        if as_flag("use_ddp", use_ddp):
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
-        self.graph, self.indices, self.graph_sampler = graph, torch.as_tensor(indices), graph_sampler
-        self._uva = bool(use_uva)
+        self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler
+        self._uva = as_flag("use_uva", use_uva)
         nodes: NeighborSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
         around = fused(
             nodes.fanouts[::-1],  # ours are counted from the seeds

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from loader.dgl.negative_sampler import negatives_of
-from loader.torch_options import refuse
+from loader.machine.arguments import as_flag, as_size, shown
+from loader.samplers.base import MAX_HOPS
+from loader.torch_options import as_fanouts, refuse
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 
@@ -52,10 +54,10 @@ class NeighborSampler:
                 "output_device": (output_device, None),
             },
         )
-        self.fanouts = list(fanouts)
+        self.fanouts = as_fanouts("fanouts", fanouts)
         if any(isinstance(fanout, dict) for fanout in self.fanouts):
             raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
-        self.replace = bool(replace)
+        self.replace = as_flag("replace", replace)
         self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
         self.prefetch_edge_feats = _names("prefetch_edge_feats", prefetch_edge_feats)
@@ -73,7 +75,7 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
     """
 
     def __init__(self, num_layers: int, **options: Any) -> None:
-        super().__init__([-1] * num_layers, **options)
+        super().__init__([-1] * as_size("num_layers", num_layers, most=MAX_HOPS), **options)
 
 
 class EdgePredictionSampler:
@@ -97,6 +99,8 @@ class EdgePredictionSampler:
             )
         if exclude == "reverse_id" and reverse_eids is None:
             raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
+        if reverse_eids is not None and not isinstance(reverse_eids, Tensor):
+            raise TypeError(f"reverse_eids is {shown(reverse_eids)}; it must be a tensor of edge ids, [num_edges]")
         self.sampler, self.exclude, self.reverse_eids = sampler, exclude, reverse_eids
         self.negatives = negatives_of(negative_sampler)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
@@ -132,4 +136,6 @@ def as_edge_prediction_sampler(
 def _names(option: str, names: Any) -> list[str]:
     if isinstance(names, dict):
         raise NotImplementedError(f"{option} by type is not possible; give only names, or take {DGLS}")
-    return list(names or [])
+    if isinstance(names, str) or (names is not None and not isinstance(names, Iterable)):
+        raise TypeError(f"{option} is {shown(names)}; it must be a list of names")
+    return [] if names is None else list(names)

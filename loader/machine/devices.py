@@ -18,6 +18,8 @@ def as_device(device: torch.device | str | int, name: str = "device") -> torch.d
         ValueError: torch knows no such device.
     """
     try:
+        if isinstance(device, bool):  # which torch takes as a number
+            raise TypeError
         return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:  # ValueError: an integer of more than 64 bits
         raise ValueError(f"{name} is {shown(device)}; it must be cpu, cuda or cuda:N") from error

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from loader.items import EdgeItems
 from loader.link_loader import check_pairs
+from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.neighbor_loader import THEIRS, DataLoader, place_of, subgraph_sampler
 from loader.samplers import LinkSampler, Negatives
-from loader.torch_options import read_options, refuse
+from loader.torch_options import as_ids, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -150,6 +151,7 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
     """Labels of the links, such that 0 is left for negatives."""
     if edge_label is None:
         return None
+    edge_label = as_ids("edge_label", edge_label)
     if edge_label.dim() == 0 or edge_label.shape[0] != links:
         raise ValueError(f"edge_label has shape {list(edge_label.shape)}, there are {links} links")
     if negatives is not None and negatives.mode == "triplet":
@@ -160,9 +162,16 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
 def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negatives | None:
     from torch_geometric.sampler import NegativeSampling
 
-    if ratio:
-        neg_sampling = NegativeSampling("binary", ratio)
-    asked = NegativeSampling.cast(neg_sampling)
+    as_flag("strict", strict)
+    if ratio is not None and as_number("neg_sampling_ratio", ratio):
+        return Negatives("binary", ratio, strict)
+    try:
+        asked = NegativeSampling.cast(neg_sampling)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"neg_sampling is {shown(neg_sampling)}; it must be a NegativeSampling, 'binary', 'triplet', or "
+            "dict(mode='binary', amount=0.5)"
+        ) from None
     if asked is None:
         if strict:
             raise ValueError("strict is of use with negatives only; give neg_sampling, or leave strict out")

@@ -11,10 +11,13 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.items import Items, NodeItems
 from loader.loader import Loader
+from loader.machine.arguments import shown
 from loader.machine.kept import Kept, version_of
+from loader.options import check_graph_memory
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.samplers import Sampler, SubgraphSampler
-from loader.torch_options import DataLoaderOptions, device_of, read_options, refuse
+from loader.stores.base import check_store_factory
+from loader.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -51,8 +54,11 @@ class DataLoader:
         transform: Callable[[Any], Any] | None,
         options: DataLoaderOptions,
     ) -> None:
-        if graph not in ("device", "pinned"):
-            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        check_graph_memory(graph)
+        if transform is not None and not callable(transform):
+            raise TypeError(f"transform is {shown(transform)}; it must be a function of a mini-batch, or None")
+        if features is not None:
+            check_store_factory(features)
         self.data, self.transform, self.device = data, transform, device
         self._pin = options.pin
         self._attributes: Attributes | None = None
@@ -237,6 +243,8 @@ class NeighborLoader(DataLoader):
 
 def place_of(data: Data, device: torch.device | str | None) -> torch.device:
     """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
+    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
+        raise TypeError(f"data is a {type(data).__name__}; it must be a torch_geometric.data.Data of one type")
     x = getattr(data, "x", None)
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 
@@ -250,7 +258,7 @@ def subgraph_sampler(
 ) -> SubgraphSampler:
     """The sampler of neighbourhoods in torch_geometric's form."""
     return SubgraphSampler(
-        list(num_neighbors),
+        as_fanouts("num_neighbors", num_neighbors),
         device=device,
         num_threads=options.num_threads,
         replace=replace,
@@ -283,12 +291,13 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         if input_id is not None:
             raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
         return NodeItems(torch.arange(num_nodes)), None
-    seeds = input_nodes if isinstance(input_nodes, Tensor) else torch.as_tensor(input_nodes)
+    seeds = as_ids("input_nodes", input_nodes)
     if seeds.dtype == torch.bool:
         if seeds.shape != (num_nodes,):
             raise ValueError(f"input_nodes is a mask of shape {list(seeds.shape)}; it must be [{num_nodes}]")
         seeds = seeds.nonzero().view(-1)
         input_id = seeds if input_id is None else input_id
+    input_id = None if input_id is None else as_ids("input_id", input_id)
     if input_id is not None and input_id.shape != seeds.shape:
         raise ValueError(
             f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they must be equal"

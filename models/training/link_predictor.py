@@ -62,7 +62,8 @@ class LinkPredictor(LightningModule):
             raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
         if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
             raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
-        as_size("out", out)
+        for name, size in (("num_features", num_features), ("out", out)):
+            as_size(name, size)
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, out, num_layers, dropout, norm, input_dropout)
         self.lr, self.weight_decay = lr, weight_decay

@@ -82,10 +82,11 @@ class NodeClassifier(LightningModule):
                 "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec, which "
                 "reads none"
             )
+        as_size("num_classes", num_classes)
         inference_chunk_mib = as_size("inference_chunk_mib", inference_chunk_mib)
         multilabel = as_flag("multilabel", multilabel)
         cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
-        if matmul_precision not in _PRECISIONS:
+        if not isinstance(matmul_precision, str) or matmul_precision not in _PRECISIONS:
             raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
         if cuda_graph and norm == "batch":
             raise ValueError(

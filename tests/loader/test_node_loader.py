@@ -338,7 +338,7 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"stores": {}}, TypeError, "stores is no option of NodeLoader"),
         ({"stages": 3}, TypeError, "stages is 3; it must be a list of loader.pipeline.Stage"),
         ({"stages": [abs]}, TypeError, "stages is .*; it must be a list of loader.pipeline.Stage"),
-        ({"session": 3}, TypeError, "session is a int; it must be what the sampler's open"),
+        ({"session": 3}, TypeError, "session is a int; it must be the session that sampler"),
         ({"seeds": SEEDS.to("meta")}, ValueError, "seeds lies on meta; it must lie on the CPU or on a GPU"),
         ({"seeds": torch.tensor([2**63], dtype=torch.uint64)}, ValueError, "9223372036854775808; it must fit int64"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),

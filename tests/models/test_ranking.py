@@ -1,6 +1,7 @@
 """Measures of ranking beside scikit-learn and a slow reference."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,3 +40,8 @@ def test_mrr_and_hits_average_the_ranks():
     placed = torch.tensor([1.0, 2.0, 4.0, 20.0], dtype=torch.float64)
     assert mrr(placed) == (1 + 1 / 2 + 1 / 4 + 1 / 20) / 4
     assert [hits(placed, k) for k in (1, 3, 10)] == [0.25, 0.5, 0.75]
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"positive has shape \[3\] and negative \[2, 4\]; they must be"):
+        ranks(torch.rand(3), torch.rand(2, 4))

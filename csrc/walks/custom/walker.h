@@ -173,6 +173,7 @@ struct CustomWalker {
   LOADER_HD void get_marks(const Lists&) {}
   LOADER_HD void ask_middle(const Lists& lists) { read = load(lists.sorted + middle()); }
   LOADER_HD N get_middle(const Lists&) const { return read; }
+  LOADER_HD bool is_far() const { return true; }
 #else
   LOADER_HD void ask_list(const Lists& lists, int64_t v) { __builtin_prefetch(lists.bounds(v, 0)); }
   LOADER_HD void get_list(const Lists& lists, int64_t v) { open = lists.list(v, 0); }
@@ -185,6 +186,8 @@ struct CustomWalker {
   LOADER_HD void get_marks(const Lists& lists) { marks = lists.filter.words[mark.word]; }
   LOADER_HD void ask_middle(const Lists& lists) { __builtin_prefetch(lists.sorted + middle()); }
   LOADER_HD N get_middle(const Lists& lists) const { return lists.sorted[middle()]; }
+  // The next entry does not lie beside the one before.
+  LOADER_HD bool is_far() const { return open.end - open.begin >= 8; }
 #endif
 
   LOADER_HD void ask_weight(const Lists& lists, int64_t i) {
@@ -266,8 +269,8 @@ LOADER_HD uint64_t range_turns(int64_t begin, int64_t end, int64_t by) {
 
 }  // namespace loader
 
-// Statements of a translated function, in whose `run` they stand. PLACE, NEXT and LAST are numbers of places
-// where it gives way; V, U and I have no effects, so they may be worked out twice.
+// Statements of a translated function, in whose `run` they stand. PLACE, NEXT, LAST and MORE are numbers of
+// places where it gives way; V, U and I have no effects, so they may be worked out twice.
 #define LOADER_GIVE_WAY(PLACE)      \
   if (Way != ::loader::kAtOnce) {   \
     f.at = PLACE;                   \
@@ -304,23 +307,27 @@ LOADER_HD uint64_t range_turns(int64_t begin, int64_t end, int64_t by) {
   TO = walker.get_weight(lists);
 
 // U, V: whether V is listed at U.
-#define LOADER_HAS_EDGE(TO, PLACE, NEXT, LAST, LINE, U, V) \
-  LOADER_OPEN(PLACE, LINE, U)                              \
-  if (!lists.has(V)) LOADER_FAIL(kVertex, V, LINE);        \
-  TO = 0;                                                  \
-  if (walker.seeks()) {                                    \
-    TO = 1;                                                \
-    if (walker.sifts(lists, U, V)) {                       \
-      LOADER_GIVE_WAY(NEXT)                                \
-      TO = walker.passes(lists);                           \
-    }                                                      \
-    if (TO) {                                              \
-      for (TO = 0; walker.seeks();) {                      \
-        walker.ask_middle(lists);                          \
-        LOADER_GIVE_WAY(LAST)                              \
-        if (walker.halve(lists, V)) TO = 1;                \
-      }                                                    \
-    }                                                      \
+#define LOADER_HAS_EDGE(TO, PLACE, NEXT, LAST, MORE, LINE, U, V) \
+  LOADER_OPEN(PLACE, LINE, U)                                    \
+  if (!lists.has(V)) LOADER_FAIL(kVertex, V, LINE);              \
+  TO = 0;                                                        \
+  if (walker.seeks()) {                                          \
+    TO = 1;                                                      \
+    if (walker.sifts(lists, U, V)) {                             \
+      LOADER_GIVE_WAY(NEXT)                                      \
+      TO = walker.passes(lists);                                 \
+    }                                                            \
+    if (TO) {                                                    \
+      TO = 0;                                                    \
+      walker.ask_middle(lists);                                  \
+      LOADER_GIVE_WAY(LAST)                                      \
+      while (!(TO = walker.halve(lists, V)) && walker.seeks()) { \
+        walker.ask_middle(lists);                                \
+        if (walker.is_far()) {                                   \
+          LOADER_GIVE_WAY(MORE)                                  \
+        }                                                        \
+      }                                                          \
+    }                                                            \
   }
 
 #define LOADER_WORD(TO, PLACE)                                    \

@@ -28,7 +28,7 @@ _CALLS = {
     "lists": {
         "degree": ("LOADER_DEGREE", 1, 1, "lists.degree(v)"),
         "neighbor": ("LOADER_NEIGHBOR", 2, 2, "lists.neighbor(v, i)"),
-        "has_edge": ("LOADER_HAS_EDGE", 3, 2, "lists.has_edge(u, v)"),
+        "has_edge": ("LOADER_HAS_EDGE", 4, 2, "lists.has_edge(u, v)"),
         "weight": ("LOADER_WEIGHT", 2, 2, "lists.weight(v, i)"),
     },
     "draws": {

@@ -53,7 +53,7 @@ class Next:
       probability in proportion to the weight of its edge, by one read.
 
     Weights need `weights="edge_weights"` beside `next`; then edges of weight 0 count as absent. Draws are a walker's
-    own stream of words, a pure function of (seed, epoch, batch, row): a function that draws a neighbor by `uniform` gives
+    own stream of words, a pure function of (seed, epoch, batch, row): to draw a neighbor by `uniform` gives
     the walks of `WalkSampler` without options, by `by_weight` those of `weights`.
 
     Numbers are integers of 64 bits that wrap around. There are `= += if elif else while for i in range(...) break

@@ -1,4 +1,4 @@
-"""A pipeline-oriented data loader for end-to-end GNN training."""
+"""A data loader for GNN training: it samples and gathers mini-batches while the model trains."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

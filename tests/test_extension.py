@@ -44,7 +44,7 @@ def digests(batches: Any) -> list[str]:
     return [batch.digest() for batch in batches]
 
 
-def test_it_takes_fewer_than_80_lines() -> None:
+def test_the_extension_has_fewer_than_80_lines() -> None:
     assert len([line for line in Path(walks.__file__).read_text().splitlines() if line.strip()]) < 80
 
 
@@ -83,7 +83,7 @@ def test_running_ahead_changes_nothing(make: Callable[..., Loader]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
-def test_they_arrive_on_a_gpu(make: Callable[..., Loader]) -> None:
+def test_walks_arrive_on_a_gpu(make: Callable[..., Loader]) -> None:
     loader = make(device="cuda")
     assert [stage.name for stage in loader.stages] == ["sample", "gather", "mean", "move"]
     batches = list(loader)
@@ -92,7 +92,7 @@ def test_they_arrive_on_a_gpu(make: Callable[..., Loader]) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_it_goes_on_in_mid_epoch_with_any_number_of_ranks(make: Callable[..., Loader], ranks: int) -> None:
+def test_any_number_of_ranks_goes_on_mid_epoch(make: Callable[..., Loader], ranks: int) -> None:
     expected = digests(make())
     loader = make()
     begun = digests(itertools.islice(loader, 5))
@@ -148,7 +148,7 @@ def fit(loader: Loader, folder: Path, *, ckpt_path: Path | None = None, **option
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-def test_lightning_trains_on_it_and_goes_on_from_a_checkpoint(make: Callable[..., Loader], tmp_path: Path) -> None:
+def test_lightning_trains_and_resumes_from_a_checkpoint(make: Callable[..., Loader], tmp_path: Path) -> None:
     reference = make()
     expected = [*digests(reference), *digests(reference)]
     whole = fit(make(), tmp_path / "whole", max_epochs=2)

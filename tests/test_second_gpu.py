@@ -52,7 +52,7 @@ def the_first_stays_current() -> Iterator[None]:
 
 @pytest.mark.parametrize("pinned", [False, True], ids=["device", "pinned"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_sampler(graph: Graph, schedule: str, pinned: bool) -> None:
+def test_the_sampler_equals_the_oracle(graph: Graph, schedule: str, pinned: bool) -> None:
     there = graph.pin_memory() if pinned else graph.to(SECOND)
     sampler, oracle = CudaSampler(FANOUTS, schedule=schedule, device=SECOND), HopwiseSampler(FANOUTS)
     g = torch.Generator().manual_seed(2)
@@ -66,7 +66,7 @@ def test_the_sampler(graph: Graph, schedule: str, pinned: bool) -> None:
     sampler.close()
 
 
-def test_padded_mini_batches(graph: Graph) -> None:
+def test_padded_mini_batches_trim_to_the_oracles(graph: Graph) -> None:
     sampler, oracle = CudaSampler(FANOUTS, pad_to_capacity=True, device=SECOND), HopwiseSampler(FANOUTS)
     there, seeds = graph.to(SECOND), torch.arange(0, 5000, 7)
     for batch in range(5):
@@ -80,7 +80,9 @@ def test_padded_mini_batches(graph: Graph) -> None:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("together", [1, 8])
-def test_the_loader(graph: Graph, x: Tensor, store: str, together: int, prefetch: int) -> None:
+def test_the_loader_gives_the_cpus_mini_batches(
+    graph: Graph, x: Tensor, store: str, together: int, prefetch: int
+) -> None:
     data = torch.arange(NUM_NODES) % CLASSES, torch.arange(0, NUM_NODES, 3)
     wanted = [batch.digest() for batch in NodeLoader(graph, x, *data, HopwiseSampler(FANOUTS), 100, shuffle=True)]
     sampler = CudaSampler(FANOUTS, batches_per_launch=together, device=SECOND)
@@ -96,7 +98,7 @@ def test_the_loader(graph: Graph, x: Tensor, store: str, together: int, prefetch
     sampler.close()
 
 
-def test_replayed_training(graph: Graph, x: Tensor) -> None:
+def test_replayed_training_has_the_same_losses(graph: Graph, x: Tensor) -> None:
     losses = []
     for device in (torch.device("cuda:0"), SECOND):
         sampler = CudaSampler(FANOUTS, batches_per_launch=4, device=device)

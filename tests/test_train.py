@@ -78,13 +78,13 @@ def check_instantiates(cfg: DictConfig) -> None:
     datamodule.eval_sampler.close()
 
 
-def test_another_profiler_may_take_the_place_of_the_one_that_does_nothing(composed: Composer) -> None:
+def test_another_profiler_may_replace_the_default(composed: Composer) -> None:
     for overrides, kind in (([], NoProfiler), (["trainer.profiler=simple"], SimpleProfiler)):
         trainer = instantiate(composed("device=cpu", *overrides).trainer, logger=False)
         assert isinstance(trainer.profiler, kind)
 
 
-def test_the_trainers_options_can_be_named_and_have_lightnings_defaults(composed: Composer) -> None:
+def test_the_trainers_options_have_lightnings_defaults(composed: Composer) -> None:
     chosen = {  # otherwise than by Lightning
         "default_root_dir", "accelerator", "devices", "min_epochs", "max_epochs", "num_sanity_val_steps",
         "log_every_n_steps", "enable_model_summary", "profiler",

@@ -14,7 +14,7 @@ import torch
 from train_runs import FAST, ROOT, run
 
 
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_after_its_checkpoint(tmp_path: Path) -> None:
     """kill -9 in the middle of an epoch; the resumed run ends with the weights of one that was never killed."""
     arguments = [
         "num_threads=1", "device=cpu", "datamodule.batch_size=8", "trainer.max_epochs=2",
@@ -66,7 +66,7 @@ def interrupted(folder: Path, when: str, *arguments: str) -> tuple[int, str]:
     return process.returncode, shown
 
 
-def test_ctrl_c_in_training_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_in_training_names_the_resume_command(tmp_path: Path) -> None:
     options = ("num_threads=1", "device=cpu", "trainer.max_epochs=100000", "callbacks.early_stopping=null")
     step = tmp_path / "run" / "checkpoints" / "step.ckpt"
     status, shown = interrupted(tmp_path, "run/checkpoints/step.ckpt", *options, "hydra.run.dir=run")

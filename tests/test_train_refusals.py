@@ -44,7 +44,7 @@ from models.training.errors import one_line_errors
         (["dataset=npz", "dataset.path=."], "is a folder; set dataset.path to the .npz file in it"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_leaves_nothing(
+def test_bad_input_gives_one_line_and_leaves_nothing(
     composed: Composer, tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended, one_line_errors():
@@ -58,7 +58,7 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing(
     assert not list(tmp_path.glob("data/cache/*"))
 
 
-def test_the_command_line_shows_one_line_and_status_one(tmp_path: Path) -> None:
+def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "model.dropout=1")
     assert done.returncode == 1
     assert done.stderr == "error: dropout is 1; it must be in [0, 1)\n"
@@ -71,16 +71,14 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert not done.stderr.startswith("error:")
 
 
-def test_an_unknown_option_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_option_is_answered_with_known_ones(tmp_path: Path) -> None:
     done = run(tmp_path, "sampler=quantum")
     assert done.returncode == 1
     known = ", ".join(choices(CONF, "sampler"))
     assert done.stderr == f"error: sampler is 'quantum'; it must be one of {known}\n"
 
 
-def test_an_empty_validation_split_is_told_with_the_way_out(
-    composed: Composer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_validation_split_has_a_remedy(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:
     split = "dataset.split=[0.8,0,0.2]"
     with pytest.raises(SystemExit), one_line_errors():
         in_process(composed, split)

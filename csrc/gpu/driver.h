@@ -22,9 +22,8 @@ using Function = CUfunc_st*;
 using Module = CUmod_st*;
 using Status = int;  // CUresult
 
-constexpr Status kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoBinaryForGpu = 209,
-                 kUnsupportedPtx = 222, kInvalidImage = 200, kNotReady = 600, kOutOfResources = 701,
-                 kNotSupported = 801;
+constexpr Status kSuccess = 0, kInvalidImage = 200, kNoBinaryForGpu = 209, kUnsupportedPtx = 222,
+                 kNotFound = 500, kNotReady = 600, kOutOfResources = 701;
 
 // Of a device (CUdevice_attribute).
 enum class Attribute : int {

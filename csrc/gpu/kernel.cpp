@@ -13,7 +13,8 @@ Compile& compiler() {
 }
 
 bool is_of_the_image(Status status) {
-  return status == kInvalidImage || status == kNoBinaryForGpu || status == kUnsupportedPtx || status == 500;
+  return status == kInvalidImage || status == kNoBinaryForGpu || status == kUnsupportedPtx ||
+         status == kNotFound;
 }
 
 // Loads an image for as long as the process lives. False if the driver would not have it.
@@ -32,11 +33,11 @@ bool load_image(const Image& image, Function* function, Status* status) {
 
 void compile_by(Compile compile) { compiler() = std::move(compile); }
 
-void load(int device, const std::vector<Kernel*>& kernels) {
+void load(int device, std::initializer_list<Kernel*> kernels) {
   const auto at = static_cast<size_t>(device);
   std::vector<Kernel*> missing;
   for (Kernel* const kernel : kernels)
-    if (!kernel->on_[at].function.load(std::memory_order_acquire) &&
+    if (kernel && !kernel->on_[at].function.load(std::memory_order_acquire) &&
         std::find(missing.begin(), missing.end(), kernel) == missing.end())
       missing.push_back(kernel);
   if (missing.empty()) return;
@@ -101,6 +102,13 @@ void Kernel::prefer_shared(int device, int percent) {
       driver().cuFuncSetAttribute(on(device), static_cast<int>(FunctionAttribute::kSharedCarveout), percent),
       "asking for a kernel's share of shared memory");
   known.carveout.store(percent, std::memory_order_release);
+}
+
+unsigned blocks_for(int64_t threads, int64_t per_block, const char* what) {
+  const int64_t blocks = (threads + per_block - 1) / per_block;
+  if (blocks > INT32_MAX)
+    throw std::overflow_error(std::to_string(threads) + " " + what + " are too many for one launch");
+  return static_cast<unsigned>(blocks);
 }
 
 void launch_with(Kernel& kernel, int device, const Shape& shape, void** arguments) {

@@ -8,9 +8,12 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/driver.h"
@@ -43,7 +46,7 @@ class Kernel {
   void prefer_shared(int device, int percent);
 
  private:
-  friend void load(int device, const std::vector<Kernel*>& kernels);
+  friend void load(int device, std::initializer_list<Kernel*> kernels);
 
   struct OnOne {
     std::atomic<Function> function{nullptr};
@@ -57,9 +60,9 @@ class Kernel {
   std::mutex mutex_;  // of what is asked of the driver; never held while Python is called
 };
 
-// Loads kernels to a device, whose context is the current one: those that must be compiled are compiled at
-// the same time.
-void load(int device, const std::vector<Kernel*>& kernels);
+// Loads kernels to a device, whose context is the current one; null pointers are passed over. Those that must
+// be compiled are compiled at the same time.
+void load(int device, std::initializer_list<Kernel*> kernels);
 
 // What was compiled of a kernel: code for the device, and the kernel's name in it.
 struct Image {
@@ -81,6 +84,10 @@ struct Shape {
   Stream stream;
   bool together = false;
 };
+
+// Thread blocks for this many threads, or parts of work, `per_block` each. Throws std::overflow_error, which
+// names `what` they are, if one launch cannot have so many.
+unsigned blocks_for(int64_t threads, int64_t per_block, const char* what);
 
 void launch_with(Kernel& kernel, int device, const Shape& shape, void** arguments);
 

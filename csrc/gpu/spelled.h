@@ -41,6 +41,12 @@ struct Spelled<Bool<V>> {
   static std::string text() { return V ? "true" : "false"; }
 };
 
+// A tag of the kernel NAME, which stands in namespace loader in HEADER, below csrc/. See gpu::kernel.
+#define LOADER_KERNEL(TAG, HEADER, NAME)                        \
+  struct TAG {                                                  \
+    static constexpr const char *header = HEADER, *name = NAME; \
+  };
+
 // name<arguments>; the name alone if there are none.
 template <typename... Arguments>
 std::string spelled(const std::string& name) {

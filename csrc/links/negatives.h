@@ -10,8 +10,8 @@
 
 namespace loader {
 
-// A strict negative is drawn again this many times at most. With sources that are given the rest is decided
-// by counting, so that all targets stay equally likely.
+// At most this many tries are made for a strict negative. If all tries for a given source fail, one of the
+// targets that are possible is chosen by its rank, so that all of them stay equally likely.
 constexpr uint32_t kTriesOfTarget = 64;
 constexpr uint32_t kTriesOfPair = 4096;
 
@@ -41,8 +41,8 @@ LOADER_HD int64_t drawn_end(const Draws& draws, uint32_t num_nodes, uint32_t att
   return draws.bounded(draws.block(index).w[0], num_nodes, index);
 }
 
-// Both ends of a negative link; false if all tries were known edges or loops. Without `strict` the first try
-// counts, whatever it is.
+// Draws both ends of a negative link. Returns false if all tries were known edges or loops. Without `strict`
+// it takes the first try, also if that is an edge or a loop.
 template <typename P, typename N>
 LOADER_HD bool negative_pair(const Draws& draws, uint32_t num_nodes, bool strict,
                              const KnownEdges<P, N>& known, int64_t* source, int64_t* target) {

@@ -60,8 +60,8 @@ struct WalkLists : PlainLists<P, N> {
   }
   // The lists lie in ascending order as they are.
   LOADER_HD bool ascending() const { return sorted == this->indices; }
-  // The place of copy number `copy` of v in the list, or the end if there are not so many. In a list that is
-  // not in ascending order it looks at all entries.
+  // The place of copy number `copy` of v in the list, or the end of the list if v has fewer copies there. If
+  // the list is not in ascending order, all its entries are looked at.
   LOADER_HD P find(ListOf<P> list, N v, uint32_t copy) const {
     if (ascending()) return copy_at(list, v, lower_bound(sorted, list, v), copy);
     P at = list.begin;

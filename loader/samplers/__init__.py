@@ -1,4 +1,4 @@
-"""Samplers: seeds in, `MiniBatch` out, behind one protocol."""
+"""Samplers. A `Sampler` takes the seeds of a mini-batch and returns a sample, for neighbourhoods a `MiniBatch`."""
 
 from typing import TYPE_CHECKING, Any
 

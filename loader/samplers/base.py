@@ -1,4 +1,4 @@
-"""The protocol of all samplers: a configuration, and the session in which it samples one graph."""
+"""The base classes of all samplers: the configuration, and the session that samples one graph."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     """Fanouts in hop order (from the seeds outward), one per hop.
 
     Args:
-        fanouts: neighbours picked per vertex at each hop; -1 takes all of them. One number means the same at
-            every hop and needs `num_hops`.
+        fanouts: neighbours picked per vertex at each hop; -1 takes all of them. One number holds for every hop and
+            needs `num_hops`.
         num_hops: number of hops, the model's depth.
 
     Raises:
         TypeError: `fanouts` is text, or a number is no integer.
-        ValueError: a fanout outside -1, 1..1024, or a count that contradicts `num_hops`.
+        ValueError: a fanout is neither -1 nor in 1 to 1024, or the number of fanouts is not `num_hops`.
     """
     if isinstance(fanouts, str):
         raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
@@ -66,7 +66,8 @@ class Request(NamedTuple):
     """One mini-batch that is to be sampled.
 
     Attributes:
-        seeds: `[n]`, integer, distinct vertices of the graph; or what the sampler's kind of items has as ids.
+        seeds: `[n]`, integer, distinct vertices of the graph; for other kinds of items their ids, see
+            `loader.items.Items`.
         epoch, batch: which epoch, and which mini-batch of it; both count from 0.
         numbers: see `loader.items.Seeds`.
     """
@@ -90,15 +91,17 @@ class Session(ABC):
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
         """Begins the samples of a group and returns one function per request, which finishes its sample.
 
-        A session on a GPU only puts work on the current stream here. To finish waits for the sizes, on whatever stream
-        is current then. Others sample at once. The functions are called in order, each once.
+        A session on a GPU only puts work on the current stream. Its functions then wait for the sizes of the samples,
+        on the stream that is current when they are called. Other sessions sample at once. The functions are called in
+        order, each once.
 
         Args:
             group: at least one request.
-            ahead: the group is prefetched, beside other work on the device, which must not wait for it.
+            ahead: the group is prefetched. Other work on the device must not wait for it.
 
         Raises:
-            ValueError: seeds out of range or duplicated. It may come from either half.
+            ValueError: seeds are out of range or duplicated. Either this method or a function that it returned raises
+                it.
         """
 
     def check(self) -> None:  # noqa: B027 - most sessions have nothing left to say
@@ -109,17 +112,18 @@ class Session(ABC):
 
 
 class Sampler(ABC):
-    """How to sample: a configuration. It can be copied, pickled and compared by its `spec()`.
+    """The configuration of a sampler. It can be copied, pickled and compared by its `spec()`.
 
-    What is sampled depends on nothing but `(graph, spec, epoch, batch, seeds)`: the same arguments give the same sample
-    again, whatever was sampled before and on however many threads.
+    A sample is a pure function of `(graph, spec, epoch, batch, seeds)`. Samples made before and the number of threads
+    do not change it.
 
     A sampler implements `open`, or `sample` if it needs no workspace.
 
     Attributes:
         items: the kind of items that it samples around, see `loader.items.Items`.
-        num_hops: how far a sample reaches from its seeds; a model has a layer per hop. 0 if that means nothing.
-        edge_ids: whether samples tell the ids of their edges.
+        num_hops: hops of a sample from its seeds; a model has a layer per hop. 0 for samples without hops, such as
+            walks.
+        edge_ids: whether samples hold the ids of their edges.
     """
 
     items: str = "node"
@@ -134,9 +138,9 @@ class Sampler(ABC):
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
-        """All that decides what is sampled, in plain values. Samplers of equal specs give equal samples.
+        """All settings that decide the samples, in plain values. Samplers of equal specs give equal samples.
 
-        So a run that was begun with one sampler may go on with another of the same spec.
+        So a run that began with one sampler can continue with another one of the same spec.
         """
 
     @property
@@ -150,19 +154,19 @@ class Sampler(ABC):
         return False
 
     def on(self, device: torch.device) -> Sampler:
-        """The sampler for a process that works on `device`: one of another GPU becomes one of this GPU.
+        """The sampler for a process that works on `device`: a sampler of another GPU is replaced by one of this GPU.
 
-        A configuration says "cuda", which each of several processes understands before it knows its own GPU.
+        A configuration says only "cuda". Each of several processes calls this when it knows its own GPU.
 
         Raises:
-            ValueError: it samples on another GPU, and cannot move.
+            ValueError: the sampler works on another GPU, and cannot move.
         """
         if "cpu" in (self.device.type, device.type) or self.device == device:
             return self
         raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
 
     def open(self, graph: Graph) -> Session:
-        """A session for `graph`; the caller closes it. What implements it calls `require_open` first.
+        """A session for `graph`, which the caller closes. An implementation calls `require_open` first.
 
         Raises:
             ValueError: the graph lies where the sampler cannot read it.
@@ -172,7 +176,7 @@ class Sampler(ABC):
         return _EagerSession(self, graph)
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:
-        """Samples one mini-batch. Any number of threads may call; the session of the last graph is kept for the next.
+        """Samples one mini-batch. Any number of threads may call. The session is kept until another graph is sampled.
 
         Args:
             graph: where to sample.
@@ -192,7 +196,7 @@ class Sampler(ABC):
             self._leave(kept)
 
     def close(self) -> None:
-        """Closes the session of `sample`, once no thread uses it; the sampler opens no other afterwards."""
+        """Closes the session of `sample` when no thread uses it. The sampler opens no other session afterwards."""
         with self._lock:
             self._closed = True
             kept, self._kept = self._kept, None
@@ -268,25 +272,27 @@ class _EagerSession(Session):
 
 
 class PickOptions(TypedDict, total=False):
-    """What every sampler of neighbourhoods takes by keyword.
+    """Options of every sampler of neighbourhoods, given by keyword.
 
     Attributes:
-        replace: pick with replacement: always `fanout` independent picks of a vertex that has neighbours.
+        replace: pick with replacement. A vertex that has neighbours then always gets `fanout` independent picks.
         edge_ids: return the ids of the sampled edges.
         seed: of all random choices, `0 <= seed < 2**64`.
-        weights: "edge_weights" picks by the graph's weights of edges; None picks evenly. Without replacement each pick
-            has the probability of its weight among the neighbours that are not picked yet (successive sampling, the
-            law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked, nor taken by fanout -1.
-        weight_tables: with weights: pick from tables, which are made once and hold what the weights were then. False:
-            each mini-batch looks at all entries of its lists, whose weights may have changed (in place). That draws
-            other random numbers, and takes longer. A weight that is none is then an error of the mini-batch.
-        top_k: the heaviest `fanout` edges of each vertex instead, of equal ones the first. Nothing is random.
-        labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023): `fanout` neighbours of a vertex
-            on average, by random numbers that belong to the neighbours. So vertices with common neighbours pick the
-            same ones, and a mini-batch has fewer vertices.
-        layer_dependency: with labor: all hops have the same numbers, for fewer vertices still.
-        batch_dependency: with labor: of this many mini-batches that follow each other, each neighbour has a new number
-            in one. More of their vertices are the same then. 1: all numbers are new in each.
+        weights: "edge_weights" picks by the graph's edge weights; None picks uniformly. Without replacement, the
+            probability of each pick is proportional to its weight among the neighbours that are not picked yet
+            (successive sampling, the law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked,
+            also not by fanout -1.
+        weight_tables: with weights: pick from tables, which are made once from the weights of that time. False: each
+            mini-batch reads the weights of all entries of its lists, so changes in place take effect. This draws other
+            random numbers and takes longer. A negative, infinite or NaN weight is then found by the mini-batch that
+            reads it.
+        top_k: take the heaviest `fanout` edges of each vertex, of equal ones the first. Nothing is random.
+        labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). A vertex gets `fanout`
+            neighbours on average. Each neighbour has one random number for all vertices that may pick it, so vertices
+            pick common neighbours together, and a mini-batch has fewer vertices.
+        layer_dependency: with labor: all hops use the same random numbers, which gives still fewer vertices.
+        batch_dependency: with labor: a neighbour gets a new random number only once in this many consecutive
+            mini-batches, so they have more vertices in common. With 1, all numbers are new in each mini-batch.
     """
 
     replace: bool
@@ -310,7 +316,7 @@ class NeighborSampler(Sampler):
             `PickOptions`.
 
     Attributes:
-        picks: names where the law of its picks is written. It is a part of the spec.
+        picks: the name of the file or library that defines how it picks; a part of the spec.
         picking: the options that decide how it picks.
 
     Raises:

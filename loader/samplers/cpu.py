@@ -36,8 +36,7 @@ class CoreSampler(NeighborSampler):
     """Base of the samplers in C++.
 
     Args:
-        num_threads: threads of a session, 1 to 1024; by default as many as there are processors. They decide how fast
-            a mini-batch is sampled, never what is sampled.
+        num_threads: threads of a session, 1 to 1024; by default one per processor. The samples do not depend on it.
         fanouts, num_hops, options: see `NeighborSampler`.
 
     Raises:
@@ -63,15 +62,15 @@ class CoreSampler(NeighborSampler):
         """The object of the extension that samples this graph. `picks`: see `core_picks`."""
 
     def open(self, graph: Graph) -> Session:
-        """A session for `graph`, whose arrays it puts on huge pages, in place; about one second per GiB the first time.
+        """A session for `graph`. It puts the graph's arrays on huge pages, in place. The first time this takes about
+        one second per GiB.
 
-        Picks by weight need tables, which are made here, once for a graph: see `Weighed`. They hold what the weights
-        are now.
+        Picks by weight need tables, which are made here once per graph, from the weights of this time: see `Weighed`.
 
         Raises:
-            ValueError: the graph is bipartite or not on the CPU, or its arrays contradict each other; it has no weights
-                or bad ones.
-            TypeError: the types of its arrays do.
+            ValueError: the graph is bipartite or not on the CPU, or its arrays contradict each other, or the weights
+                are missing or invalid.
+            TypeError: the types of its arrays contradict each other.
             RuntimeError: the sampler was closed.
         """
         self.require_open()
@@ -93,13 +92,13 @@ class CoreSampler(NeighborSampler):
 class CoreSession(Session):
     """Samples a graph in the CPU's memory.
 
-    A group is one call of the core. If it has more mini-batches than half the threads, each thread takes whole
-    mini-batches, with a workspace of its own, and helps the others when there is none left. The mini-batches of a
-    smaller group are sampled one after the other by all threads. Any number of Python threads may call at a time. The
-    first has the session's threads; another samples a single mini-batch by itself meanwhile, and waits for its turn
-    with a group.
+    A group is one call of the core. If it has more mini-batches than half the number of threads, each thread takes
+    whole mini-batches, with a workspace of its own, and then helps the others. The mini-batches of a smaller group are
+    sampled one after the other by all threads together. Any number of Python threads may call at the same time. The
+    first one uses the session's threads. Meanwhile another one samples a single mini-batch without them, or waits for
+    its turn if it has a group.
 
-    A session works in a forked child, too: it starts its threads anew there.
+    A session also works in a forked child, where it starts its threads again.
     """
 
     def __init__(self, graph: Graph, engine: _core.FusedSampler | _core.HopwiseSampler, sampler: CoreSampler) -> None:
@@ -148,7 +147,9 @@ class CoreSession(Session):
 
 
 class HopwiseSampler(CoreSampler):
-    """Hop by hop, a barrier between hops: the specification, and the oracle of all other samplers."""
+    """Samples hop by hop, with a barrier between hops. It is the specification that other samplers are compared
+    with.
+    """
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.HopwiseSampler:
         return _core.HopwiseSampler(
@@ -157,11 +158,12 @@ class HopwiseSampler(CoreSampler):
 
 
 class FusedSampler(CoreSampler):
-    """One call for all hops: picks, neighbours, new vertices and local ids, shared out by threads in small parts.
+    """Samples all hops in one call. Threads share the work in small parts.
 
-    Bit-identical to `HopwiseSampler` for any number of threads. A workspace takes 1 byte per vertex of the graph with
-    up to 3 hops (1.5 with up to 6, 2.5 with 8), and about 10 bytes per edge of the largest mini-batch so far. A session
-    makes one for all threads together when it first needs it, and one per thread when it first samples a group.
+    Gives the same bytes as `HopwiseSampler`, with any number of threads. A workspace takes 1 byte per vertex of the
+    graph with up to 3 hops (1.5 with up to 6, 2.5 with 8), and about 10 bytes per edge of the largest mini-batch so
+    far. A session makes a workspace for all threads together when it first needs it, and one per thread when it first
+    samples a group.
     """
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
@@ -171,7 +173,7 @@ class FusedSampler(CoreSampler):
 
 
 class FullSampler(FusedSampler):
-    """All neighbours at every hop.
+    """Takes all neighbours at every hop.
 
     Args:
         num_hops: number of hops.

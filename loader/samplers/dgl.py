@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 class DGLSampler(NeighborSampler):
     """`dgl.dataloading.NeighborSampler` on the CPU.
 
-    Mini-batches hold the same vertices and edges as DGL's blocks. Their order is DGL's: new vertices of a
-    hop come in order of arrival, not in ascending id. The threads are DGL's own (`OMP_NUM_THREADS`, or
-    `torch.set_num_threads` before the first call).
+    Mini-batches hold the same vertices and edges as DGL's blocks, in DGL's order: the new vertices of a hop come in
+    order of arrival, not by ascending id. DGL uses its own threads (`OMP_NUM_THREADS`, or `torch.set_num_threads`
+    before the first call).
 
-    DGL keeps one random state per thread; it is seeded anew before each mini-batch from (seed, epoch, batch),
-    so that runs repeat as long as the number of threads stays the same.
+    DGL keeps one random state per thread. It is seeded from (seed, epoch, batch) before each mini-batch, so a run can
+    be repeated with the same number of threads.
 
     Args:
-        fanouts, num_hops, options: see `NeighborSampler`; fanouts are in hop order here, too. Weighted picks are DGL's.
+        fanouts, num_hops, options: see `NeighborSampler`. Fanouts begin at the seeds, unlike in DGL. DGL makes the
+            picks by weight.
 
     Raises:
         ImportError: DGL is not installed.
-        ValueError: top_k or labor, which this sampler does not offer.
+        ValueError: `top_k` or `labor` is given, which this sampler does not have.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which class samples on which device."""
+"""The sampler of all hops in one call, for the device that is asked for."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def fused(
     num_threads: int | None = None,
     **options: Any,
 ) -> NeighborSampler:
-    """All hops in one call, on the CPU (`FusedSampler`) or on a GPU (`CudaSampler`); both give the same mini-batches.
+    """A `FusedSampler` on the CPU, or a `CudaSampler` on a GPU. Both give the same mini-batches.
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
-        num_threads: if it samples on the CPU, see `CoreSampler`. A GPU has no use for it, so that one configuration
-            serves both.
-        options: of both, see `NeighborSampler`; or of `CudaSampler`. None takes the default. Here the default of
-            `batches_per_launch` is 8, with the schedules that can: mini-batches that a loader prefetches are sampled
-            eight at a time. From the first such launch on, the workspace has the memory of eight.
+        num_threads: on the CPU, see `CoreSampler`. On a GPU it has no effect, so one configuration serves both.
+        options: those of `NeighborSampler`, and on a GPU those of `CudaSampler`. None takes the default. If the
+            schedule allows it, the default of `batches_per_launch` is 8: a loader that prefetches samples eight
+            mini-batches per launch. From the first such launch on, the workspace takes the memory of eight
+            mini-batches.
         fanouts, num_hops: see `NeighborSampler`.
 
     Raises:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class SubgraphSampler(NeighborSampler):
-    """Picks each vertex' neighbours once, at the hop after the one that met it, and gives `Subgraph` objects.
+    """Picks the neighbours of each vertex once, at the hop after the one that met it, and gives `Subgraph` objects.
 
-    The picks are those of `FusedSampler`: a subgraph is what torch_geometric's walk finds in its mini-batch. On the CPU
-    nothing else is sampled if all neighbours are alike. On a GPU, and with weights and the like, the mini-batch is
-    sampled, and the walk leaves some of it out.
+    The picks are those of `FusedSampler`. It picks for a vertex at several hops, and the subgraph keeps only the picks
+    of the first one, as torch_geometric does. With uniform picks on the CPU, only these are sampled. On a GPU, or with
+    weights, `top_k` or `labor`, the whole mini-batch is sampled, and the other picks are left out.
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.

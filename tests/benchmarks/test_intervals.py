@@ -29,7 +29,7 @@ def test_difference_is_welchs(a, b, margin, level) -> None:
     assert found.equivalent == (found.p_equivalent < 1 - level)
 
 
-def test_equivalence_needs_a_difference_within_the_margin_and_enough_values() -> None:
+def test_equivalence_needs_a_small_difference_and_enough_values() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(70, 0.3, (2, 10))
     assert compare(list(a), list(b), 0.5).equivalent
@@ -37,7 +37,7 @@ def test_equivalence_needs_a_difference_within_the_margin_and_enough_values() ->
     assert not compare(list(a[:2]), list(b[:2] + 0.3), 0.5).equivalent
 
 
-def test_values_that_do_not_vary() -> None:
+def test_constant_values_have_an_interval_of_width_zero() -> None:
     assert compare([1, 1], [1, 1], 0.5).equivalent
     far = compare([1, 1], [2, 2], 0.5)
     assert (far.value, far.low, far.high, far.equivalent) == (-1, -1, -1, False)
@@ -54,6 +54,6 @@ def test_half_width_is_students() -> None:
     ("arguments", "message"),
     [(([1], [1, 2], 0.5), "1 and 2 values are compared"), (([1, 2], [1, 2], 0), "margin is 0")],
 )
-def test_what_cannot_be_compared_is_refused(arguments, message) -> None:
+def test_samples_that_cannot_be_compared_are_refused(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         compare(*arguments)

@@ -20,7 +20,7 @@ def test_the_page_is_up_to_date() -> None:
     assert DOC.read_text(encoding="utf-8") == render(RESULTS), "run python benchmarks/report.py"
 
 
-def test_every_result_and_every_picture_is_on_the_page() -> None:
+def test_the_page_shows_every_result_and_every_picture() -> None:
     page = DOC.read_text(encoding="utf-8")
     for path in RESULTS.glob("*.json"):
         assert f"benchmarks/results/{path.name}" in page
@@ -62,7 +62,7 @@ def test_a_file_that_nobody_knows_gets_tables(tmp_path: Path) -> None:
         assert line in page
 
 
-def test_what_was_missed_and_what_was_not_measured_is_said(tmp_path: Path) -> None:
+def test_the_page_names_missed_and_unmeasured_targets(tmp_path: Path) -> None:
     write(tmp_path, "some", {"x": 1})
     targets = (
         Target("reached", "some", lambda r: (str(r["x"]), True)),

@@ -86,14 +86,14 @@ def test_mini_batches_are_the_cpus(
 
 
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.int32), (torch.int64, torch.int64)])
-def test_wide_types(gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+def test_mini_batches_of_wide_types_are_the_cpus(gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     graph = graph_of(*dtypes)
     session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
     group = requests(graph, [9, 20, 50])
     assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
 
 
-def test_as_many_as_are_wanted_may_be_under_way(gpu: FakeGPU) -> None:
+def test_any_number_of_mini_batches_may_be_begun(gpu: FakeGPU) -> None:
     graph = graph_of()
     session, oracle = CudaSampler([2], batches_per_launch=8).open(graph), HopwiseSampler([2])
     group = requests(graph, [5] * 150)
@@ -110,7 +110,9 @@ def test_as_many_as_are_wanted_may_be_under_way(gpu: FakeGPU) -> None:
 
 
 @schedules
-def test_a_launch_that_is_refused(gpu: FakeGPU, engine: Any, schedule: str, vertex_set: str) -> None:
+def test_after_a_refused_launch_mini_batches_are_right(
+    gpu: FakeGPU, engine: Any, schedule: str, vertex_set: str
+) -> None:
     graph = graph_of()
     session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set).open(graph)
     group = requests(graph, [30])
@@ -125,7 +127,7 @@ def test_a_launch_that_is_refused(gpu: FakeGPU, engine: Any, schedule: str, vert
         assert [finish().digest() for finish in session.begin(group)] == expected
 
 
-def test_more_mini_batches_than_multiprocessors(gpu: FakeGPU) -> None:
+def test_more_mini_batches_than_multiprocessors_are_the_cpus(gpu: FakeGPU) -> None:
     graph = graph_of()
     session = CudaSampler([4, 3], schedule="cooperative", batches_per_launch=10).open(graph)
     group = requests(graph, list(range(10, 20)))
@@ -135,7 +137,7 @@ def test_more_mini_batches_than_multiprocessors(gpu: FakeGPU) -> None:
 
 
 @schedules
-def test_padded(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+def test_padded_mini_batches_trim_to_the_cpus(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
     graph = graph_of()
     session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, pad_to_capacity=True).open(graph)
     group = requests(graph, [30, 30, 10])
@@ -148,7 +150,7 @@ def test_padded(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
         session.check()
 
 
-def test_bad_seeds(gpu: FakeGPU) -> None:
+def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU) -> None:
     graph = graph_of()
     session = CudaSampler([4, 3], batches_per_launch=3).open(graph)
     good = requests(graph, [20])
@@ -174,7 +176,7 @@ class TestRefusals:
         graph = graph_of()
         return engine.CudaSampler_i32_i32(graph.indptr, graph.indices, **self.OPTIONS)
 
-    def test_arrays_of_the_graph(self, engine: Any) -> None:
+    def test_bad_arrays_of_the_graph_are_refused(self, engine: Any) -> None:
         graph = graph_of()
         with pytest.raises(TypeError, match=r"indptr has dtype torch.int64; it must be torch.int32"):
             engine.CudaSampler_i32_i32(graph.indptr.long(), graph.indices, **self.OPTIONS)
@@ -193,11 +195,13 @@ class TestRefusals:
             ({"indptr_at": [0, 0]}, ValueError, "each of 1 hops"),
         ],
     )
-    def test_plans(self, engine: Any, changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    def test_bad_plans_are_refused(
+        self, engine: Any, changed: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
         with pytest.raises(error, match=message):
             self.made(engine).plan(**{**self.PLAN, **changed})
 
-    def test_arrays_of_the_workspace(self, engine: Any) -> None:
+    def test_bad_arrays_of_the_workspace_are_refused(self, engine: Any) -> None:
         made = self.made(engine)
         wanted = made.plan(**self.PLAN)
         arrays = {name: torch.zeros(length, dtype=getattr(torch, dtype)) for name, dtype, length, _ in wanted}

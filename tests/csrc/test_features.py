@@ -27,7 +27,7 @@ def test_pool_keeps_a_few_buffers_and_frees_them() -> None:
         _core.BufferPool(-1)
 
 
-def test_the_core_checks_what_it_is_given() -> None:
+def test_the_core_refuses_bad_arguments() -> None:
     gatherer = _core.Gatherer(2)
     assert gatherer.num_threads == 2
     table, nodes = torch.zeros(10, 4), torch.tensor([1, 2])

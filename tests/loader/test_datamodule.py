@@ -63,7 +63,7 @@ def run_main(*arguments: object) -> int:
     ).returncode
 
 
-def test_killed_in_mid_epoch_and_resumed(tmp_path: Path) -> None:
+def test_a_run_killed_in_mid_epoch_resumes(tmp_path: Path) -> None:
     """Three processes: one that is left alone, one that kill -9 ends in its second epoch, one that resumes it."""
     alone, killed, resumed = (tmp_path / name for name in ("alone.log", "killed.log", "resumed.log"))
     assert run_main(tmp_path / "a", alone, -1, "") == 0
@@ -119,7 +119,7 @@ def test_resuming_gives_exactly_the_rest(
 
 
 @resumes
-def test_an_epoch_that_max_steps_cut_short_does_not_shorten_the_next(tmp_path: Path) -> None:
+def test_an_epoch_cut_short_leaves_the_next_whole(tmp_path: Path) -> None:
     """To Lightning the epoch is over; the loader stands in the middle of it."""
     alone, cut, resumed = (tmp_path / name for name in ("alone.log", "cut.log", "resumed.log"))
     options: dict[str, Any] = {"max_epochs": -1, "limit_val_batches": 0}
@@ -137,7 +137,7 @@ def test_an_epoch_that_max_steps_cut_short_does_not_shorten_the_next(tmp_path: P
     assert lines(resumed) == lines(alone)[NUM_BATCHES:][: NUM_BATCHES + 2]
 
 
-def test_the_checkpoint_counts_what_was_trained_on(tmp_path: Path) -> None:
+def test_the_checkpoint_counts_trained_mini_batches(tmp_path: Path) -> None:
     make_trainer(tmp_path, every=3, max_epochs=2).fit(
         Recorder(tmp_path / "log"), datamodule=make_datamodule(prefetch=4)
     )
@@ -158,7 +158,7 @@ def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_all_stages(tmp_path: Path) -> None:
+def test_fit_and_test_see_their_mini_batches(tmp_path: Path) -> None:
     datamodule = make_datamodule(eval_sampler=FullSampler(2, num_threads=1), eval_batch_size=32, drop_last=True)
     trainer, model, log = make_trainer(tmp_path, max_epochs=1), Recorder(tmp_path / "log"), tmp_path / "log"
     trainer.fit(model, datamodule=datamodule)
@@ -182,7 +182,7 @@ def test_all_stages(tmp_path: Path) -> None:
         datamodule.features.gather(torch.tensor([0]))
 
 
-def test_evaluation_outside_of_fit_is_that_of_epoch_0_whatever_was_trained(tmp_path: Path) -> None:
+def test_evaluation_outside_fit_is_that_of_epoch_0(tmp_path: Path) -> None:
     log = tmp_path / "log"
     datamodule, model = make_datamodule(eval_batch_size=16), Recorder(log)
     trainer = make_trainer(tmp_path, max_epochs=3, num_sanity_val_steps=0)
@@ -235,7 +235,7 @@ def test_the_dataset_is_loaded_once_a_process() -> None:
     assert datamodule.val_dataloader().batch_size == BATCH_SIZE
 
 
-def test_splits_without_vertices(tmp_path: Path) -> None:
+def test_only_a_needed_empty_split_is_refused(tmp_path: Path) -> None:
     datamodule = make_datamodule(dataset=make_dataset(num_val=0))
     with pytest.warns(UserWarning, match="Total length of `list` across ranks is zero"):  # Lightning says it
         make_trainer(tmp_path, max_epochs=1).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
@@ -314,7 +314,7 @@ def test_the_store_is_told_of_the_run() -> None:
         datamodule.train_dataloader().set_epoch(0)
 
 
-def test_what_runs_where(tmp_path: Path) -> None:
+def test_placement_names_the_device_of_each_stage(tmp_path: Path) -> None:
     datamodule = make_datamodule(prefetch=3)
     assert datamodule.device == torch.device("cpu")
     make_trainer(tmp_path, max_epochs=1).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
@@ -336,7 +336,7 @@ def test_edge_features_reach_the_batches() -> None:
     assert torch.equal(batch.blocks[0].edge_features, rows[batch.blocks[0].edge_ids.long()])
 
 
-def test_half_precision_training(tmp_path: Path) -> None:
+def test_half_precision_changes_only_the_rows(tmp_path: Path) -> None:
     """Lightning's precision plugin exchanges the tensors of a batch."""
 
     class Half(Recorder):

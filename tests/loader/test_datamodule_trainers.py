@@ -24,7 +24,7 @@ def test_ranks_take_turns_in_the_splits() -> None:
     assert len(datamodule.test_dataloader()) == 2
 
 
-def test_a_trainer_of_other_processes_has_loaders_of_its_own(tmp_path: Path) -> None:
+def test_another_number_of_processes_makes_new_loaders(tmp_path: Path) -> None:
     datamodule = make_datamodule(eval_batch_size=16)
     made = {}
     for rank, world_size in ((0, 2), (1, 2), (0, 1)):
@@ -41,7 +41,7 @@ def test_a_trainer_of_other_processes_has_loaders_of_its_own(tmp_path: Path) -> 
     assert no_threads()
 
 
-def test_a_trainer_on_another_device_has_loaders_of_its_own() -> None:
+def test_a_trainer_on_another_device_makes_new_loaders() -> None:
     datamodule = make_datamodule()
     datamodule.setup()
     first = datamodule.test_dataloader()
@@ -68,7 +68,7 @@ def test_the_order_is_that_of_the_trainer(tmp_path: Path) -> None:
     assert lines(log)[2:] == lines(again)
 
 
-def test_after_a_fit_a_state_says_what_was_taken_by_hand(tmp_path: Path) -> None:
+def test_a_state_after_a_fit_counts_manual_iteration(tmp_path: Path) -> None:
     datamodule = make_datamodule()
     make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Recorder(tmp_path / "log"), datamodule=datamodule)
     for train in (datamodule.loaders["train"], datamodule.train_dataloader()):
@@ -80,7 +80,7 @@ def test_after_a_fit_a_state_says_what_was_taken_by_hand(tmp_path: Path) -> None
         assert (state["epoch"], state["next"]) == (1, 4)
 
 
-def test_after_a_run_that_failed_too(tmp_path: Path) -> None:
+def test_a_state_after_a_failure_counts_manual_iteration(tmp_path: Path) -> None:
     datamodule = make_datamodule()
     with pytest.raises(Crash):
         make_trainer(tmp_path).fit(Recorder(tmp_path / "log", crash_at(9)), datamodule=datamodule)
@@ -91,7 +91,7 @@ def test_after_a_run_that_failed_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_checkpoint_saved_after_a_run_is_where_it_ended(tmp_path: Path, fails: bool) -> None:
+def test_a_checkpoint_after_a_run_holds_its_end(tmp_path: Path, fails: bool) -> None:
     trainer = make_trainer(tmp_path, max_epochs=-1, max_steps=20 if fails else 10, limit_val_batches=0)
     try:
         on_step = crash_at(10 if fails else -1)

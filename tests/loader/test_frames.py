@@ -59,7 +59,7 @@ def by_streams(made: Loader) -> Loader:
 
 @pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("prefetch", [0, 1, 2])
-def test_a_launch_lies_at_most_8_frames_below_next(
+def test_launches_lie_within_8_frames_of_next(
     random_graph: Callable[..., Graph], launches: list[list[str]], prefetch: int, together: int
 ) -> None:
     graph = random_graph(200, 1500)
@@ -73,6 +73,6 @@ def test_a_launch_lies_at_most_8_frames_below_next(
         assert len(stack) <= 8, stack
 
 
-def test_the_pipeline_stays_small() -> None:
+def test_the_pipeline_has_at_most_750_lines() -> None:
     lines = sum(len(path.read_text().splitlines()) for path in (PACKAGE / "pipeline").glob("*.py"))
     assert lines <= 750

@@ -131,7 +131,7 @@ def test_the_command_prints_a_card_and_writes_json(npz: Path, tmp_path: Path, ca
     assert json.loads(capsys.readouterr().out)["batch_size"] == 40  # all that the split has
 
 
-def test_the_command_takes_every_name_of_conf_and_its_options(tmp_path: Path, capsys) -> None:
+def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None:
     main(["--dataset", "synthetic", "num_nodes=500", "mean_degree=6", "--data-dir", str(tmp_path), "--batches", "2",
           "--fanouts", "3", "--json", "-"])  # fmt: skip
     assert json.loads(capsys.readouterr().out)["graph"]["num_nodes"] == 500

@@ -95,7 +95,7 @@ def test_labels_are_those_of_the_seeds(
 
 
 @pytest.mark.parametrize(("prefetch", "calls"), [(0, 10), (2, 1 + 3)])
-def test_one_gather_for_those_sampled_together(graph: Graph, prefetch: int, calls: int) -> None:
+def test_seeds_sampled_together_need_one_gather(graph: Graph, prefetch: int, calls: int) -> None:
     # The first one alone, and nine by four; all alone on the consumer's own stream, which may change between them.
     labels = LABELS.as_subclass(Counting)
     loader = NodeLoader(graph, None, labels, torch.arange(100), Together([3]), 10, prefetch=prefetch)
@@ -104,7 +104,7 @@ def test_one_gather_for_those_sampled_together(graph: Graph, prefetch: int, call
     assert Counting.calls == calls
 
 
-def test_a_change_in_place_is_one_of_its_own_mini_batch(graph: Graph) -> None:
+def test_a_change_touches_only_its_mini_batch(graph: Graph) -> None:
     labels = torch.rand(NUM_NODES, generator=torch.Generator().manual_seed(0))
     batches = list(NodeLoader(graph, None, labels, torch.arange(100), Together([3]), 10))
     weight = torch.ones(10, requires_grad=True)
@@ -118,7 +118,7 @@ def test_a_change_in_place_is_one_of_its_own_mini_batch(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_seeds_of_any_integer_type(graph: Graph, dtype: torch.dtype) -> None:
+def test_seeds_may_have_any_integer_type(graph: Graph, dtype: torch.dtype) -> None:
     seeds = torch.arange(20, 120).to(dtype)
     assert check(NodeLoader(graph, None, LABELS, seeds, Together([3]), 16, shuffle=True)) == 7
 
@@ -133,7 +133,7 @@ class OnGpu(TensorRows):
         return torch.device("cuda", 0)
 
 
-def test_labels_beside_the_sampler_do_not_hold_up_a_gather_on_the_gpu(graph: Graph) -> None:
+def test_labels_on_the_host_delay_no_gather(graph: Graph) -> None:
     """They are gathered with the seeds; their store on the CPU is no concern of the gather."""
     loader = NodeLoader(graph, HostFeatures(torch.zeros(NUM_NODES, 2)), LABELS, torch.arange(100), Together([3]), 10)
     loader.stores["node"], loader.device = OnGpu(torch.zeros(NUM_NODES, 2)), torch.device("cuda", 0)
@@ -142,7 +142,7 @@ def test_labels_beside_the_sampler_do_not_hold_up_a_gather_on_the_gpu(graph: Gra
     assert gather.asynchronous
 
 
-def test_a_store_of_labels_is_asked_at_the_end_of_an_epoch(graph: Graph) -> None:
+def test_stores_of_labels_are_checked_after_epochs(graph: Graph) -> None:
     class Late(TensorRows):
         def check(self) -> None:
             raise ValueError("id 7 is out of range")

@@ -30,7 +30,7 @@ def pairs_of(links, ends):
     return set(map(tuple, links.nodes[ends].t().tolist()))
 
 
-def test_training_never_sees_what_is_held_out():
+def test_training_never_sees_held_out_links():
     made = module()
     held = {tuple(pair) for name in ("val", "test") for pair in made.split.pairs[name].tolist()}
     held |= {(v, u) for u, v in held}
@@ -54,7 +54,7 @@ def test_training_never_sees_what_is_held_out():
 
 
 @pytest.mark.parametrize("name", ["val", "test"])
-def test_negatives_of_what_is_held_out_are_no_links(name):
+def test_negatives_of_held_out_links_are_no_links(name):
     made = module(ranked=7)
     held = made.held_out(name)
     dst = torch.arange(NUM_NODES).repeat_interleave(made.split.known.in_degrees().long())
@@ -85,7 +85,7 @@ def test_bad_arguments_are_refused():
             module(**options)
 
 
-def test_close_ends_it():
+def test_close_ends_threads_and_loaders():
     made = module()
     next(iter(made.train_dataloader()))
     made.close()

@@ -40,7 +40,7 @@ def test_links_have_rows_and_labels(graph, pairs):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_the_order_of_pairs_and_a_resume(graph, pairs, shuffle):
+def test_a_resume_keeps_the_order_of_pairs(graph, pairs, shuffle):
     whole = [b.digest() for b in make(graph, pairs, shuffle=shuffle, prefetch=0)]
     assert [b.digest() for b in make(graph, pairs, shuffle=shuffle)] == whole
     first = make(graph, pairs, shuffle=shuffle)

@@ -37,7 +37,7 @@ def test_every_link_is_in_one_part(seed):
     assert sorted(edges_of(split.known)) == sorted([*links, *((v, u) for u, v in links)])
 
 
-def test_the_seed_decides():
+def test_the_seed_decides_the_split():
     graph = graph_of(1)
     first, again, other = (split_links(graph, seed=s).pairs["test"] for s in (3, 3, 4))
     assert torch.equal(first, again)
@@ -46,7 +46,7 @@ def test_the_seed_decides():
 
 @pytest.mark.parametrize("name", ["val", "test"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_leak_that_is_planted_is_found(name, turned):
+def test_a_planted_leak_is_found(name, turned):
     split = split_links(graph_of(1))
     check_no_leak(split)
     u, v = split.pairs[name][0].tolist()

@@ -66,7 +66,7 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, found
 
 
-def test_a_new_iterator_waits_for_the_threads_of_a_dropped_one() -> None:
+def test_a_new_iterator_waits_for_dropped_threads() -> None:
     stage = Held(stop=2)
     loader = loader_with(stage)
     batches = iter(loader)
@@ -81,7 +81,7 @@ def test_a_new_iterator_waits_for_the_threads_of_a_dropped_one() -> None:
     loader.close()
 
 
-def test_closing_amid_a_next_is_not_the_end_of_the_epoch() -> None:
+def test_closing_amid_a_next_ends_no_epoch() -> None:
     stage = Held(stop=1)
     loader = loader_with(stage)
     batches = iter(loader)
@@ -98,7 +98,7 @@ def test_closing_amid_a_next_is_not_the_end_of_the_epoch() -> None:
     assert (loader.state_dict()["epoch"], loader.state_dict()["next"]) == (0, 0)
 
 
-def test_two_epochs_asked_for_at_once_keep_their_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_epochs_at_once_keep_their_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     order, cpu = Order(100, shuffle=True, seed=3), torch.device("cpu")
     expected = Order(100, shuffle=True, seed=3).at(1, 0, 100, cpu, length=100)
     key_of = _core.order_key
@@ -113,7 +113,7 @@ def test_two_epochs_asked_for_at_once_keep_their_orders(monkeypatch: pytest.Monk
     assert torch.equal(order.at(1, 0, 100, cpu, length=100), expected)
 
 
-def test_release_closes_the_stages_and_the_next_epoch_makes_them_anew() -> None:
+def test_released_stages_are_made_anew() -> None:
     stage = Held(stop=10**9)
     loader = loader_with(stage)
     expected = [batch.digest() for batch in loader]
@@ -138,7 +138,7 @@ def test_a_shared_session_outlives_its_loaders() -> None:
     session.close()
 
 
-def test_an_id_that_the_graphs_type_does_not_hold_is_refused() -> None:
+def test_ids_beyond_the_graphs_type_are_refused() -> None:
     loader = Loader(GRAPH, NodeItems(torch.tensor([2**32 + 5])), FusedSampler([2], num_threads=1), 1, prefetch=0)
     with pytest.raises(ValueError, match="seeds holds vertex 4294967301"):
         next(iter(loader))

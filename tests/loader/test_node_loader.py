@@ -50,7 +50,7 @@ def test_mini_batches_are_complete(make: Callable[..., NodeLoader]) -> None:
     assert [b.batch_size for b in make(drop_last=True)] == [16] * 6
 
 
-def test_what_a_mini_batch_holds_is_the_samplers_answer(make: Callable[..., NodeLoader], graph: Graph) -> None:
+def test_a_mini_batch_is_the_samplers_answer(make: Callable[..., NodeLoader], graph: Graph) -> None:
     sampler = HopwiseSampler([3, 2], num_threads=1)
     loader = make(features=None, labels=None, shuffle=False)
     for epoch in range(2):
@@ -111,7 +111,7 @@ def test_a_new_iterator_closes_the_one_before(make: Callable[..., NodeLoader]) -
     assert loader.state_dict()["next"] == 2
 
 
-def test_stages_of_ones_own_come_after_the_gather(make: Callable[..., NodeLoader]) -> None:
+def test_own_stages_come_after_the_gather(make: Callable[..., NodeLoader]) -> None:
     def double(batch: MiniBatch) -> MiniBatch:
         return batch.replace(x=2 * batch.x)
 
@@ -218,7 +218,7 @@ def test_fifty_epochs_keep_memory_and_threads_flat(make: Callable[..., NodeLoade
     assert resident() - before < given / 20
 
 
-def test_stats(make: Callable[..., NodeLoader]) -> None:
+def test_stats_count_items_and_times(make: Callable[..., NodeLoader]) -> None:
     loader = make()
     for _ in range(2):
         list(loader)
@@ -248,7 +248,7 @@ def test_edge_features_are_rows_by_edge_id(make: Callable[..., NodeLoader], grap
     assert all(block.edge_features is None for block in next(iter(make())).blocks)
 
 
-def test_edge_features_need_edge_ids_and_a_row_an_edge(make: Callable[..., NodeLoader], graph: Graph) -> None:
+def test_edge_features_need_edge_ids_and_all_rows(make: Callable[..., NodeLoader], graph: Graph) -> None:
     rows = torch.zeros(graph.num_edges, 3)
     with pytest.raises(ValueError, match="the sampler returns none; give it edge_ids=True"):
         make(edge_features=rows)
@@ -256,7 +256,7 @@ def test_edge_features_need_edge_ids_and_a_row_an_edge(make: Callable[..., NodeL
         make(edge_features=rows[1:], sampler=HopwiseSampler([3, 2], num_threads=1, edge_ids=True))
 
 
-def test_stores_are_asked_at_the_end_of_an_epoch(make: Callable[..., NodeLoader]) -> None:
+def test_stores_are_checked_after_each_epoch(make: Callable[..., NodeLoader]) -> None:
     class Late(HostFeatures):
         def check(self) -> None:
             raise ValueError("id 7 is out of range")
@@ -270,7 +270,7 @@ def test_stores_are_asked_at_the_end_of_an_epoch(make: Callable[..., NodeLoader]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2, 3])
-def test_bounds(make: Callable[..., NodeLoader], prefetch: int) -> None:
+def test_bounds_hold_for_items_and_bytes(make: Callable[..., NodeLoader], prefetch: int) -> None:
     loader = make(prefetch=prefetch)
     assert loader.ahead == ("threads" if prefetch else "none")
     assert loader.max_items == max(2 * prefetch, 1) + 1
@@ -288,7 +288,7 @@ def test_a_timeline_records_the_next_iterator(make: Callable[..., NodeLoader]) -
     }
 
 
-def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeLoader]) -> None:
+def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) -> None:
     in_turn, jumping = make(), make()
     list(in_turn)
     second = digests(in_turn)
@@ -335,7 +335,7 @@ def test_epochs_have_their_order_whichever_came_before(make: Callable[..., NodeL
         ({"device": "meta"}, ValueError, "device is 'meta'"),
     ],
 )
-def test_bad_arguments(
+def test_bad_arguments_are_refused(
     make: Callable[..., NodeLoader], change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

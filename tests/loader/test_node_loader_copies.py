@@ -76,7 +76,7 @@ def test_a_copy_in_mid_epoch_goes_on(
     assert no_threads()
 
 
-def test_a_copy_has_statistics_and_callbacks_of_its_own(graph: Graph) -> None:
+def test_a_copy_has_its_own_statistics_and_callbacks(graph: Graph) -> None:
     loader = small_loader(graph)
     loader.finished, loader.on_resume = (lambda: 0), print
     next(iter(loader))
@@ -112,7 +112,7 @@ def test_a_copy_of_a_sampler_samples_the_same(graph: Graph, make: Callable[[], S
 
 
 @pytest.mark.parametrize("copied", COPIES)
-def test_a_copy_of_a_gpu_sampler_samples_the_same(graph: Graph, monkeypatch: pytest.MonkeyPatch, copied: str) -> None:
+def test_a_copied_gpu_sampler_samples_the_same(graph: Graph, monkeypatch: pytest.MonkeyPatch, copied: str) -> None:
     FakeGPU(monkeypatch)
     sampler = CudaSampler([3, 2], batches_per_launch=4, seed=5)
     wanted = sampler.sample(graph, torch.arange(20), epoch=1).digest()
@@ -121,7 +121,7 @@ def test_a_copy_of_a_gpu_sampler_samples_the_same(graph: Graph, monkeypatch: pyt
     assert other.sample(graph, torch.arange(20), epoch=1).digest() == wanted
 
 
-def test_a_closed_sampler_may_be_copied_and_used_again(graph: Graph) -> None:
+def test_copies_of_a_closed_sampler_work(graph: Graph) -> None:
     sampler = HopwiseSampler([3, 2], num_threads=1)
     wanted = sampler.sample(graph, torch.arange(20)).digest()
     sampler.close()

@@ -102,7 +102,7 @@ def quiet() -> bool:
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("gather", ["host", "device"])
 @pytest.mark.parametrize("sample", SAMPLE)
-def test_the_bytes_of_the_cpu(
+def test_the_bytes_are_those_of_the_cpu(
     make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, gather: str, prefetch: int
 ) -> None:
     loader = make(sample, gather, prefetch=prefetch)
@@ -162,13 +162,13 @@ def test_random_delays_change_nothing(
         assert [copy.digest() for copy in copies] == expected[epoch]
 
 
-def test_two_loaders_at_once(make: Callable[..., NodeLoader], expected: list[list[str]]) -> None:
+def test_two_loaders_may_run_at_once(make: Callable[..., NodeLoader], expected: list[list[str]]) -> None:
     a, b = make("consumer"), make("cpu", "host")
     digests = [(x.digest(), y.digest()) for x, y in zip(a, b, strict=True)]
     assert digests == [(d, d) for d in expected[0]]
 
 
-def test_a_batch_used_on_another_stream(make: Callable[..., NodeLoader], expected: list[list[str]]) -> None:
+def test_a_batch_may_serve_on_another_stream(make: Callable[..., NodeLoader], expected: list[list[str]]) -> None:
     other, copies = torch.cuda.Stream(), []
     for batch in make(disturb_gather=Disturbed(1)):
         other.wait_stream(torch.cuda.current_stream())
@@ -181,7 +181,9 @@ def test_a_batch_used_on_another_stream(make: Callable[..., NodeLoader], expecte
     assert [copy.digest() for copy in copies] == expected[0]
 
 
-def test_iterating_under_another_stream(make: Callable[..., NodeLoader], expected: list[list[str]]) -> None:
+def test_iterating_under_another_stream_changes_nothing(
+    make: Callable[..., NodeLoader], expected: list[list[str]]
+) -> None:
     with torch.cuda.stream(torch.cuda.Stream()) as _:
         here = torch.cuda.current_stream()
         assert [batch.digest() for batch in make()] == expected[0]
@@ -238,7 +240,7 @@ def test_resume_gives_the_rest(make: Callable[..., NodeLoader], expected: list[l
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 @pytest.mark.parametrize("sample", SAMPLE)
-def test_ranks_make_the_same_sequence_resumed_from_another_number_of_them(
+def test_any_number_of_ranks_resumes_the_sequence(
     make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, world_size: int
 ) -> None:
     options = {"together": 4} if sample != "cpu" else {}
@@ -258,7 +260,7 @@ def test_ranks_make_the_same_sequence_resumed_from_another_number_of_them(
 
 
 @pytest.mark.parametrize("sample", SAMPLE)
-def test_a_stage_of_ones_own_finds_all_on_the_gpu(
+def test_an_own_stage_finds_all_on_the_gpu(
     make: Callable[..., NodeLoader], expected: list[list[str]], sample: str
 ) -> None:
     def look(batch: Any) -> Any:
@@ -273,7 +275,7 @@ def test_a_stage_of_ones_own_finds_all_on_the_gpu(
 
 
 @pytest.mark.parametrize("sample", SAMPLE)
-def test_edge_features(make: Callable[..., NodeLoader], graph: Graph, sample: str) -> None:
+def test_edge_features_are_rows_by_edge_id(make: Callable[..., NodeLoader], graph: Graph, sample: str) -> None:
     rows = torch.arange(graph.num_edges, dtype=torch.float32).view(-1, 1)
     for store in (rows, TensorFeatures(rows.cuda())):
         for batch in itertools.islice(make(sample, edge_ids=True, edge_features=store), 3):
@@ -282,7 +284,7 @@ def test_edge_features(make: Callable[..., NodeLoader], graph: Graph, sample: st
 
 
 @pytest.mark.parametrize("sample", SAMPLE)
-def test_memory_and_times(make: Callable[..., NodeLoader], sample: str) -> None:
+def test_memory_and_times_are_bounded(make: Callable[..., NodeLoader], sample: str) -> None:
     loader = make(sample)
     weights = torch.randn(40, 40, device="cuda")
     reserved: list[int] = []
@@ -302,7 +304,7 @@ def test_memory_and_times(make: Callable[..., NodeLoader], sample: str) -> None:
     assert 0 < stats.largest_item * loader.max_items == loader.max_bytes
 
 
-def test_a_cpu_device_for_work_on_a_gpu_is_refused(make: Callable[..., NodeLoader]) -> None:
+def test_device_cpu_is_refused_for_gpu_work(make: Callable[..., NodeLoader]) -> None:
     with pytest.raises(ValueError, match="samples on cuda:0, but device is cpu"):
         make("gpu", device="cpu")
     assert make("gpu", device=None).device == torch.device("cuda", 0)

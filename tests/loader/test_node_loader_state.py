@@ -52,7 +52,7 @@ def test_resume_gives_exactly_the_rest(make: Callable[..., NodeLoader], taken: i
     assert digests(resumed) == epochs[2]
 
 
-def test_state_between_epochs(make: Callable[..., NodeLoader]) -> None:
+def test_a_state_between_epochs_begins_the_next(make: Callable[..., NodeLoader]) -> None:
     loader = make()
     iterator = iter(loader)
     for _ in range(7):
@@ -109,7 +109,7 @@ def test_a_state_of_another_configuration_is_refused(
         make(**change).load_state_dict(state)
 
 
-def test_a_state_goes_on_with_another_sampler_that_picks_alike(make: Callable[..., NodeLoader]) -> None:
+def test_another_sampler_that_picks_alike_goes_on(make: Callable[..., NodeLoader]) -> None:
     begun = make()
     batches = iter(begun)
     first = digests(next(batches) for _ in range(3))
@@ -144,7 +144,7 @@ class TogetherSession(Session):
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
-def test_as_many_are_begun_as_the_sampler_takes_at_a_time(make: Callable[..., NodeLoader], prefetch: int) -> None:
+def test_groups_have_the_size_the_sampler_takes(make: Callable[..., NodeLoader], prefetch: int) -> None:
     sampler = Together()
     loader = make(sampler=sampler, prefetch=prefetch)
     assert digests(loader) == digests(make())  # 7 mini-batches
@@ -172,7 +172,7 @@ def _epochs(loader: NodeLoader, count: int) -> Any:
     return itertools.chain.from_iterable(loader for _ in range(count))
 
 
-def test_nothing_is_begun_together_where_nothing_runs_ahead(make: Callable[..., NodeLoader]) -> None:
+def test_nothing_is_begun_together_without_running_ahead(make: Callable[..., NodeLoader]) -> None:
     sampler = Together()
     assert digests(make(sampler=sampler, prefetch=0)) == digests(make())
     assert sampler.groups == [1] * 7
@@ -192,7 +192,7 @@ def test_a_state_of_another_graph_is_refused(
         make(graph=random_graph(NUM_NODES, 1501)).load_state_dict(state)
 
 
-def test_what_is_no_state_is_refused(make: Callable[..., NodeLoader]) -> None:
+def test_values_that_are_no_state_are_refused(make: Callable[..., NodeLoader]) -> None:
     loader = make()
     state = loader.state_dict()
     for wrong in ({}, {"epoch": 0}, None):
@@ -205,7 +205,7 @@ def test_what_is_no_state_is_refused(make: Callable[..., NodeLoader]) -> None:
             loader.load_state_dict({**state, **wrong})
 
 
-def test_a_state_behind_the_last_mini_batch_is_the_end_of_its_epoch(make: Callable[..., NodeLoader]) -> None:
+def test_a_state_after_the_last_mini_batch_ends(make: Callable[..., NodeLoader]) -> None:
     """Where ranks repeat mini-batches to fill up their last step, the next number is beyond the sequence."""
     ranks = [make(rank=rank, world_size=4) for rank in range(4)]
     for loader in ranks:
@@ -239,7 +239,7 @@ def test_any_number_of_ranks_makes_one_global_sequence(
         assert [(batch.epoch, batch.index) for batch in batches] == [(epoch, i) for i in range(len(single))]
 
 
-def test_ranks_have_as_many_steps_and_say_what_they_repeat(make: Callable[..., NodeLoader]) -> None:
+def test_ranks_have_equal_steps_and_mark_repeats(make: Callable[..., NodeLoader]) -> None:
     ranks = [list(make(rank=r, world_size=3)) for r in range(3)]
     assert [[b.index for b in rank] for rank in ranks] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
     assert [[b.repeats for b in rank] for rank in ranks] == [[False] * 3, [False, False, True], [False, False, True]]
@@ -250,7 +250,7 @@ def test_ranks_have_as_many_steps_and_say_what_they_repeat(make: Callable[..., N
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 @pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_another_number_of_ranks_goes_on_with_the_sequence(
+def test_another_number_of_ranks_continues_the_sequence(
     make: Callable[..., NodeLoader], world_size: int, taken: int
 ) -> None:
     reference = make(batch_size=8)  # 13 mini-batches: 4 ranks have 4 steps
@@ -273,9 +273,7 @@ def test_another_number_of_ranks_goes_on_with_the_sequence(
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_mini_batches_that_the_consumer_is_not_done_with_are_left(
-    make: Callable[..., NodeLoader], world_size: int
-) -> None:
+def test_a_state_counts_only_finished_mini_batches(make: Callable[..., NodeLoader], world_size: int) -> None:
     loader, done = make(batch_size=8, world_size=world_size), 5  # in the epoch before
     loader.finished = lambda: done
     assert loader.state_dict()["next"] == 0
@@ -292,7 +290,7 @@ def test_mini_batches_that_the_consumer_is_not_done_with_are_left(
 
 
 @pytest.mark.parametrize(("taken", "told"), [(0, []), (2, [2, 0]), (7, [7])])
-def test_a_loaded_position_that_another_epoch_replaces_is_taken_back(
+def test_another_epoch_takes_back_a_loaded_position(
     make: Callable[..., NodeLoader], taken: int, told: list[int]
 ) -> None:
     loader = make()

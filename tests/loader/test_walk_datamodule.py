@@ -70,7 +70,7 @@ def test_an_embedding_knows_the_communities(multilabel: bool, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-def test_a_resumed_run_is_the_one_that_was_not_interrupted(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     def fit(folder: Path, checkpoint: Path | None = None, **options: Any) -> tuple[NodeEmbedder, float]:
         torch.manual_seed(0)
         model = NodeEmbedder(100, 4, dim=8, context_size=3)
@@ -86,7 +86,7 @@ def test_a_resumed_run_is_the_one_that_was_not_interrupted(tmp_path: Path) -> No
     assert again == pytest.approx(loss, rel=1e-6)
 
 
-def test_loaders() -> None:
+def test_loaders_walk_in_training_and_evaluate_whole() -> None:
     datamodule = make()
     datamodule.prepare_data()
     datamodule.setup()
@@ -107,7 +107,7 @@ def test_loaders() -> None:
     datamodule.close()
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     for name, value in (("eval_sampler", FusedSampler([2])), ("features", len), ("eval_batch_size", 3)):
         with pytest.raises(ValueError, match=f"{name} is .* leave it null"):
             make(**{name: value})

@@ -48,7 +48,7 @@ def test_loss_and_gradient_are_those_of_the_definition(length: int, context: int
     assert set(sparse.coalesce().indices()[0].tolist()) <= named
 
 
-def test_walks_that_all_end_at_once_have_no_pairs() -> None:
+def test_walks_that_end_at_once_have_no_pairs() -> None:
     model = Node2Vec(9, 4, 3)
     walks = torch.tensor([[2, -1, -1, -1]])
     only_negatives = model.loss(walks, torch.tensor([[[1, 2, 3]]]))
@@ -56,7 +56,7 @@ def test_walks_that_all_end_at_once_have_no_pairs() -> None:
     only_negatives.backward()
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     for name in ("num_nodes", "dim", "context_size"):
         with pytest.raises(ValueError, match=f"{name} is 0"):
             Node2Vec(**{"num_nodes": 3, "dim": 4, "context_size": 2, name: 0})
@@ -67,7 +67,7 @@ def test_what_is_refused() -> None:
         model.loss(torch.zeros(2, 6, dtype=torch.int64), torch.zeros(2, 0, 5, dtype=torch.int64))
 
 
-def test_rows() -> None:
+def test_calling_the_model_gives_its_rows() -> None:
     model = Node2Vec(9, 4, 2)
     assert model().shape == (9, 4)
     assert torch.equal(model(torch.tensor([3, 1])), model.embedding.weight[[3, 1]])

@@ -17,7 +17,7 @@ def problem(num_classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("c", [0.1, 10.0])
-def test_it_is_scikit_learns(c: float) -> None:
+def test_the_regression_equals_scikit_learns(c: float) -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     x, y = problem()
     theirs = linear_model.LogisticRegression(C=c, max_iter=1000, tol=1e-8).fit(x.numpy(), y.numpy())
@@ -25,7 +25,7 @@ def test_it_is_scikit_learns(c: float) -> None:
     assert np.allclose(ours.numpy(), theirs.predict_proba(x.numpy()), atol=1e-3)
 
 
-def test_several_labels_are_a_regression_each() -> None:
+def test_each_label_has_its_own_regression() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     x, y = problem()
     labels = torch.stack([y == 0, y < 2, y % 2 == 1], 1).float()
@@ -36,7 +36,7 @@ def test_several_labels_are_a_regression_each() -> None:
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_the_gradient_is_zero_at_what_it_finds(multilabel: bool) -> None:
+def test_the_gradient_is_zero_at_the_solution(multilabel: bool) -> None:
     """The definition of a minimum, where there is no scikit-learn."""
     x, y = problem()
     probe = LogisticRegression(4, multilabel=multilabel, c=0.5)
@@ -51,19 +51,19 @@ def test_the_gradient_is_zero_at_what_it_finds(multilabel: bool) -> None:
     assert (logits.argmax(1) == y).float().mean() > 0.45
 
 
-def test_it_fits_in_inference_mode() -> None:
+def test_the_probe_fits_in_inference_mode() -> None:
     x, y = problem()
     with torch.inference_mode():
         assert torch.equal(LogisticRegression(4).fit(x + 0, y).logits(x), LogisticRegression(4).fit(x, y).logits(x))
 
 
-def test_a_vertex_gets_as_many_labels_as_it_has() -> None:
+def test_a_vertex_keeps_its_number_of_labels() -> None:
     logits = torch.tensor([[0.1, 3.0, 2.0], [5.0, 4.0, 6.0], [1.0, 1.0, 1.0]])
     labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 0]])
     assert top_labels(logits, labels).tolist() == [[False, True, False], [True, False, True], [False] * 3]
 
 
-def test_f1_scores() -> None:
+def test_f1_scores_are_micro_and_macro_averages() -> None:
     said = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 0]])
     true = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0]])
     micro, macro = f1_scores(said, true)
@@ -71,7 +71,7 @@ def test_f1_scores() -> None:
     assert macro == pytest.approx((0.5 + 2 / 3 + 0) / 3)
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="c is 0"):
         LogisticRegression(3, c=0)
     with pytest.raises(ValueError, match="max_iter is 0"):

@@ -19,7 +19,7 @@ def test_auc_is_scikit_learns(positive, negative):
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=9))
-def test_a_rank_is_the_mean_place_among_equal_scores(rows):
+def test_equal_scores_share_their_mean_rank(rows):
     scores = torch.tensor(rows).float()
     got = ranks(scores[:, 0], scores[:, 1:])
     for (positive, *negative), rank in zip(rows, got.tolist(), strict=True):
@@ -28,7 +28,7 @@ def test_a_rank_is_the_mean_place_among_equal_scores(rows):
         assert rank == (best + worst) / 2
 
 
-def test_means_of_ranks():
+def test_mrr_and_hits_average_the_ranks():
     placed = torch.tensor([1.0, 2.0, 4.0, 20.0], dtype=torch.float64)
     assert mrr(placed) == (1 + 1 / 2 + 1 / 4 + 1 / 20) / 4
     assert [hits(placed, k) for k in (1, 3, 10)] == [0.25, 0.5, 0.75]

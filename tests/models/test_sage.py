@@ -82,14 +82,14 @@ def test_both_orders_of_projection_and_mean_agree(batch: MiniBatch, monkeypatch:
     torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
-def test_projects_first_only_where_it_saves_work() -> None:
+def test_projects_first_only_if_it_saves_work() -> None:
     assert SAGEConv(256, 40).projects_first(num_src=1000, num_dst=1000, num_edges=10_000)  # a whole graph
     assert SAGEConv(256, 2).projects_first(num_src=1100, num_dst=100, num_edges=1000)
     assert not SAGEConv(256, 200).projects_first(num_src=1100, num_dst=100, num_edges=1000)
     assert not SAGEConv(128, 256).projects_first(num_src=1000, num_dst=1000, num_edges=10_000)
 
 
-def test_projects_first_on_a_gpu_where_it_moves_less() -> None:
+def test_projects_first_if_a_gpu_moves_less() -> None:
     assert SAGEConv(256, 40).projects_first(num_src=1000, num_dst=1000, num_edges=10_000, on_gpu=True)
     assert SAGEConv(256, 40).projects_first(num_src=1100, num_dst=100, num_edges=5000, on_gpu=True)
     assert not SAGEConv(256, 40).projects_first(num_src=1100, num_dst=100, num_edges=1100, on_gpu=True)
@@ -98,7 +98,7 @@ def test_projects_first_on_a_gpu_where_it_moves_less() -> None:
 
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_shapes_and_parameters(random_graph: Any, norm: str, num_layers: int) -> None:
+def test_shapes_and_norms_follow_the_options(random_graph: Any, norm: str, num_layers: int) -> None:
     batch = FullSampler(num_layers).sample(random_graph(), torch.arange(10))
     model = GraphSAGE(7, 16, 3, num_layers, norm=norm)
     out = model(batch.blocks, torch.randn(batch.nodes.numel(), 7))
@@ -112,7 +112,7 @@ def test_shapes_and_parameters(random_graph: Any, norm: str, num_layers: int) ->
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_dropout_acts_in_training_alone(batch: MiniBatch) -> None:
+def test_dropout_acts_only_in_training(batch: MiniBatch) -> None:
     torch.manual_seed(0)
     x = torch.randn(batch.nodes.numel(), 4)
     for rates in ({"dropout": 0.5}, {"dropout": 0.0, "input_dropout": 0.5}):
@@ -179,7 +179,7 @@ class TestOnGPU:
                 assert torch.equal(conv(x, block, dropout=0.3), once)
 
     @pytest.mark.parametrize("autocast", [False, True])
-    def test_a_training_step_does_not_wait_for_the_gpu(self, batch: MiniBatch, autocast: bool) -> None:
+    def test_a_training_step_waits_for_no_gpu(self, batch: MiniBatch, autocast: bool) -> None:
         model = GraphSAGE(20, 32, 5, 2, norm="batch").cuda()
         optimizer = torch.optim.Adam(model.parameters(), fused=True)
         moved, x = batch.to("cuda"), torch.randn(batch.nodes.numel(), 20, device="cuda")

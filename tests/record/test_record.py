@@ -51,7 +51,7 @@ def assert_equal(got: dict[str, str], expected: dict[str, str]) -> None:
     )
 
 
-def test_the_record_is_large_and_every_entry_is_used() -> None:
+def test_the_record_is_large_and_fully_used() -> None:
     assert len(RECORDED) >= 300
     # The tests below compare whole groups, so that an entry which nothing makes fails there.
     assert {group_of(name) for name in RECORDED} == GROUPS | PICKED_GROUPS
@@ -80,19 +80,19 @@ def test_every_part_changes_the_digest() -> None:
 
 @groups
 @pytest.mark.parametrize("sampler", CPU)
-def test_samplers(graph_name: str, width: str, sampler: str) -> None:
+def test_samplers_give_the_recorded_digests(graph_name: str, width: str, sampler: str) -> None:
     assert_equal(sampled(graph_name, width, CPU[sampler]), expected_of(f"{graph_name}, {width}"))
 
 
 @pytest.mark.parametrize(("graph_name", "width"), PICKED)
 @pytest.mark.parametrize("sampler", CPU)
-def test_samplers_that_do_not_pick_evenly(graph_name: str, width: str, sampler: str) -> None:
+def test_other_picks_give_the_recorded_digests(graph_name: str, width: str, sampler: str) -> None:
     assert_equal(picked(graph_name, width, CPU[sampler]), expected_of(f"picks, {graph_name}, {width}"))
 
 
 @groups
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_the_full_sampler(graph_name: str, width: str, num_threads: int) -> None:
+def test_the_full_sampler_gives_the_recorded_digests(graph_name: str, width: str, num_threads: int) -> None:
     make = partial(full_sampler, num_threads=num_threads)
     got = sampled(graph_name, width, make, only=lambda draw: set(draw.fanouts) == {-1})
     assert len(got) == 8
@@ -102,7 +102,7 @@ def test_the_full_sampler(graph_name: str, width: str, num_threads: int) -> None
 @loaders
 @ahead
 @pytest.mark.parametrize("sampler", ["FusedSampler, 2", "HopwiseSampler, 2"])
-def test_loaders(name: str, prefetch: int, sampler: str) -> None:
+def test_loaders_give_the_recorded_digests(name: str, prefetch: int, sampler: str) -> None:
     with loader_of(name, CPU[sampler], prefetch=prefetch) as loader:
         assert_equal(loaded(loader, name), expected_of(f"loader, {name}"))
 
@@ -127,7 +127,7 @@ def expected_of_resumed(name: str) -> dict[str, str]:
 
 @loaders
 @ahead
-def test_resumed_loaders(name: str, prefetch: int) -> None:
+def test_resumed_loaders_give_the_recorded_digests(name: str, prefetch: int) -> None:
     first = partial(loader_of, name, SPECIFICATION, prefetch=2 - prefetch)
     second = partial(loader_of, name, CPU["FusedSampler, 2"], prefetch=prefetch)
     assert_equal(resumed(name, first, second), expected_of_resumed(name))
@@ -157,13 +157,15 @@ class TestOnGPU:
 
     @groups
     @pytest.mark.parametrize(("schedule", "vertex_set"), SCHEDULES)
-    def test_samplers(self, graph_name: str, width: str, schedule: str, vertex_set: str) -> None:
+    def test_samplers_give_the_recorded_digests(
+        self, graph_name: str, width: str, schedule: str, vertex_set: str
+    ) -> None:
         CudaSampler, _, _ = cuda_classes()
         make = partial(CudaSampler, schedule=schedule, vertex_set=vertex_set)
         assert_equal(sampled(graph_name, width, make, device="cuda"), expected_of(f"{graph_name}, {width}"))
 
     @pytest.mark.parametrize(("graph_name", "width"), PICKED)
-    def test_samplers_that_do_not_pick_evenly(self, graph_name: str, width: str) -> None:
+    def test_other_picks_give_the_recorded_digests(self, graph_name: str, width: str) -> None:
         def tables(options: dict[str, Any]) -> bool:
             return bool(options.get("weight_tables", True))
 
@@ -175,7 +177,7 @@ class TestOnGPU:
     @ahead
     @pytest.mark.parametrize("rows", ROWS)
     @pytest.mark.parametrize("sampling", LOADING)
-    def test_loaders(self, name: str, prefetch: int, rows: str, sampling: str) -> None:
+    def test_loaders_give_the_recorded_digests(self, name: str, prefetch: int, rows: str, sampling: str) -> None:
         with self.loader_of(name, prefetch, rows, sampling) as loader:
             for batch in loader:
                 assert all(t.is_cuda for t in batch.tensors())
@@ -184,7 +186,7 @@ class TestOnGPU:
 
     @loaders
     @pytest.mark.parametrize("sampling", LOADING)
-    def test_resumed_loaders(self, name: str, sampling: str) -> None:
+    def test_resumed_loaders_give_the_recorded_digests(self, name: str, sampling: str) -> None:
         first = partial(loader_of, name, CPU["FusedSampler, 2"], prefetch=2)
         second = partial(self.loader_of, name, 2, "device", sampling)
         assert_equal(resumed(name, first, second), expected_of_resumed(name))

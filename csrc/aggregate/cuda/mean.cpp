@@ -23,19 +23,14 @@ struct GradientPass : GradientArgs<P, I, T> {
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
 };
 
-#define LOADER_AGGREGATE_KERNEL(TAG, FILE, NAME)                                \
-  struct TAG {                                                                  \
-    static constexpr const char *header = "aggregate/cuda/" FILE, *name = NAME; \
-  };
-LOADER_AGGREGATE_KERNEL(SumShortRows, "rows.cuh", "sum_short_rows")      // <Int, pass>
-LOADER_AGGREGATE_KERNEL(SumLongRows, "rows.cuh", "sum_long_rows")        // <Int, pass>
-LOADER_AGGREGATE_KERNEL(CountEdges, "transpose.cuh", "count_edges")      // <P, I>
-LOADER_AGGREGATE_KERNEL(PlaceSources, "transpose.cuh", "place_sources")  // <P>
-LOADER_AGGREGATE_KERNEL(Fill, "transpose.cuh", "fill")                   // <P, I>
-LOADER_AGGREGATE_KERNEL(PlaceSorted, "transpose.cuh", "place_sorted")    // <P, I>
-LOADER_AGGREGATE_KERNEL(FillSorted, "transpose.cuh", "fill_sorted")      // <P, I>
-LOADER_AGGREGATE_KERNEL(WriteLive, "transpose.cuh", "write_live")        // <Int>
-#undef LOADER_AGGREGATE_KERNEL
+LOADER_KERNEL(SumShortRows, "aggregate/cuda/rows.cuh", "sum_short_rows")      // <Int, pass>
+LOADER_KERNEL(SumLongRows, "aggregate/cuda/rows.cuh", "sum_long_rows")        // <Int, pass>
+LOADER_KERNEL(CountEdges, "aggregate/cuda/transpose.cuh", "count_edges")      // <P, I>
+LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")  // <P>
+LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                   // <P, I>
+LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")    // <P, I>
+LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")      // <P, I>
+LOADER_KERNEL(WriteLive, "aggregate/cuda/transpose.cuh", "write_live")        // <Int>
 
 constexpr int kMaxRowsPerGroup = 8;
 // Thread blocks that copy labels: enough for the wide ones of a multilabel mini-batch.
@@ -88,15 +83,6 @@ void with_vectors(const Alignment& alignment, const F& f) {
   return f(std::integral_constant<int, 1>{});
 }
 
-// Thread blocks of a grid; throws std::overflow_error if they are more than a launch can have.
-unsigned blocks_for(int64_t threads, int64_t per_block) {
-  const int64_t blocks = (threads + per_block - 1) / per_block;
-  if (blocks > INT32_MAX)
-    throw std::overflow_error("the block of " + std::to_string(threads) +
-                              " rows or edges is too large for one launch");
-  return static_cast<unsigned>(blocks);
-}
-
 // Sums all rows; `max_long` bounds the number of long rows, and 0 leaves their kernel out.
 template <int N, typename Pass>
 void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long, int device,
@@ -114,8 +100,9 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
   const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
   gpu::launch<Pass, LongRows, int, int>(
-      short_rows, device, {blocks_for(num_rows, groups_per_block * rows_per_group), kShortThreads, 0, stream},
-      pass, long_rows, log_lanes, static_cast<int>(rows_per_group));
+      short_rows, device,
+      {gpu::blocks_for(num_rows, groups_per_block * rows_per_group, "rows"), kShortThreads, 0, stream}, pass,
+      long_rows, log_lanes, static_cast<int>(rows_per_group));
   if (max_long == 0) return;
   const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
   const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));
@@ -154,7 +141,7 @@ void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const in
   using Transposed = TransposedBlock<P, I>;
   const bool sorted = sorted_sources != nullptr, edges = block.num_edges > 0;
   const auto over = [&](int64_t threads, int64_t per_block = kTransposeThreads) {
-    return gpu::Shape{blocks_for(threads, per_block), kTransposeThreads, 0, stream};
+    return gpu::Shape{gpu::blocks_for(threads, per_block, "vertices or edges"), kTransposeThreads, 0, stream};
   };
   const auto zeroed = reinterpret_cast<uintptr_t>(sorted ? static_cast<void*>(t.length) : t.begin) -
                       reinterpret_cast<uintptr_t>(t.counters);
@@ -186,7 +173,8 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
   std::copy_n(blocks, count, values.of);
   const auto launch = [&](auto bytes) {
     constexpr int kBytes = decltype(bytes)::value;
-    const unsigned grid = std::clamp(blocks_for(copy.bytes / kBytes, kTransposeThreads), 1U, kMostCopying);
+    const unsigned wanted = gpu::blocks_for(copy.bytes / kBytes, kTransposeThreads, "parts of labels");
+    const unsigned grid = std::clamp(wanted, 1U, kMostCopying);
     gpu::launch<LiveBlocks, int, LiveBlock*, LiveCopy>(gpu::kernel<WriteLive, gpu::Int<kBytes>>(), device,
                                                        {grid, kTransposeThreads, 0, stream}, values, count,
                                                        to, copy);

@@ -17,7 +17,7 @@ constexpr int kDeviceThreads = 256, kHostThreads = 1024;
 template <int Bytes>
 constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
 constexpr int kHostInFlight = 2;
-constexpr int kCachedInFlight = 4;  // of which some are for the other blocks to read
+constexpr int kCachedInFlight = 4;  // some of these are read by the other blocks
 // Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
 // the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
 // (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes 5.05 ms a
@@ -27,14 +27,15 @@ constexpr int kHostBlocks = 12;
 // (15, 10, 5) and (10, 10, 10), a mini-batch takes 2.21 and 2.94 ms with 96 blocks of 256 threads (a training
 // step 2.40 and 2.09), 2.20 and 2.92 with 32 of 1024 (1.88 and 1.85), 2.25 and 3.00 with 16 (1.40 and 1.27).
 constexpr int kColdBlocks = 32;
-// Those for rows in device memory, beside the others: they are done long before.
+// For rows in device memory. These blocks are done long before the others.
 constexpr int kMultiprocessorsPerHotBlock = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
-// From so many ids on, and for tables from so many bytes on, the rows are read by where they lie. On an
-// H200 (benchmarks/gather_gpu.py --large-gib --ids), rows of 400 bytes: ids in random order gain 1.0,
-// 1.2, 2.2, 2.9 and 3.5 times with 500,000 of them over 0.5, 1, 2, 4 and 8 GB, 1.0, 1.1, 2.0, 2.2 and 1.9
-// with 65,536, 0.9, 1.0, 1.6, 1.7 and 1.7 with 16,384. Those that lie in order lose the 12 microseconds
-// in which that is found, and 0.1 ms beside training, whose thread blocks it waits for.
+// With at least this many ids and a table of at least this many bytes, rows are read in the order in which
+// they lie in the table. Measured on an H200 (benchmarks/gather_gpu.py --large-gib --ids) with rows of 400
+// bytes, for tables of 0.5, 1, 2, 4 and 8 GB: 500,000 ids in random order are gathered 1.0, 1.2, 2.2, 2.9
+// and 3.5 times as fast, 65,536 ids 1.0, 1.1, 2.0, 2.2 and 1.9 times, 16,384 ids 0.9, 1.0, 1.6, 1.7 and 1.7
+// times. Ids that are in order already lose the 12 microseconds of the check. Beside training they lose
+// 0.1 ms, because the check waits for thread blocks of the training.
 constexpr int64_t kOrderedIds = 32768, kOrderedTableBytes = int64_t{768} << 20;
 
 // Segments that a row at `base` + a multiple of `in_bytes` touches at most. All starts are congruent modulo
@@ -55,18 +56,10 @@ struct Converted {
   static constexpr int kIn = Count * static_cast<int>(sizeof(From));
 };
 
-struct ByOutput {
-  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_output";
-};
-struct ByLine {
-  static constexpr const char *header = "features/cuda/kernels.cuh", *name = "by_line";
-};
-struct CountIds {
-  static constexpr const char *header = "features/cuda/order.cuh", *name = "count_ids";
-};
-struct PlaceIds {
-  static constexpr const char *header = "features/cuda/order.cuh", *name = "place_ids";
-};
+LOADER_KERNEL(ByOutput, "features/cuda/kernels.cuh", "by_output")
+LOADER_KERNEL(ByLine, "features/cuda/kernels.cuh", "by_line")
+LOADER_KERNEL(CountIds, "features/cuda/order.cuh", "count_ids")
+LOADER_KERNEL(PlaceIds, "features/cuda/order.cuh", "place_ids")
 
 }  // namespace
 

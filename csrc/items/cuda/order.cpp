@@ -6,20 +6,16 @@
 namespace loader {
 namespace {
 
-constexpr int kThreads = 256;
-
-struct ItemsAtKernel {
-  static constexpr const char *header = "items/cuda/order.cuh", *name = "items_at_kernel";
-};
+LOADER_KERNEL(ItemsAtKernel, "items/cuda/order.cuh", "items_at_kernel")
 
 }  // namespace
 
 void launch_items_at(const Permutation& order, const Runs& runs, int64_t* out, int device,
                      gpu::Stream stream) {
   if (runs.count == 0) return;
-  const auto blocks = static_cast<unsigned>((runs.count + kThreads - 1) / kThreads);
+  const unsigned blocks = gpu::blocks_for(runs.count, kItemThreads, "items");
   gpu::launch<Permutation, Runs, int64_t*>(gpu::kernel<ItemsAtKernel>(), device,
-                                           {blocks, kThreads, 0, stream}, order, runs, out);
+                                           {blocks, kItemThreads, 0, stream}, order, runs, out);
 }
 
 std::vector<gpu::Kernel*> item_kernels() { return {&gpu::kernel<ItemsAtKernel>()}; }

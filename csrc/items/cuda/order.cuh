@@ -1,11 +1,9 @@
 // The items at some positions of an epoch's order, on the GPU.
 #pragma once
 
-#include "items/permutation.h"
+#include "items/cuda/order.h"
 
 namespace loader {
-
-constexpr int kItemThreads = 256;
 
 __global__ void items_at_kernel(Permutation order, Runs runs, int64_t* out) {
   const int64_t i = int64_t{blockIdx.x} * kItemThreads + threadIdx.x;

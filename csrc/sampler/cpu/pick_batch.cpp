@@ -29,6 +29,27 @@ LOADER_WIDE void philox_lanes(int64_t lanes, const uint64_t* v, const uint32_t* 
   }
 }
 
+LOADER_WIDE void philox_columns(int count, const uint64_t* v, const uint32_t* hop, uint64_t key,
+                                uint32_t* words, int stride) {
+  constexpr int kLanes = 16;
+  for (int base = 0; base < count; base += kLanes) {
+    uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes] = {};
+    for (int i = 0; i < kLanes; ++i) {
+      c0[i] = static_cast<uint32_t>(v[base + i]);
+      c1[i] = static_cast<uint32_t>(v[base + i] >> 32);
+      c2[i] = hop[base + i];
+    }
+    PhiloxKey k(key);
+    for (int round = 0; round < kPhiloxRounds; ++round, k.bump())
+      for (int i = 0; i < kLanes; ++i) philox_round(c0[i], c1[i], c2[i], c3[i], k);
+    uint32_t* const out = words + base;
+    for (int i = 0; i < kLanes; ++i) out[i] = c0[i];
+    for (int i = 0; i < kLanes; ++i) out[stride + i] = c1[i];
+    for (int i = 0; i < kLanes; ++i) out[2 * stride + i] = c2[i];
+    for (int i = 0; i < kLanes; ++i) out[3 * stride + i] = c3[i];
+  }
+}
+
 LOADER_WIDE void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, uint32_t fanout,
                                 bool replace, uint32_t* out) {
   positions_from_words(draws, words, degree, fanout, replace, out);

@@ -25,12 +25,12 @@ void high_words(const SourceNumbers& numbers, int64_t begin, int64_t end, uint32
 template <typename N>
 class LaborScan {
  public:
-  // `high`: the high words of all sources, or null where it takes longer to make them.
+  // `high`: the high words of all sources, or null if making them takes longer than they save.
   LaborScan(const SourceNumbers& numbers, const uint32_t* high) : numbers_(numbers), high_(high) {}
 
-  // Appends to `picked` those of the `count` entries at `sources` that a list of `degree` picks, and to
-  // `positions` their places, that of the first entry being `begin`; to null it appends nothing. Returns how
-  // many they are.
+  // Looks at the `count` entries at `sources`, and appends to `picked` those that a list of `degree` picks.
+  // Appends their places to `positions`, unless that is null; `begin` is the place of the first entry.
+  // Returns the number of picked entries.
   template <typename P>
   int64_t operator()(const N* sources, int64_t count, uint32_t degree, uint32_t fanout, P begin,
                      Arena<N>& picked, Arena<P>* positions) const {
@@ -63,7 +63,7 @@ class LaborScan {
     return found;
   }
 
-  // The high word decides, unless it is that of the first number that is too large.
+  // A high word below the limit is picked and one above it is not. At the limit the whole number decides.
   uint32_t by_high_words(const N* sources, int64_t n, uint32_t degree, uint32_t fanout,
                          uint32_t* taken) const {
     const auto limit = static_cast<uint32_t>((uint64_t{fanout} << 32) / degree);
@@ -86,8 +86,9 @@ class LaborScan {
   const uint32_t* const high_;
 };
 
-// When the entries [first, first + count) of a list arrive that has these draws, `first` being even; infinity
-// for those of weight 0, and for some of those that arrive after `limit`. False where a weight is no weight.
+// Writes to `out` the arrival times of the entries [first, first + count) of the list that has these draws.
+// `first` is even. Entries of weight 0 arrive at infinity, and so do some of those that arrive after `limit`.
+// Returns false if a weight is negative, infinite or NaN.
 bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights, double limit,
               double* out);
 bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights, double limit,

@@ -138,7 +138,7 @@ __device__ inline void pick_weighted_warp(const Draws& draws, const WeightedList
     }
   }
   if (n == fanout) return;
-  // The masses of what is picked, 32 at a time: `left` is what they leave.
+  // Subtracts the masses of the picked entries, 32 at a time; `left` is the mass of the entries that remain.
   const auto mass_of = [&](uint32_t i) { return i < n ? list.mass(out[i]) : 0; };
   const auto inclusive = [&](uint64_t x) {
     for (uint32_t offset = 1; offset < 32; offset *= 2) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <type_traits>
-#include <vector>
 
 #include "gpu/kernel.h"
 #include "sampler/cuda/sampler.h"
@@ -41,11 +41,7 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 }  // namespace gpu
 
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
-#define LOADER_SAMPLER_KERNEL(TAG, NAME)                              \
-  struct TAG {                                                        \
-    static constexpr const char* header = "sampler/cuda/kernels.cuh"; \
-    static constexpr const char* name = NAME;                         \
-  };
+#define LOADER_SAMPLER_KERNEL(TAG, NAME) LOADER_KERNEL(TAG, "sampler/cuda/kernels.cuh", NAME)
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
 LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
@@ -124,10 +120,7 @@ class SamplerLaunch {
     constexpr bool kScans = !Args::Choice::kCountsByDegree;
     gpu::Kernel* scan = nullptr;
     if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
-    std::vector all{&start, &pick, &count, &assign, &finish};
-    if (Hashed) all.insert(all.end(), {group, rank});
-    if (kScans) all.push_back(scan);
-    prepare(all, true);
+    prepare({&start, &pick, &count, &assign, &finish, group, rank, scan}, true);
     const size_t shared = stage_bytes<Widest>(args);
     choose_blocks(pick, shared, args.num_batches);
     launch(start, 0, args);
@@ -167,11 +160,12 @@ class SamplerLaunch {
   }
 
  private:
-  // Compiles what is needed for the first time, all at once.
-  void prepare(const std::vector<gpu::Kernel*>& kernels, bool alike) {
+  // Compiles what is needed for the first time, all at once. Null pointers are passed over.
+  void prepare(std::initializer_list<gpu::Kernel*> kernels, bool alike) {
     gpu::load(device_, kernels);
-    if (alike)
-      for (gpu::Kernel* const kernel : kernels) kernel->prefer_shared(device_, kSharedPercent);
+    if (!alike) return;
+    for (gpu::Kernel* const kernel : kernels)
+      if (kernel) kernel->prefer_shared(device_, kSharedPercent);
   }
 
   int resident(gpu::Kernel& kernel, size_t shared) const {

@@ -1,8 +1,5 @@
-// The walkers that one thread has under way.
-//
-// A walk is a chain of reads, each of which waits for the one before it. So a thread takes many walkers one
-// step at a time: it asks for what all of them will read, then reads, and memory works on many reads at once.
-// A walker that is done makes room for the next one.
+// The walkers of the second order that one thread has under way: as a Squad, but a walker that is done makes
+// room for the next one at once, and a step is more than one read.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +15,7 @@ class Crew {
  public:
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
+  static_assert(Law::kSecond, "walks of the first order are a Squad's");
 
   Crew(const Law& law, const Lists& lists, const WalkOut<P, N>& out) : law_(law), lists_(lists), out_(out) {}
 
@@ -30,7 +28,7 @@ class Crew {
       if (size_ == 0) return;
       draw_words();
       aim();
-      if constexpr (Law::kSecond) choose();
+      choose();
       go();
     }
   }
@@ -109,7 +107,7 @@ class Crew {
       }
       const uint32_t at = first + Law::kCoin;
       m.moves = true;
-      if constexpr (Law::kSecond) m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
+      m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
       propose(m, m.words[at], m.words[(at + 1) & 3], m.words[(at + 2) & 3], at);
     }
   }
@@ -118,7 +116,7 @@ class Crew {
   void propose(Member& m, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     const Draws draws = law_.draws(m.lane, m.step);
     m.copy = -1;
-    if constexpr (Law::kSecond && Law::Proposal::kFolds) {
+    if constexpr (Law::Proposal::kFolds) {
       const Dart<P> dart = throw_dart(law_.rules, draws, m.list, m.judged, w0, w1, i);
       m.place = dart.place;
       m.coin = dart.coin;
@@ -235,16 +233,14 @@ class Crew {
     }
   }
 
-  // Takes the step; who is done leaves.
+  // Takes the step; who is done leaves. In the order of the proposals: the last of them is still on its way.
   void go() {
-    for (int i = size_ - 1; i >= 0; --i) {
+    for (int i = 0; i < size_;) {
       Member& m = members_[i];
       if (m.moves && !m.judged) m.move = law_.proposal.take(lists_, m.place, m.word);
-      if constexpr (Law::kSecond) {
-        if (m.moves) {
-          m.walker.previous = m.walker.at;
-          m.walker.before = m.list;
-        }
+      if (m.moves) {
+        m.walker.previous = m.walker.at;
+        m.walker.before = m.list;
       }
       const uint32_t step = m.step++;
       m.walker.at = m.move.vertex;
@@ -256,6 +252,7 @@ class Crew {
         if (m.places) std::fill(m.places + step + 1, m.places + out_.length, P{-1});
       } else if (m.step < out_.length) {
         __builtin_prefetch(lists_.bounds(m.move.vertex, m.step));
+        ++i;
         continue;
       }
       m = members_[--size_];

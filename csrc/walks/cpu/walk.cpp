@@ -1,8 +1,10 @@
 #include "walks/cpu/walk.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "walks/cpu/crew.h"
+#include "walks/cpu/squad.h"
 #include "walks/weighted.h"
 
 namespace loader {
@@ -19,8 +21,9 @@ void walk_on_cpu(const Law& law, const Lists& lists,
     std::copy_n(out.starts, out.count, out.vertices);
     return;
   }
+  using Together = std::conditional_t<Law::kSecond, Crew<Law, Lists>, Squad<Law, Lists>>;
   pool.share(out.count, std::max<int64_t>(kPartSteps / out.length, 64),
-             [&](int64_t first, int64_t last) { Crew<Law, Lists>(law, lists, out).walk(first, last); });
+             [&](int64_t first, int64_t last) { Together(law, lists, out).walk(first, last); });
 }
 
 #define INSTANTIATE_LAW(LISTS, P, N, PROPOSAL, COIN, SECOND)                            \

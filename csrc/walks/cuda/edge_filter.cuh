@@ -3,12 +3,11 @@
 
 #include <cstdint>
 
+#include "walks/cuda/shape.h"
 #include "walks/edge_filter.h"
 #include "walks/negatives.h"
 
 namespace loader {
-
-constexpr int kFilterThreads = 256, kFilterEdges = 64;  // of a thread
 
 // Marks all edges in `filter`, whose words are zero. Threads of a warp take edges that lie side by side.
 template <typename P, typename N>
@@ -33,8 +32,6 @@ __global__ void fill_filter_kernel(PlainLists<P, N> lists, int64_t num_nodes, Ed
              static_cast<unsigned long long>(mark.bits));
   }
 }
-
-constexpr int kNegativeThreads = 256;
 
 // out [walkers, count]: row i are the negatives of walker `first_lane` + i. A thread draws four of them.
 template <typename N>

@@ -1,31 +1,19 @@
 #include "walks/cuda/launch.h"
 
-#include <stdexcept>
-#include <string>
-
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
+#include "walks/cuda/shape.h"
 #include "walks/weighted.h"
 
 namespace loader {
 namespace {
 
-// As in the kernels' headers, which are not compiled here.
-constexpr int kWalkThreads = 64, kTileSteps = 16;
-constexpr int kFilterThreads = 256, kFilterEdges = 64, kNegativeThreads = 256;
+constexpr int kTileSteps = 16;
 
-struct FirstOrderKernel {
-  static constexpr const char *header = "walks/cuda/walk.cuh", *name = "walk_first_order";
-};
-struct SecondOrderKernel {
-  static constexpr const char *header = "walks/cuda/walk.cuh", *name = "walk_second_order";
-};
-struct FillFilterKernel {
-  static constexpr const char *header = "walks/cuda/edge_filter.cuh", *name = "fill_filter_kernel";
-};
-struct NegativesKernel {
-  static constexpr const char *header = "walks/cuda/edge_filter.cuh", *name = "negatives_kernel";
-};
+LOADER_KERNEL(FirstOrderKernel, "walks/cuda/walk.cuh", "walk_first_order")
+LOADER_KERNEL(SecondOrderKernel, "walks/cuda/walk.cuh", "walk_second_order")
+LOADER_KERNEL(FillFilterKernel, "walks/cuda/edge_filter.cuh", "fill_filter_kernel")
+LOADER_KERNEL(NegativesKernel, "walks/cuda/edge_filter.cuh", "negatives_kernel")
 
 }  // namespace
 
@@ -53,13 +41,6 @@ struct Spelled<WeightedProposal<N>> {
 
 namespace {
 
-unsigned blocks_of(int64_t threads, int of_each, const char* what) {
-  const int64_t blocks = (threads + of_each - 1) / of_each;
-  if (blocks > INT32_MAX)
-    throw std::overflow_error(std::to_string(threads) + " " + what + " are too many for one launch");
-  return static_cast<unsigned>(blocks);
-}
-
 template <class Law, class Lists, bool Places>
 gpu::Kernel& walk_kernel() {
   using Kernel = std::conditional_t<Law::kSecond, SecondOrderKernel, FirstOrderKernel>;
@@ -77,15 +58,15 @@ void walk_on_gpu(const Law& law, const Lists& lists,
   if (out.count == 0) return;
   gpu::Kernel& kernel = out.places ? walk_kernel<Law, Lists, true>() : walk_kernel<Law, Lists, false>();
   gpu::launch<Law, Lists, Out, WalkStarts>(
-      kernel, device, {blocks_of(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, law, lists,
-      out, starts);
+      kernel, device, {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, law,
+      lists, out, starts);
 }
 
 template <typename P, typename N>
 void fill_filter_on_gpu(const PlainLists<P, N>& lists, int64_t num_nodes, int64_t num_edges,
                         const EdgeFilter& filter, int device, gpu::Stream stream) {
   if (num_edges == 0) return;
-  const unsigned blocks = blocks_of(num_edges, kFilterThreads * kFilterEdges, "edges");
+  const unsigned blocks = gpu::blocks_for(num_edges, kFilterThreads * kFilterEdges, "edges");
   gpu::launch<PlainLists<P, N>, int64_t, EdgeFilter>(gpu::kernel<FillFilterKernel, P, N>(), device,
                                                      {blocks, kFilterThreads, 0, stream}, lists, num_nodes,
                                                      filter);
@@ -95,7 +76,8 @@ template <typename N>
 void draw_negatives_on_gpu(const Negatives& law, uint64_t first_lane, int64_t walkers, int64_t count, N* out,
                            int device, gpu::Stream stream) {
   if (walkers * count == 0) return;
-  const unsigned blocks = blocks_of(walkers * ((count + 3) / 4), kNegativeThreads, "negatives by fours");
+  const unsigned blocks =
+      gpu::blocks_for(walkers * ((count + 3) / 4), kNegativeThreads, "negatives by fours");
   gpu::launch<Negatives, uint64_t, int64_t, int64_t, N*>(gpu::kernel<NegativesKernel, N>(), device,
                                                          {blocks, kNegativeThreads, 0, stream}, law,
                                                          first_lane, walkers, count, out);

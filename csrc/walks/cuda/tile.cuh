@@ -5,11 +5,10 @@
 
 #include <cstdint>
 
+#include "walks/cuda/shape.h"
+
 namespace loader {
 
-constexpr int kWalkThreads = 64;  // of a block: few walkers are spread over all multiprocessors, too
-// Blocks that a multiprocessor must have registers for. With 24 of them, 200,000 walkers go at once on 132.
-constexpr int kWalkBlocks = 24, kSearchingBlocks = 18;
 constexpr int kWarpWalkers = 32;
 
 // The next kSteps columns of the rows of a warp.

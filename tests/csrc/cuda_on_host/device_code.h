@@ -7,6 +7,7 @@
 // collectives, not in step, which is what the programming model promises. Shared memory is thread_local.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -53,10 +54,13 @@ struct Block {
   std::vector<unsigned char>
       shared;  // a piece of the heap, as large as was asked for: a sanitizer sees its ends
   ucontext_t scheduler;
+  jmp_buf between;  // two fibers
 };
 
 struct Fiber {
   ucontext_t context;
+  jmp_buf where;  // it gave way
+  bool begun = false;
   std::unique_ptr<char[]> stack;
   Dim thread, block, grid;
   Warp* warp = nullptr;
@@ -77,10 +81,28 @@ struct Fiber {
 
 inline thread_local Fiber* running = nullptr;
 
+// Contexts begin fibers, jumps go on with them: swapcontext asks the system for the signals that are masked,
+// twice each time. AddressSanitizer follows contexts, and would take a jump for the end of a stack.
+#ifdef __SANITIZE_ADDRESS__
 inline void give_way() {
   Fiber* const self = running;
   swapcontext(&self->context, &self->home->scheduler);
 }
+inline void go_on(Fiber& fiber) { swapcontext(&fiber.home->scheduler, &fiber.context); }
+inline void end(Fiber&) {}  // its context is linked with the scheduler's
+#else
+inline void give_way() {
+  Fiber* const self = running;
+  if (_setjmp(self->where) == 0) _longjmp(self->home->between, 1);
+}
+__attribute__((noinline)) inline void go_on(Fiber& fiber) {
+  if (_setjmp(fiber.home->between) != 0) return;
+  if (fiber.begun) _longjmp(fiber.where, 1);
+  fiber.begun = true;
+  setcontext(&fiber.context);
+}
+[[noreturn]] inline void end(Fiber& fiber) { _longjmp(fiber.home->between, 1); }
+#endif
 
 inline void meet(Meeting& meeting) {
   const unsigned generation = meeting.generation;
@@ -134,13 +156,14 @@ void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& ke
         fiber.prepare(+[] {
           (*code)();
           running->done = true;
+          end(*running);
         });
       }
       for (unsigned left = threads; left > 0;) {
         for (Fiber& fiber : fibers) {
           if (fiber.done) continue;
           running = &fiber;
-          swapcontext(&home.scheduler, &fiber.context);
+          go_on(fiber);
           left -= fiber.done;
         }
       }
@@ -193,7 +216,10 @@ inline void __threadfence() {
   if (blockIdx.x == 1 && ++fences % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 inline void __threadfence_system() { __threadfence(); }
-inline void __nanosleep(unsigned) { on_host::give_way(); }
+inline void __nanosleep(unsigned) {
+  std::this_thread::yield();  // what it waits for comes from another block
+  on_host::give_way();
+}
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {

@@ -79,7 +79,7 @@ def test_rebuild_converts_once_more_and_only_once(toy):
     assert rebuilt.reads == 1
 
 
-def test_a_rebuild_that_was_asked_for_again_is_done_again(toy):
+def test_a_second_request_for_a_rebuild_rebuilds_again(toy):
     dataset = toy()
     dataset.load()
     dataset.rebuild = True
@@ -87,7 +87,7 @@ def test_a_rebuild_that_was_asked_for_again_is_done_again(toy):
     assert dataset.reads == 2
 
 
-def test_a_rebuild_is_not_repeated_by_who_asked_before_it_was_done(toy):
+def test_a_rebuild_serves_all_who_asked_before_it(toy):
     toy().load()
     first, second = toy(rebuild=True), pickle.loads(pickle.dumps(toy(rebuild=True)))
     first.load()
@@ -112,7 +112,7 @@ def test_one_rank_of_a_run_rebuilds(toy, monkeypatch, local_rank, reads):
     assert rank.reads == reads
 
 
-def test_a_flipped_bit_of_features_is_found_on_request(toy, tmp_path):
+def test_verify_finds_a_flipped_bit_of_features(toy, tmp_path):
     toy().load()
     (features,) = tmp_path.glob("cache/*/version-*/features.npy")
     data = bytearray(features.read_bytes())
@@ -196,7 +196,7 @@ def test_the_largest_component_keeps_weights_times_and_types(toy):
         ({"labels": np.array([0, np.inf, 0, 0, 0])}, "are not whole numbers: vertex 1 has inf; round them"),
     ],
 )
-def test_values_of_the_wrong_kind_are_one_clear_line(toy, tmp_path, found, message):
+def test_values_of_the_wrong_kind_give_one_line(toy, tmp_path, found, message):
     dataset = toy(undirected=False)
     dataset.found = found
     with pytest.raises(DatasetError, match=message) as caught:
@@ -205,7 +205,7 @@ def test_values_of_the_wrong_kind_are_one_clear_line(toy, tmp_path, found, messa
     assert not any((tmp_path / "cache").iterdir())
 
 
-def test_rebuild_is_the_way_out_of_a_damaged_cache(toy, tmp_path):
+def test_rebuild_mends_a_damaged_cache(toy, tmp_path):
     toy().load()
     (features,) = tmp_path.glob("cache/*/version-*/features.npy")
     features.write_bytes(features.read_bytes()[:-4])
@@ -214,7 +214,7 @@ def test_rebuild_is_the_way_out_of_a_damaged_cache(toy, tmp_path):
     assert toy(rebuild=True).load().num_nodes == 5
 
 
-def test_the_largest_component_keeps_features_labels_and_splits_together(toy):
+def test_the_largest_component_keeps_features_labels_and_splits(toy):
     dataset = toy(largest_component=True)
     data = dataset.load()
     assert data.features.tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -35,7 +35,7 @@ def edit_meta(folder: Path, *, seal: bool, **changes: Any) -> None:
     path.write_text(json.dumps(meta))
 
 
-def test_what_was_written_is_read(folder):
+def test_written_arrays_are_read_back(folder):
     cached = open_cache(folder, KEY, mapped=frozenset({"features", "empty"}))
     assert cached.properties == {"mark": 1}
     for name, array in ARRAYS.items():
@@ -128,7 +128,7 @@ def test_a_meta_that_is_no_meta_is_refused(folder, text):
 
 
 @pytest.mark.parametrize("name", ["features", "marks"])
-def test_a_flipped_bit_is_named_where_the_array_is_read(folder, name):
+def test_a_flipped_bit_is_named_on_reading(folder, name):
     path = current_version(folder) / f"{name}.npy"
     data = bytearray(path.read_bytes())
     data[-3] ^= 4
@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_named_where_the_array_is_read(folder, name):
         open_cache(folder, KEY, mapped=frozenset({name}), verify=True)
 
 
-def test_checksums_are_of_parts(tmp_path, monkeypatch):
+def test_each_part_has_its_own_checksum(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module, "_PART", 1000)
     folder = cache_folder(tmp_path, "toy", KEY)
     write(folder, mark=7)  # 8000 bytes
@@ -155,7 +155,7 @@ def test_checksums_are_of_parts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["current", "meta.json", "labels.npy"])
-def test_a_fifo_in_the_place_of_a_file_does_not_block(folder, name):
+def test_a_fifo_as_a_file_is_refused(folder, name):
     path = folder / name if name == "current" else current_version(folder) / name
     path.unlink()
     os.mkfifo(path)
@@ -164,7 +164,7 @@ def test_a_fifo_in_the_place_of_a_file_does_not_block(folder, name):
 
 
 @pytest.mark.parametrize("text", ["", "../elsewhere", "version-0123"])
-def test_readers_are_sent_to_versions_only(folder, text):
+def test_the_pointer_may_name_only_a_version(folder, text):
     (folder / "current").write_text(text)
     with pytest.raises(CacheError, match=r"current cannot be used: it holds .* which is no version"):
         open_cache(folder, KEY)

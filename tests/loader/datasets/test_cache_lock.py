@@ -39,7 +39,7 @@ def killed(folder: Path) -> Path:
     return left
 
 
-def test_what_killed_processes_left_is_removed_but_nothing_of_live_ones(toy):
+def test_only_leftovers_of_killed_processes_are_removed(toy):
     dead, own = killed(toy.parent / "dead-0123456789ab"), killed(toy)
     other = toy.parent / "other-0123456789ab"
     with conversion_lock(other), CacheWriter(other, KEY) as live:
@@ -50,7 +50,7 @@ def test_what_killed_processes_left_is_removed_but_nothing_of_live_ones(toy):
     assert sorted(os.listdir(toy.parent)) == [other.name, toy.name]
 
 
-def test_nothing_else_is_removed(toy):
+def test_foreign_files_are_not_removed(toy):
     strangers = [
         toy.parent / "stranger" / "version-00000000deadbeef" / "file",  # no folder of a conversion
         toy.parent / "stranger" / "lock",
@@ -78,7 +78,7 @@ def test_a_second_conversion_waits_for_the_first(toy, caplog):
     assert open_cache(toy, KEY).properties == {"mark": 2}
 
 
-def test_one_that_waits_in_vain_makes_the_folder_again(toy, caplog):
+def test_a_waiting_process_makes_a_removed_folder_again(toy, caplog):
     caplog.set_level("INFO")
     with conversion_lock(toy):  # which converts nothing, so the folder and its lock are removed
         other = threading.Thread(target=write, args=(toy,))
@@ -100,13 +100,13 @@ def test_a_lock_that_is_no_file_is_refused(toy, make):
         pass  # which looks for leftovers in all folders
 
 
-def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path):
+def test_an_impossible_cache_folder_is_named(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(CacheError, match=r"cannot write the cache folder .*; set cache_dir"):
         write(tmp_path / "cache" / "toy")
 
 
-def test_without_locks_nothing_is_removed_that_may_be_in_use(toy, monkeypatch):
+def test_without_locks_files_in_use_are_kept(toy, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -159,7 +159,7 @@ def test_readers_and_rebuilders_do_not_meet(toy):
     assert len(os.listdir(toy)) == 3
 
 
-def test_locks_are_of_whole_files(toy):
+def test_locks_cover_whole_files(toy):
     # A lock that its owner removed keeps nobody out: who got it asks for the newer one.
     toy.mkdir(parents=True)
     held, is_locked = lock_module._acquire(toy, wait=True)

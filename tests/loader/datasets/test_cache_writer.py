@@ -37,7 +37,7 @@ def test_an_interrupted_conversion_leaves_nothing(toy, error):
     assert os.listdir(toy.parent) == []
 
 
-def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(toy, monkeypatch):
+def test_a_disk_that_fills_up_leaves_nothing(toy, monkeypatch):
     def full(self: ArrayWriter, part: np.ndarray) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -48,7 +48,7 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(toy, monkeypatch):
     assert os.listdir(toy.parent) == []
 
 
-def test_an_array_larger_than_the_disk_is_refused_before_it_is_written(toy, monkeypatch):
+def test_an_array_larger_than_the_disk_is_refused(toy, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1000, 990, 10))
     with pytest.raises(CacheError, match="the disk is full"):
@@ -56,7 +56,7 @@ def test_an_array_larger_than_the_disk_is_refused_before_it_is_written(toy, monk
     assert os.listdir(toy.parent) == []
 
 
-def test_a_disk_that_is_full_at_the_end_leaves_nothing(toy, monkeypatch):
+def test_a_disk_full_at_the_end_leaves_nothing(toy, monkeypatch):
     def full(value: object, file: object, **_: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_nothing(toy, monkeypatch):
     assert os.listdir(toy.parent) == []
 
 
-def test_a_limit_of_file_sizes_is_one_line(toy, monkeypatch):
+def test_a_limit_of_file_sizes_gives_one_line(toy, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.EFBIG, "File too large")
 
@@ -77,7 +77,7 @@ def test_a_limit_of_file_sizes_is_one_line(toy, monkeypatch):
     assert not toy.exists()
 
 
-def test_a_library_that_says_something_else_on_a_full_disk_is_understood(toy, monkeypatch):
+def test_foreign_errors_of_a_full_disk_are_understood(toy, monkeypatch):
     usage = namedtuple("usage", "total used free")
 
     def fail() -> None:
@@ -92,7 +92,7 @@ def test_a_library_that_says_something_else_on_a_full_disk_is_understood(toy, mo
     assert os.listdir(toy.parent) == []
 
 
-def test_a_stream_wants_all_rows_and_of_its_shape(toy):
+def test_a_stream_needs_every_row_in_its_shape(toy):
     with (
         pytest.raises(ValueError, match="2 rows were written of 5"),
         conversion_lock(toy),
@@ -109,7 +109,7 @@ def test_a_stream_wants_all_rows_and_of_its_shape(toy):
         out.append(np.zeros((2, 3)))
 
 
-def test_a_new_version_takes_the_place_of_the_old_one(toy):
+def test_a_new_version_replaces_the_old_one(toy):
     write(toy)
     write(toy, mark=2)
     assert open_cache(toy, KEY).properties == {"mark": 2}

@@ -8,7 +8,7 @@ import torch
 from loader.datasets import Digits
 
 
-def test_digits_are_a_symmetric_graph_in_which_neighbours_look_alike(tmp_path):
+def test_digits_are_symmetric_and_their_neighbours_look_alike(tmp_path):
     data = Digits(data_dir=tmp_path).load()
     assert (data.num_nodes, data.num_features, data.num_classes) == (1797, 64, 10)
     assert int(data.graph.in_degrees().min()) >= 8
@@ -22,7 +22,7 @@ def test_digits_are_a_symmetric_graph_in_which_neighbours_look_alike(tmp_path):
     assert (float(data.features.min()), float(data.features.max())) == (0.0, 1.0)
 
 
-def test_the_split_follows_its_seed_and_shares_a_conversion(tmp_path):
+def test_another_split_seed_shares_the_conversion(tmp_path):
     first, again, other = (Digits(data_dir=tmp_path, split_seed=seed).load().splits for seed in (0, 0, 1))
     assert torch.equal(first["train"], again["train"])
     assert not torch.equal(first["train"], other["train"])

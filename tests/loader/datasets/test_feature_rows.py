@@ -57,7 +57,7 @@ def test_mostly_zeros_take_little_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("largest", [0, 4 << 30])
-def test_what_is_filled_or_large_stays_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
+def test_filled_or_large_tables_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
     monkeypatch.setattr(feature_rows, "_LARGEST", largest)
     table = np.zeros((500, 400), dtype=np.float32)
     if largest:

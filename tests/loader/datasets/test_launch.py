@@ -36,7 +36,7 @@ def asked_in_a_child(process: dict[str, Any], **environment: str) -> bool:
     return done.stdout == "True\n"
 
 
-def test_a_rank_knows_the_first_rank_that_started_it():
+def test_a_rank_knows_the_rank_that_started_it():
     me = this_process()
     assert asked_in_a_child(me, LOCAL_RANK="1")
     assert asked_in_a_child(me, SLURM_LOCALID="1")
@@ -56,6 +56,6 @@ def test_ranks_know_each_other_by_their_launcher():
     assert not asked_in_a_child(sibling, LOCAL_RANK="0")  # it has ended: a run after it, from the same shell
 
 
-def test_where_nothing_is_known_no_process_belongs_to_another(monkeypatch):
+def test_processes_without_marks_do_not_belong_together(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert not is_of_this_launch({**this_process(), "self": None})

@@ -16,7 +16,7 @@ def read_only(tmp_path):
     folder.chmod(0o755)
 
 
-def test_a_folder_without_write_permission_is_read_only_for_root_too(read_only):
+def test_root_respects_folders_without_write_permission(read_only):
     assert not is_writable(read_only)
     assert not is_writable(read_only / "not" / "there")
     assert is_writable(read_only.parent / "not" / "there")
@@ -27,7 +27,7 @@ def test_a_file_is_no_folder(tmp_path):
     assert not is_writable(tmp_path / "file" / "below")
 
 
-def test_the_cache_goes_beside_the_data_where_it_can(tmp_path, read_only, monkeypatch):
+def test_the_cache_goes_beside_writable_data(tmp_path, read_only, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert resolve_cache_dir(None, tmp_path) == tmp_path / "cache"
     assert resolve_cache_dir(None, read_only) == tmp_path / "home" / "gnn-loader"

@@ -18,7 +18,7 @@ def test_a_checkout_has_its_own_folder():
     assert (conf_folder() / "dataset" / "digits.yaml").samefile(ROOT / "conf" / "dataset" / "digits.yaml")
 
 
-def test_an_installed_loader_has_the_folder_beside_its_modules(tmp_path, monkeypatch):
+def test_an_installed_loaders_folder_lies_beside_its_modules(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "loader"
     monkeypatch.setattr(named, "_PACKAGE", package)
     with pytest.raises(FileNotFoundError, match=r"neither in .*loader/conf nor in .*site-packages/conf; install"):

@@ -45,7 +45,7 @@ def test_edge_options_apply(npz_file, load):
     assert in_neighbors(data)[0] == [1, 5]
 
 
-def test_masks_and_several_labels_a_vertex(npz_file, load):
+def test_masks_and_several_labels_per_vertex_are_read(npz_file, load):
     labels = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 0], [0, 1]])
     mask = np.arange(6) < 3
     data = load(npz_file(labels=labels, train=mask))
@@ -54,7 +54,7 @@ def test_masks_and_several_labels_a_vertex(npz_file, load):
     assert data.splits["train"].tolist() == [0, 1, 2]
 
 
-def test_a_split_is_drawn_on_request_without_another_conversion(npz_file, load, tmp_path):
+def test_drawing_a_split_needs_no_conversion(npz_file, load, tmp_path):
     path = npz_file(train=None, val=None, test=None, labels=np.array([0, 1, 0, 1, 0, -1]))
     drawn = [load(path, split=[0.6, 0.2, 0.2], split_seed=seed).splits for seed in range(8)]
     assert all(sorted(torch.cat(list(s.values())).tolist()) == [0, 1, 2, 3, 4] for s in drawn)
@@ -137,7 +137,7 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"node_types": np.array(["a"]), "node_type_sizes": np.array([5])}, "have 5 vertices together; .* 6 rows"),
     ],
 )
-def test_bad_arrays_are_one_clear_line_and_leave_nothing(npz_file, load, tmp_path, changes, message):
+def test_bad_arrays_give_one_line_and_leave_nothing(npz_file, load, tmp_path, changes, message):
     with pytest.raises(DatasetError, match=message) as caught:
         load(npz_file(**changes))
     assert "\n" not in str(caught.value)
@@ -159,7 +159,7 @@ def test_a_bad_indptr_is_named(npz_file, load, indptr, message):
         load(npz_file(edge_index=None, indptr=np.array(indptr), indices=np.array([0, 1, 2])))
 
 
-def test_an_unsigned_indptr_that_does_not_fit_is_named(npz_file, load):
+def test_an_unsigned_indptr_beyond_int64_is_named(npz_file, load):
     indptr = np.array([0, 2**64 - 1, 3, 3, 3, 3, 3], np.uint64)
     with pytest.raises(DatasetError, match=f"indptr holds {2**64 - 1}; the largest number that is read is {2**63 - 1}"):
         load(npz_file(edge_index=None, indptr=indptr, indices=np.array([0, 1, 2])))
@@ -196,7 +196,7 @@ def test_unchecked_features_may_be_nan(npz_file, load):
     assert load(npz_file(features=np.full((6, 2), np.nan)), check_features=False).features.isnan().all()
 
 
-def test_a_split_in_the_file_and_one_to_draw_contradict(npz_file, load):
+def test_stored_and_drawn_splits_exclude_each_other(npz_file, load):
     with pytest.raises(DatasetError, match="drop one of the two"):
         load(npz_file(), split=[0.6, 0.2, 0.2])
 

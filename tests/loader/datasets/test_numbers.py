@@ -22,12 +22,12 @@ def test_integers_of_every_type_keep_their_values(dtype):
         (np.array([True]), "it has dtype bool"),
     ],
 )
-def test_what_is_no_int64_is_named(array, message):
+def test_values_that_are_not_int64_are_named(array, message):
     with pytest.raises(DatasetError, match=message):
         as_int64(array, "it")
 
 
 @pytest.mark.parametrize("array", [np.array(["1.0"]), np.array([1j]), np.array([b"1"]), np.array([1], "M8[s]")])
-def test_what_is_no_real_number_is_named(array):
+def test_values_that_are_not_real_are_named(array):
     with pytest.raises(DatasetError, match=r"they have dtype .*; they must be real numbers: convert them"):
         check_real(array, "they")

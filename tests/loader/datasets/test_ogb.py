@@ -108,7 +108,7 @@ def test_another_copy_of_the_files_is_another_conversion(tiny_products, tmp_path
     assert (first.features[0, 0], second.features[0, 0]) == (0.5, 7.5)
 
 
-def test_importing_ogb_leaves_the_network_alone():
+def test_importing_ogb_asks_nothing_of_the_network():
     # In a process of its own, since ogb may have been imported here before.
     program = (
         "import sys, loader.datasets.ogb as ours; assert 'ogb' not in sys.modules; ours._ogb_reader();"

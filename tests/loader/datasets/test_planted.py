@@ -22,7 +22,7 @@ def degrees_of(plan: PlantedGraph, keys: np.ndarray) -> np.ndarray:
     st.floats(2, 12),
     st.integers(0, 100),
 )
-def test_edges_are_distinct_proper_and_as_many_as_asked_for(n, classes, skew, homophily, mean_degree, seed):
+def test_edges_are_distinct_and_have_the_asked_number(n, classes, skew, homophily, mean_degree, seed):
     plan = PlantedGraph(class_sizes(n, classes, 0.0), round(n * mean_degree / 2), skew, None, homophily)
     keys = plan.draw(np.random.default_rng(seed))
     assert keys.size == plan.num_pairs
@@ -44,7 +44,7 @@ def test_the_largest_degree_is_exact(max_degree, seed):
 
 
 @pytest.mark.parametrize("homophily", [0.4, 0.65, 0.9])
-def test_the_share_of_edges_within_classes_is_the_homophily(homophily):
+def test_homophily_is_the_share_within_classes(homophily):
     plan = PlantedGraph(class_sizes(5000, 6, 0.5), 30_000, 0.4, None, homophily)
     low, high = np.divmod(plan.draw(np.random.default_rng(1)), plan.num_nodes)
     planted = np.repeat(np.arange(6), plan.sizes)

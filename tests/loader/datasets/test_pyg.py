@@ -31,7 +31,7 @@ def test_the_graphs_of_shchur_are_as_published(shared_data, tmp_path, name):
     assert ((sums - 1).abs() < 1e-4).logical_or(sums == 0).all()
 
 
-def test_the_whole_graph_with_plain_features_on_request(shared_data, tmp_path):
+def test_the_whole_graph_is_read_on_request(shared_data, tmp_path):
     folder, num_nodes, num_edges = SHCHUR["amazon-photo"][:3]
     options = {"largest_component": False, "normalize_features": False}
     data = ShchurDataset("amazon-photo", data_dir=shared_data(folder), cache_dir=tmp_path, **options).load()
@@ -58,7 +58,7 @@ def write_saint(root, labels):
     (raw / "role.json").write_text(json.dumps({"tr": [0, 3], "va": [1], "te": [2, 4]}))
 
 
-def test_flickr_in_its_layout(tmp_path):
+def test_flickr_is_read_in_its_layout(tmp_path):
     write_saint(tmp_path / "flickr", [0, 6, 1, 2, 3])
     data = PyGDataset("flickr", data_dir=tmp_path).load()
     assert data.graph.in_degrees().tolist() == [2] * 5
@@ -67,7 +67,7 @@ def test_flickr_in_its_layout(tmp_path):
     assert not (tmp_path / "flickr" / "processed").exists()
 
 
-def test_yelp_has_several_labels_a_vertex(tmp_path):
+def test_yelp_has_several_labels_per_vertex(tmp_path):
     labels = (np.arange(500).reshape(5, 100) % 7 == 0).astype(int)
     write_saint(tmp_path / "yelp", labels.tolist())
     data = PyGDataset("yelp", data_dir=tmp_path).load()
@@ -75,7 +75,7 @@ def test_yelp_has_several_labels_a_vertex(tmp_path):
     assert torch.equal(data.labels, torch.from_numpy(labels).float())
 
 
-def test_reddit_in_its_layout(tmp_path):
+def test_reddit_is_read_in_its_layout(tmp_path):
     raw = tmp_path / "reddit" / "raw"
     raw.mkdir(parents=True)
     np.savez(
@@ -99,7 +99,7 @@ def test_unknown_names_are_refused(kind):
         kind("cora")
 
 
-def test_weights_by_their_name_are_those_of_the_edges(tmp_path, monkeypatch):
+def test_weights_are_found_by_their_name(tmp_path, monkeypatch):
     from torch_geometric import datasets
 
     class Weighted(datasets.Flickr):

@@ -48,7 +48,7 @@ def toy(tmp_path):
     return lambda **options: Toy(data_dir=tmp_path / "data", cache_dir=tmp_path / "cache", **options)
 
 
-def test_what_is_absent_is_downloaded_once_and_complete(toy, tmp_path, capsys):
+def test_absent_files_are_downloaded_once_and_complete(toy, tmp_path, capsys):
     assert toy().load().num_nodes == 3
     assert sorted(os.listdir(tmp_path / "data")) == ["group"]
     offline = toy()
@@ -57,7 +57,7 @@ def test_what_is_absent_is_downloaded_once_and_complete(toy, tmp_path, capsys):
     assert "Processing" not in capsys.readouterr().err
 
 
-def test_read_only_data_are_read_and_left_as_they_are(toy, tmp_path):
+def test_read_only_data_are_left_unchanged(toy, tmp_path):
     toy().load()
     home = tmp_path / "data" / "group" / "toy"
     (home / "processed").rmdir()
@@ -77,7 +77,7 @@ def test_read_only_data_are_read_and_left_as_they_are(toy, tmp_path):
 
 
 @pytest.mark.parametrize("failure", [URLError("no network"), SystemExit(-1), EOFError("EOF when reading a line")])
-def test_a_failed_download_is_one_line_and_leaves_nothing(toy, tmp_path, failure):
+def test_a_failed_download_leaves_nothing(toy, tmp_path, failure):
     dataset = toy()
     dataset.failure = failure
     with pytest.raises(DatasetError) as caught:
@@ -97,7 +97,7 @@ def test_nothing_is_downloaded_into_a_read_only_folder(toy, tmp_path):
         toy().load()
 
 
-def test_a_folder_that_readers_left_empty_is_no_obstacle(toy, tmp_path):
+def test_an_empty_folder_is_no_obstacle(toy, tmp_path):
     (tmp_path / "data" / "group" / "toy" / "raw").mkdir(parents=True)
     assert toy().load().num_nodes == 3
 
@@ -118,7 +118,7 @@ def test_missing_files_are_listed(toy, tmp_path):
         toy().load()
 
 
-def test_a_damaged_file_is_told_from_a_full_disk(toy, tmp_path, monkeypatch):
+def test_damaged_files_and_full_disks_have_different_errors(toy, tmp_path, monkeypatch):
     toy().load()
     (tmp_path / "data" / "group" / "toy" / "raw" / "features.npy").write_bytes(b"no array")
     with pytest.raises(DatasetError, match=r"the files in .* cannot be read .*copy them again"):

@@ -16,7 +16,7 @@ FRACTIONS = st.tuples(st.floats(0.1, 1), st.floats(0, 1), st.floats(0, 1), st.fl
 
 
 @given(st.integers(20, 300), FRACTIONS, st.integers(0, 2**32))
-def test_random_split_is_disjoint_and_of_the_asked_size(n, fractions, seed):
+def test_random_splits_are_disjoint_with_the_asked_sizes(n, fractions, seed):
     splits = random_split(n, fractions, seed)
     check_splits(splits, n, name="drawn")
     for ids, fraction in zip(splits.values(), fractions, strict=True):
@@ -54,7 +54,7 @@ def test_per_class_split_follows_the_protocol():
     assert not torch.equal(splits["train"], other["train"])
 
 
-def test_a_class_too_small_for_the_split_is_named():
+def test_a_class_smaller_than_its_split_is_named():
     with pytest.raises(DatasetError, match=r"class 1 has 3 vertices, the split takes 2 \+ 2 of every class"):
         per_class_split(torch.tensor([0, 0, 0, 0, 1, 1, 1]), 2, 2, seed=0)
 
@@ -79,6 +79,6 @@ def test_ids_may_be_ids_or_a_mask():
         (np.array([2, 0, 2]), "train holds vertex 2 twice"),
     ],
 )
-def test_ids_that_are_none_are_refused(array, message):
+def test_ids_of_no_vertex_are_refused(array, message):
     with pytest.raises(DatasetError, match=message):
         ids_of(array, 4, "train")

@@ -19,7 +19,7 @@ def edges(data: NodeDataset) -> tuple[torch.Tensor, torch.Tensor]:
     return data.graph.indices.long(), dst
 
 
-def test_the_graph_is_simple_symmetric_and_of_the_asked_size(load):
+def test_graphs_are_simple_symmetric_and_of_asked_size(load):
     data = load(mean_degree=12.0, max_degree=150)
     src, dst = edges(data)
     n = data.num_nodes
@@ -48,7 +48,7 @@ def test_neighbours_share_their_class_as_often_as_asked(load):
     assert (noisy.labels[src] == noisy.labels[dst]).float().mean() < 0.4
 
 
-def test_features_need_their_neighbourhood(load):
+def test_the_neighbourhoods_mean_predicts_better_than_features(load):
     data = load(feature_noise=0.6, label_noise=0.0, homophily=0.8)
     src, dst = edges(data)
     mean = torch.zeros_like(data.features).index_add_(0, dst, data.features[src])
@@ -64,7 +64,7 @@ def test_features_need_their_neighbourhood(load):
     assert together > alone + 0.15
 
 
-def test_a_seed_is_a_graph(load, tmp_path):
+def test_the_seed_decides_the_graph(load, tmp_path):
     first, again, other = load(), load(rebuild=True), load(seed=6)
     for part in ("features", "labels"):
         assert torch.equal(getattr(first, part), getattr(again, part))
@@ -77,7 +77,7 @@ def test_other_features_leave_the_edges_as_they_are(load):
     assert torch.equal(load().graph.indices, load(num_features=7, feature_noise=2.0).graph.indices)
 
 
-def test_several_labels_a_vertex(load):
+def test_multilabel_gives_several_labels_per_vertex(load):
     data = load(multilabel=True, num_classes=20)
     assert data.labels.shape == (3000, 20)
     assert set(data.labels.unique().tolist()) == {0.0, 1.0}

@@ -31,7 +31,7 @@ def edges_of(indptr: np.ndarray, indices: np.ndarray) -> Counter[tuple[int, int]
 
 
 @given(edge_lists(), st.booleans(), st.sampled_from(["keep", "remove", "add"]), st.sampled_from(["keep", "remove"]))
-def test_csc_holds_the_edges_that_the_options_ask_for(edges, undirected, self_loops, parallel_edges):
+def test_csc_holds_the_edges_its_options_ask_for(edges, undirected, self_loops, parallel_edges):
     src, dst, n = edges
     expected = Counter(zip(src.tolist(), dst.tolist(), strict=True))
     if self_loops != "keep":
@@ -99,7 +99,7 @@ def test_undirected_is_symmetric_and_idempotent(edges):
 
 
 @given(edge_lists())
-def test_largest_component_is_connected_and_no_other_is_larger(edges):
+def test_the_largest_component_is_connected_and_largest(edges):
     src, dst, n = edges
     indptr, indices = edges_to_csc(src, dst, n)
     component = list(range(n))  # by repeated relabelling, unlike the code under test

@@ -78,7 +78,7 @@ def test_fanouts_are_counted_from_the_input(g):
         assert int(blocks[1].in_degrees().max()) == 1
 
 
-def test_what_is_prefetched_is_there(g):
+def test_prefetched_features_are_there(g):
     import dgl
 
     import loader.dgl as ours
@@ -100,7 +100,7 @@ def test_what_is_prefetched_is_there(g):
 
 @pytest.mark.parametrize("exclude", [None, "self", "reverse_id"])
 @pytest.mark.parametrize("negatives", [None, "ours", "dgls", "global"])
-def test_edges_with_negatives_and_without_a_leak(both, exclude, negatives):
+def test_batches_of_edges_have_negatives_without_leaks(both, exclude, negatives):
     import dgl
 
     import loader.dgl as ours
@@ -163,7 +163,7 @@ def test_loaders_of_one_graph_share_it(g):
     assert ours.DataLoader(g, torch.arange(5), ours.NeighborSampler([2])).loader.graph.num_edges == NUM_EDGES + 1
 
 
-def test_an_epoch_follows_from_the_seed_alone(g):
+def test_only_the_seed_decides_an_epoch(g):
     import loader.dgl as ours
 
     def epoch(**options):
@@ -179,7 +179,7 @@ def test_an_epoch_follows_from_the_seed_alone(g):
     assert epoch() == first
 
 
-def test_what_it_does_not_do_is_said(g):
+def test_unsupported_options_are_refused(g):
     import loader.dgl as ours
 
     sampler, seeds = ours.NeighborSampler([2]), torch.arange(4)

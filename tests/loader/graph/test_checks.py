@@ -49,7 +49,7 @@ def arrays(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 @example((np.array([0, 2**31 - 1, -(2**31), 2], np.int32), np.zeros(2, np.int32)))
 @example((np.array([0, 2**62, -(2**63), 2], np.int64), np.zeros(2, np.int64)))
 @example((np.array([0, 2**64 - 1, 2], np.uint64), np.zeros(2, np.uint64)))
-def test_what_is_no_csc_is_refused_in_every_type(drawn: tuple[np.ndarray, np.ndarray]) -> None:
+def test_a_broken_csc_is_refused_in_every_type(drawn: tuple[np.ndarray, np.ndarray]) -> None:
     indptr, indices = drawn
     good = is_csc(indptr.tolist(), indices.size, indices.tolist())
     try:
@@ -104,7 +104,7 @@ def test_the_edge_of_a_bad_weight_is_named(value: float, dtype: torch.dtype) -> 
         ({"node_types": {7: 2}}, TypeError, "the key 7; the name of a type must be a string"),
     ],
 )
-def test_what_contradicts_the_edges_is_refused(given_arrays, error, message) -> None:
+def test_arrays_that_contradict_the_edges_are_refused(given_arrays, error, message) -> None:
     with pytest.raises(error, match=message):
         Graph(t(0, 1, 2), t(1, 0), **given_arrays)
 

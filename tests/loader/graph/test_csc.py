@@ -47,7 +47,7 @@ def test_strided_arrays_are_made_contiguous() -> None:
     assert graph.indices.tolist() == [1, 0]
 
 
-def test_graphs_without_vertices_or_edges() -> None:
+def test_graphs_may_lack_vertices_or_edges() -> None:
     assert Graph(t(0), t()).num_nodes == 0
     lonely = Graph(t(0, 0, 0), t())
     assert (lonely.num_nodes, lonely.num_edges, lonely.in_degrees().tolist()) == (2, 0, [0, 0])
@@ -108,7 +108,7 @@ def test_edge_ids_follow_the_edges() -> None:
         Graph(t(0, 1, 3), t(1, 0, 1), edge_ids=t(0, 1))
 
 
-def test_from_edges_sorts_each_list_by_source_and_keeps_parallel_edges() -> None:
+def test_from_edges_sorts_lists_and_keeps_parallel_edges() -> None:
     src, dst = t(2, 0, 1, 0, 2, 2), t(0, 0, 2, 2, 2, 0)
     graph = Graph.from_edges(src, dst, 4, keep_edge_ids=True)
     assert graph.indptr.tolist() == [0, 3, 3, 6, 6]
@@ -199,7 +199,7 @@ def test_uniform_picks_do_not_ask_for_weights() -> None:
     assert FusedSampler([1, 1]).sample(graph, t(0, 2)).digest() == FusedSampler([1, 1]).sample(plain, t(0, 2)).digest()
 
 
-def test_more_than_64_bits_of_pairs_are_sorted_by_two_keys() -> None:
+def test_pairs_beyond_64_bits_sort_by_two_keys() -> None:
     # 3 * 2**62 pairs of vertices: one key of 64 bits has no room for them.
     graph = Graph.from_edges(t(2**61, 7, 2**61, 0), t(2, 2, 0, 2), 3, num_src=2**62, keep_edge_ids=True)
     assert graph.edge_ids.tolist() == [2, 3, 1, 0]

@@ -22,13 +22,13 @@ def assert_has(graph, edges):
     assert sorted(graph.edge_ids.tolist()) == list(range(edges.shape[1]))
 
 
-def test_from_pyg(edges):
+def test_from_pyg_keeps_every_edge(edges):
     graph = Graph.from_pyg(Data(edge_index=edges, num_nodes=NUM_NODES))
     assert graph.num_nodes == NUM_NODES
     assert_has(graph, edges)
 
 
-def test_from_pyg_with_weights_and_times(edges):
+def test_from_pyg_keeps_weights_and_times(edges):
     weights, times, ages = torch.rand(300, 1), torch.arange(300), torch.arange(NUM_NODES)
     data = Data(edge_index=edges, num_nodes=NUM_NODES, w=weights, edge_time=times, node_age=ages)
     graph = Graph.from_pyg(data, weight_attr="w", time_attr="edge_time")
@@ -39,7 +39,7 @@ def test_from_pyg_with_weights_and_times(edges):
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_from_pyg_with_a_transposed_matrix(edges, layout):
+def test_from_pyg_reads_a_transposed_matrix(edges, layout):
     once = torch.unique(edges, dim=1)
     adj_t = torch.sparse_coo_tensor(
         once.flip(0), torch.ones(once.shape[1]), (NUM_NODES, NUM_NODES), check_invariants=True
@@ -62,7 +62,7 @@ def test_from_pyg_takes_an_edge_index(edges):
     assert_has(graph, edges[:, order])
 
 
-def test_from_pyg_says_what_is_missing(edges):
+def test_from_pyg_names_missing_attributes(edges):
     with pytest.raises(TypeError, match=r"HeteroData, of several types; give data.to_homogeneous\(\)"):
         Graph.from_pyg(HeteroData())
     with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
@@ -80,7 +80,7 @@ class TestDGL:
         pytest.importorskip("dgl", exc_type=ImportError)
 
     @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
-    def test_from_dgl(self, edges, idtype):
+    def test_from_dgl_keeps_every_edge(self, edges, idtype):
         import dgl
 
         g = dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES, idtype=idtype)
@@ -89,7 +89,7 @@ class TestDGL:
         assert_has(graph, edges)
         assert torch.equal(graph.edge_weights, g.edata["w"][graph.edge_ids])
 
-    def test_says_what_is_missing(self, edges):
+    def test_from_dgl_names_missing_attributes(self, edges):
         import dgl
 
         with pytest.raises(ValueError, match=r"weight_attr is 'w'; g.edata has \[\]"):

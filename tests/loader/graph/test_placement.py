@@ -33,14 +33,14 @@ def where(graph: Graph) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("text", ["", "gpu", "cpu:0", "pinned:1", "cuda:x", "meta", "Disk"])
-def test_what_is_no_placement_is_refused(text: str) -> None:
+def test_unknown_placements_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"a placement is '{text}'; it must be 'cpu', 'pinned'"):
         Placement.parse(text)
     with pytest.raises(TypeError, match="a placement is 3"):
         Placement.parse(3)  # type: ignore[arg-type]
 
 
-def test_placements_are_told_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_placement_repeats_the_words_of_the_request(tmp_path: Path) -> None:
     for text in ("cpu", "disk", f"disk:{tmp_path}/a.npy"):
         assert str(Placement.parse(text)) == text
     assert Placement.parse(torch.device("cpu")) == Placement("cpu")
@@ -65,7 +65,7 @@ def test_one_array_goes_to_a_file_and_back(tmp_path: Path) -> None:
     assert equal(pickle.loads(pickle.dumps(there)), graph)
 
 
-def test_a_file_is_named_by_whoever_wants_one(tmp_path: Path) -> None:
+def test_a_placement_on_disk_needs_a_path(tmp_path: Path) -> None:
     graph = make(10)
     with pytest.raises(ValueError, match=r"indptr lies in no file yet; name one: place\(indptr='disk:/folder/indptr"):
         graph.place(indptr="disk")
@@ -79,7 +79,7 @@ def test_a_file_is_named_by_whoever_wants_one(tmp_path: Path) -> None:
         graph.place(edge_times="cpu")
 
 
-def test_empty_arrays_lie_anywhere(tmp_path: Path) -> None:
+def test_empty_arrays_may_lie_anywhere(tmp_path: Path) -> None:
     graph = Graph(torch.zeros(3, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     assert graph.place(indices=f"disk:{tmp_path}/indices.npy").indices.numel() == 0
 
@@ -111,7 +111,7 @@ class Lock:
         Lock.held -= 1
 
 
-def test_locks_live_as_long_as_a_graph_that_needs_them(monkeypatch) -> None:
+def test_locked_memory_lives_as_long_as_its_graph(monkeypatch) -> None:
     monkeypatch.setattr(placement_module, "PinnedTensor", Lock)
     monkeypatch.setattr(placement_module, "require_cuda", lambda what: None)
     graph = make(10)
@@ -131,7 +131,7 @@ def test_locks_live_as_long_as_a_graph_that_needs_them(monkeypatch) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 class TestWithAGpu:
-    def test_arrays_lie_apart(self) -> None:
+    def test_arrays_may_lie_in_different_places(self) -> None:
         graph = make()
         there = graph.place("pinned", indptr="cuda")
         assert where(there) == {"indptr": "cuda", "indices": "pinned", "edge_ids": "pinned", "edge_weights": "pinned"}

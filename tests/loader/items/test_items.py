@@ -28,7 +28,7 @@ def test_a_slice_copies_nothing() -> None:
     assert seeds.ids.data_ptr() == IDS[10:].data_ptr()
 
 
-def test_items_of_the_type_and_place_that_are_wanted() -> None:
+def test_items_have_the_wanted_type_and_place() -> None:
     moved = NodeItems(IDS).to(torch.device("cpu"), torch.int32)
     assert moved.ids.dtype == torch.int32
     assert moved.device == torch.device("cpu")
@@ -53,6 +53,6 @@ def test_a_fingerprint_tells_lists_and_orders_apart() -> None:
         (IDS[:0], ValueError, "seeds is empty"),
     ],
 )
-def test_bad_arguments(ids: Any, error: type[Exception], message: str) -> None:
+def test_bad_ids_are_refused(ids: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         NodeItems(ids)

@@ -37,13 +37,13 @@ class TestPermutation:
 
     @settings(deadline=None, max_examples=150)
     @given(num_items=st.integers(1, 300), seed=SEEDS, epoch=st.integers(0, 2**64 - 1))
-    def test_it_is_the_network_in_plain_python(self, num_items: int, seed: int, epoch: int) -> None:
+    def test_small_orders_equal_the_network_in_python(self, num_items: int, seed: int, epoch: int) -> None:
         assert _core.order_key(seed, epoch) == reference_order.order_key(seed, epoch)
         assert epoch_of(num_items, seed, epoch) == reference_order.order(num_items, seed, epoch)
 
     @settings(deadline=None, max_examples=150)
     @given(num_items=st.integers(1 << 15, 1 << 60), seed=SEEDS, data=st.data())
-    def test_large_ones_are_the_network_in_plain_python(self, num_items: int, seed: int, data: st.DataObject) -> None:
+    def test_large_orders_equal_the_network_in_python(self, num_items: int, seed: int, data: st.DataObject) -> None:
         first = data.draw(st.integers(0, num_items - 1))
         found = Order(num_items, shuffle=True, seed=seed).at(7, first, min(5, num_items - first), CPU)
         key = reference_order.order_key(seed, 7)
@@ -105,11 +105,11 @@ class TestKey:
         assert epoch_of(100, 5 ^ 1 << bit) != epoch_of(100, 5)
         assert epoch_of(100, 0, 1 << bit) != epoch_of(100, 0, 0)  # and of the epoch
 
-    def test_epochs_that_once_had_the_same_order_have_different_ones(self) -> None:
+    def test_once_colliding_epochs_have_different_orders(self) -> None:
         """Of a generator with 2**32 states these two epochs of seed 0 got the same."""
         assert epoch_of(1000, 0, 38_061) != epoch_of(1000, 0, 161_863)
 
-    def test_an_order_can_be_asked_for_its_epochs_in_any_sequence(self) -> None:
+    def test_epochs_may_be_asked_for_in_any_sequence(self) -> None:
         order = Order(50, shuffle=True, seed=9)
         for epoch in (0, 5, 5, 0, 2, 1):
             assert order.at(epoch, 0, 50, CPU).tolist() == epoch_of(50, 9, epoch)
@@ -117,7 +117,7 @@ class TestKey:
 
 class TestPositions:
     @pytest.mark.parametrize("num_items", [1, 2, 37, 1000])
-    def test_a_position_by_itself_is_that_of_the_whole(self, num_items: int) -> None:
+    def test_a_single_position_equals_the_whole_orders(self, num_items: int) -> None:
         order, whole = Order(num_items, shuffle=True, seed=3), epoch_of(num_items, 3, 6)
         assert [int(order.at(6, i, 1, CPU)) for i in range(num_items)] == whole
 
@@ -136,7 +136,7 @@ class TestPositions:
             found = torch.arange(num_items)[found]
         assert found.tolist() == [whole[p] for p in positions]
 
-    def test_without_shuffle_one_piece_is_a_slice_so_nothing_is_copied(self) -> None:
+    def test_without_shuffle_a_piece_is_not_copied(self) -> None:
         order = Order(100, shuffle=False)
         assert order.at(4, 20, 10, CPU, length=10, stride=10) == slice(20, 30)
         assert order.at(4, 20, 35, CPU, length=10, stride=10) == slice(20, 55)
@@ -194,6 +194,6 @@ def test_a_gpu_computes_the_same(num_items: int) -> None:
         ({"num_items": 2**62 + 1}, ValueError, r"num_items is 4611686018427387905; at most 2\*\*62"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, int], error: type[Exception], message: str) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, int], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Order(**{"num_items": 10, "shuffle": True, **arguments})

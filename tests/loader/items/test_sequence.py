@@ -56,7 +56,7 @@ def test_ranks_take_turns_in_one_sequence(
 
 
 @given(st.integers(1, 200), st.integers(0, 6), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]))
-def test_the_sequence_goes_on_with_another_number_of_ranks(batches: int, steps: int, before: int, after: int) -> None:
+def test_another_number_of_ranks_continues_the_sequence(batches: int, steps: int, before: int, after: int) -> None:
     steps = min(steps, BatchSequence(batches, 1, world_size=before).steps())
     begun = [turns(BatchSequence(batches, 1, rank=r, world_size=before))[:steps] for r in range(before)]
     first = min(steps * before, batches)
@@ -65,7 +65,7 @@ def test_the_sequence_goes_on_with_another_number_of_ranks(batches: int, steps: 
     assert numbers == list(range(batches))
 
 
-def test_every_rank_has_a_mini_batch_where_there_are_fewer_than_ranks() -> None:
+def test_surplus_ranks_repeat_mini_batches() -> None:
     ranks = [turns(BatchSequence(5, 3, rank=rank, world_size=5)) for rank in range(5)]
     assert ranks == [[Turn(0, 0)], [Turn(0, 1)], [Turn(0, 0, True)], [Turn(0, 1, True)], [Turn(0, 0, True)]]
 
@@ -93,6 +93,6 @@ def test_sizes_may_be_integers_of_numpy() -> None:
         ({"batch_size": 101, "drop_last": True}, ValueError, "drop_last leaves no mini-batch: 100 .* 101; lower"),
     ],
 )
-def test_bad_arguments(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments_are_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         BatchSequence(**{"num_items": 100, "batch_size": 10, **change})

@@ -31,7 +31,7 @@ def test_all_starts_come_once_and_then_again() -> None:
     assert len(prints) == 3
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="walks_per_node is 0"):
         Walkers(torch.tensor([1]), 0)
     with pytest.raises(TypeError, match=r"torch\.bool"):
@@ -57,7 +57,7 @@ def digests(batches: Any) -> list[str]:
     return [batch.digest() for batch in batches]
 
 
-def test_a_loader_of_walks(make: Callable[..., Loader]) -> None:
+def test_a_loader_walks_from_every_start(make: Callable[..., Loader]) -> None:
     loader = make()
     batches = list(loader)
     assert sorted(v for b in batches for v in b.starts.tolist()) == sorted([*range(0, 60, 2)] * 3)
@@ -67,7 +67,7 @@ def test_a_loader_of_walks(make: Callable[..., Loader]) -> None:
     assert digests(loader) != expected  # the next epoch
 
 
-def test_it_goes_on_in_mid_epoch(make: Callable[..., Loader]) -> None:
+def test_a_state_in_mid_epoch_goes_on(make: Callable[..., Loader]) -> None:
     expected = digests(make())
     loader = make()
     begun = digests(itertools.islice(loader, 5))

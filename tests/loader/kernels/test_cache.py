@@ -28,7 +28,7 @@ def file_in(folder: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read(folder: Path) -> None:
+def test_a_written_kernel_is_read_back(folder: Path) -> None:
     assert cache.read(KEY) is None
     cache.write(KEY, ENTRY)
     assert cache.read(KEY) == ENTRY
@@ -72,7 +72,7 @@ def test_parts_of_a_key_do_not_run_together() -> None:
 
 
 @pytest.mark.parametrize("blocked", ["a file in its place", "a folder that cannot be made"])
-def test_a_folder_that_cannot_be_written_costs_one_line(
+def test_a_read_only_folder_costs_one_line(
     blocked: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if blocked == "a file in its place":
@@ -105,7 +105,7 @@ def _write_and_read(folder: str, start: object) -> None:
         assert cache.read(KEY) == ENTRY
 
 
-def test_eight_processes_at_once_do_not_disturb_each_other(folder: Path) -> None:
+def test_eight_processes_may_write_at_once(folder: Path) -> None:
     context = multiprocessing.get_context("fork")
     start = context.Barrier(8)
     workers = [context.Process(target=_write_and_read, args=(str(folder), start)) for _ in range(8)]

@@ -76,7 +76,7 @@ def test_architectures_and_sources_have_kernels_of_their_own(
     assert len(tool.compiled) == 4
 
 
-def test_what_the_driver_refuses_is_compiled_anew(tool: FakeCompiler) -> None:
+def test_kernels_the_driver_refuses_are_compiled_anew(tool: FakeCompiler) -> None:
     compile_kernels(KERNELS, 90)
     compile_kernels(KERNELS[:1], 90, True)
     assert tool.compiled.count(KERNELS[0][1]) == 2
@@ -104,14 +104,14 @@ def test_threads_that_need_one_kernel_compile_it_once(tool: FakeCompiler) -> Non
     assert len(tool.compiled) == 2
 
 
-def test_an_error_reaches_whoever_asks_and_the_others_are_kept(tool: FakeCompiler) -> None:
+def test_a_failed_kernel_keeps_the_others(tool: FakeCompiler) -> None:
     for _ in range(2):
         with pytest.raises(CompilationError, match="bad_kernel does not compile"):
             compile_kernels([KERNELS[0], (HEADER, "bad_kernel")], 90)
     assert tool.compiled == [KERNELS[0][1]]
 
 
-def test_a_line_says_what_takes_long(
+def test_one_line_announces_a_long_compilation(
     tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiler, "_TELL_AFTER", 0.05)
@@ -126,19 +126,19 @@ def test_a_line_says_what_takes_long(
 
 
 class TestCannotCompile:
-    def test_a_chip_that_is_too_old(self, tool: FakeCompiler) -> None:
+    def test_too_old_a_chip_is_named(self, tool: FakeCompiler) -> None:
         for ask in (lambda: compile_kernels(KERNELS, 70), lambda: check_kernels(70)):
             with pytest.raises(NoCompilerError, match=r"capability 7\.0; the kernels need 7\.5 or newer\. Use device"):
                 ask()
 
-    def test_a_driver_that_is_too_old(self, tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_old_a_driver_is_named(self, tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_core, "cuda_driver_version", lambda: 12040)
         with pytest.raises(NoCompilerError, match=r"driver is for CUDA 12\.4, and NVRTC 13\.0 .* update the driver"):
             compile_kernels(KERNELS, 90)
         monkeypatch.setattr(_core, "cuda_driver_version", lambda: 13000)
         compile_kernels(KERNELS, 90)
 
-    def test_no_nvrtc(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_nvrtc_names_the_way_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
         monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["libnvrtc-that-is-not.so"]))
         nvrtc._open.cache_clear()
@@ -150,14 +150,14 @@ class TestCannotCompile:
             compile_kernels(KERNELS, 90)
         nvrtc._open.cache_clear()
 
-    def test_a_library_that_is_no_nvrtc(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_library_other_than_nvrtc_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "cache"))
         (tmp_path / "libnvrtc.so").write_bytes(b"\x7fELF, but no more")
         monkeypatch.setenv("LOADER_NVRTC", str(tmp_path / "libnvrtc.so"))
         with pytest.raises(NoCompilerError, match="cannot be used"):
             compile_kernels(KERNELS, 90)
 
-    def test_no_driver(self) -> None:
+    def test_a_missing_driver_is_named(self) -> None:
         if torch.cuda.is_available():
             pytest.skip("there is a driver")
         with pytest.raises(RuntimeError, match=r"no NVIDIA driver|cannot be used"):
@@ -165,7 +165,9 @@ class TestCannotCompile:
 
 
 class TestCommand:
-    def test_list_and_clear(self, tool: FakeCompiler, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_list_shows_kernels_and_clear_removes_them(
+        self, tool: FakeCompiler, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main([]) == 0
         assert "nothing" in capsys.readouterr().out
         compile_kernels(KERNELS, 90)
@@ -196,7 +198,7 @@ class TestWithNvrtc:
     def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
 
-    def test_ahead_without_a_gpu(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_kernels_compile_ahead_without_a_gpu(self, capsys: pytest.CaptureFixture[str]) -> None:
         chips = ["--arch", "75", "--arch", "90"]
         assert main(["compile", *chips, "--match", "items_at"]) == 0
         assert "2 kernels for sm_75, sm_90: 2 compiled" in capsys.readouterr().out
@@ -213,7 +215,7 @@ class TestWithNvrtc:
         assert main(["compile", "--arch", "90", "--match", "no such kernel"]) == 2
         assert "no kernel has no such kernel in its name" in capsys.readouterr().err
 
-    def test_a_kernel_that_does_not_compile(self) -> None:
+    def test_a_kernel_with_an_error_shows_the_log(self) -> None:
         with pytest.raises(CompilationError, match="does not compile loader::no_kernel"):
             compile_kernels([(HEADER, "loader::no_kernel")], 90)
 

@@ -44,7 +44,7 @@ def holding(lock: Any) -> Callable[[threading.Event, threading.Event], None]:
 
 
 @needs_fork
-def test_a_child_finds_a_lock_free_that_another_thread_held() -> None:
+def test_a_child_finds_another_threads_lock_free() -> None:
     lock, entered = ForkSafeLock(), []
 
     def use() -> None:
@@ -83,14 +83,14 @@ def test_a_copy_is_a_lock_of_its_own(copied: Callable[[ForkSafeLock], ForkSafeLo
 
 
 @needs_fork
-def test_a_child_counts_where_another_thread_was_counting() -> None:
+def test_a_child_counts_despite_a_counting_thread() -> None:
     stats = PipelineStats(["sample"])
     with another_thread(holding(stats._lock)):
         in_forked_child(lambda: stats.add_busy("sample", 1.0))
 
 
 @needs_fork
-def test_a_child_loads_where_a_stage_was_counting() -> None:
+def test_a_child_loads_despite_a_counting_stage() -> None:
     graph = messy_graph(200, 2000, 0)
     loader = NodeLoader(graph, None, None, torch.arange(200), HopwiseSampler([2], num_threads=1), 50)
     with another_thread(holding(loader.stats._lock)):
@@ -98,7 +98,7 @@ def test_a_child_loads_where_a_stage_was_counting() -> None:
 
 
 @needs_fork
-def test_a_child_samples_where_another_thread_was_opening_a_session() -> None:
+def test_a_child_samples_despite_a_session_being_opened() -> None:
     graph = messy_graph(200, 2000, 0)
     sampler = HoldingSampler([2], num_threads=1)
 

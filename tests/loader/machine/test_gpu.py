@@ -14,7 +14,7 @@ from loader.machine import gpu as cuda
 MIB = 2**20
 
 
-def test_a_stream_is_made_once_for_each_handle_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_handle_and_device_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[int, int]] = []
     current = {0: 0, 1: 0}
 
@@ -35,7 +35,7 @@ def test_a_stream_is_made_once_for_each_handle_and_device(monkeypatch: pytest.Mo
 class TestOnGPU:
     pytestmark = needs_gpu
 
-    def test_it_is_the_one_that_torch_says(self) -> None:
+    def test_the_current_stream_is_torchs(self) -> None:
         streams = [torch.cuda.Stream() for _ in range(3)]
         found = []
 
@@ -53,7 +53,7 @@ class TestOnGPU:
         assert cuda.current_stream(0) == torch.cuda.default_stream()
         assert all(stream == streams[2] for stream in found)
 
-    def test_what_torch_holds_unused_counts_as_free(self) -> None:
+    def test_memory_that_torch_holds_unused_is_free(self) -> None:
         before = cuda.free_bytes(torch.device("cuda", 0))
         held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
         taken = before - cuda.free_bytes(torch.device("cuda", 0))

@@ -17,7 +17,7 @@ from loader.machine.cpus import available_cpus
 from loader.machine.hardware import provenance, usable_memory
 
 
-def test_what_a_figure_is_judged_by() -> None:
+def test_a_description_names_hardware_and_packages() -> None:
     found = json.loads(json.dumps(provenance()))
     assert list(found) == ["date", "hardware", "system", "versions"]
     assert datetime.datetime.fromisoformat(found["date"]).utcoffset() == datetime.timedelta(0)
@@ -38,7 +38,7 @@ def test_what_a_figure_is_judged_by() -> None:
         ("processor : 0\n", "a processor"),
     ],
 )
-def test_the_name_of_the_cpu(monkeypatch: pytest.MonkeyPatch, info: str, name: str) -> None:
+def test_the_cpus_name_is_found(monkeypatch: pytest.MonkeyPatch, info: str, name: str) -> None:
     monkeypatch.setattr("importlib.metadata.distributions", lambda: [])  # they read files, too
     monkeypatch.setattr(platform, "processor", lambda: "a processor")
     monkeypatch.setattr(Path, "is_file", lambda _: True)
@@ -69,7 +69,9 @@ MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         ("2:cpu:/\n", {"memory/memory.limit_in_bytes": "4096"}, MACHINE),
     ],
 )
-def test_memory_that_may_be_used(tmp_path: Path, own: str, limits: dict[str, str], usable: int) -> None:
+def test_usable_memory_respects_the_control_group(
+    tmp_path: Path, own: str, limits: dict[str, str], usable: int
+) -> None:
     (tmp_path / "own").write_text(own)
     for name, text in limits.items():
         path = tmp_path / "cgroup" / name
@@ -78,6 +80,6 @@ def test_memory_that_may_be_used(tmp_path: Path, own: str, limits: dict[str, str
     assert usable_memory(tmp_path / "cgroup", tmp_path / "own") == usable
 
 
-def test_without_control_groups_it_is_the_machines(tmp_path: Path) -> None:
+def test_without_control_groups_all_memory_is_usable(tmp_path: Path) -> None:
     assert usable_memory(tmp_path, tmp_path / "none") == MACHINE
     assert 0 < usable_memory() <= MACHINE

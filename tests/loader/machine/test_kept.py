@@ -26,7 +26,7 @@ def test_makes_once_per_owner_state_and_key():
     assert len(kept) == 1
 
 
-def test_counts_what_is_written_to_a_tensor():
+def test_counts_the_writes_to_a_tensor():
     tensor = torch.zeros(3)
     before = version_of(tensor)
     tensor[0] = 1

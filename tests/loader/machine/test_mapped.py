@@ -12,7 +12,7 @@ from loader.machine.mapped import map_array, save_and_map
 
 
 @pytest.mark.parametrize("array", [torch.arange(1000), torch.rand(7, 3).double(), torch.empty(0, 3)])
-def test_what_is_saved_is_mapped(array: torch.Tensor, tmp_path: Path) -> None:
+def test_a_saved_array_is_mapped(array: torch.Tensor, tmp_path: Path) -> None:
     path = tmp_path / "array.npy"
     mapped = save_and_map(array, path)
     assert torch.equal(mapped, array)
@@ -25,7 +25,7 @@ def test_what_is_saved_is_mapped(array: torch.Tensor, tmp_path: Path) -> None:
     assert not mapped.any()
 
 
-def test_an_array_is_mapped_from_where_the_file_stands(tmp_path: Path) -> None:
+def test_mapping_begins_at_the_files_position(tmp_path: Path) -> None:
     path = tmp_path / "raw"
     path.write_bytes(b"12345678" + np.arange(5).tobytes())
     with open(path, "rb") as file:
@@ -33,7 +33,7 @@ def test_an_array_is_mapped_from_where_the_file_stands(tmp_path: Path) -> None:
         assert map_array(file, (5,), np.dtype(np.int64)).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     save_and_map(torch.arange(3), tmp_path / "array.npy")
 
     def full(*_: object) -> None:

@@ -55,7 +55,7 @@ def test_dgl_is_imported_without_its_warnings() -> None:
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_a_missing_or_broken_dgl_says_what_to_install(without_dgl, error) -> None:
+def test_a_missing_or_broken_dgl_names_its_remedy(without_dgl, error) -> None:
     without_dgl.setattr(sys, "meta_path", [Breaks(error), *sys.meta_path])
     with pytest.raises(ImportError, match=r"^sampler=dgl needs DGL.*pip install dgl==\d\.1\.\d$") as caught:
         DGLSampler([5])
@@ -108,7 +108,7 @@ def test_dgl_serves_without_its_graphbolt(without_dgl, tmp_path, code, error) ->
         del sys.modules[name]
 
 
-def test_a_graphbolt_that_imports_is_left_as_it_is(without_dgl, tmp_path) -> None:
+def test_a_working_graphbolt_is_left_as_it_is(without_dgl, tmp_path) -> None:
     package(tmp_path, "from .base import *\n")
     without_dgl.syspath_prepend(tmp_path)
     assert import_dgl("this test").graphbolt.held == 1

@@ -44,7 +44,7 @@ def test_rows_keep_their_values_on_huge_pages() -> None:
         assert "hg" in mapping(table)["VmFlags"].split()
 
 
-def test_files_are_left_alone(tmp_path: Path) -> None:
+def test_mapped_files_are_not_advised(tmp_path: Path) -> None:
     values = np.arange(3 << 20).reshape(-1, 4)
     np.save(tmp_path / "x.npy", values)
     table = torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r+"))
@@ -53,7 +53,7 @@ def test_files_are_left_alone(tmp_path: Path) -> None:
     assert "hg" not in mapping(table)["VmFlags"].split()
 
 
-def test_small_and_empty_tensors() -> None:
+def test_small_and_empty_tensors_are_accepted() -> None:
     for tensor in (torch.zeros(3), torch.zeros(0, 4)):
         use_huge_pages(tensor)
         advise_random(tensor)

@@ -50,7 +50,7 @@ def deterministic() -> Iterator[None]:
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
-def test_concat_on_the_cpu_is_what_its_name_says() -> None:
+def test_concat_on_the_cpu_follows_its_definition() -> None:
     block = Block(torch.tensor([0, 2, 2]), torch.tensor([0, 2]), 3, 2)
     x = torch.randn(3, 4)
     own, mean = self_and_mean(x.relu(), block)
@@ -64,7 +64,7 @@ def test_concat_on_the_cpu_is_what_its_name_says() -> None:
 
 
 @pytest.mark.parametrize("relu", [False, True])
-def test_linear_on_the_cpu_is_what_its_name_says(relu: bool) -> None:
+def test_linear_on_the_cpu_follows_its_definition(relu: bool) -> None:
     block = Block(torch.tensor([0, 2, 2]), torch.tensor([0, 2]), 3, 2)
     x, weights, bias = torch.randn(3, 4), torch.randn(2, 5, 4), torch.randn(5)
     own, mean = self_and_mean(x.relu() if relu else x, block)
@@ -80,7 +80,9 @@ class TestOnGPU:
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("widths", [(1, 1), (47, 5), (100, 64), (257, 33)])
     @pytest.mark.parametrize("relu", [False, True])
-    def test_linear_of_self_and_mean(self, widths: tuple[int, int], dtype: torch.dtype, relu: bool) -> None:
+    def test_linear_of_self_and_mean_follows_its_definition(
+        self, widths: tuple[int, int], dtype: torch.dtype, relu: bool
+    ) -> None:
         block = mixed_block()
         dim, out_dim = widths
         torch.manual_seed(0)
@@ -161,7 +163,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("types", range(len(INDEX_TYPES)))
     @pytest.mark.parametrize("dim", [47, 64])
-    def test_every_width_of_ids(self, types: int, dim: int) -> None:
+    def test_every_width_of_ids_gives_the_mean(self, types: int, dim: int) -> None:
         block = mixed_block(types)
         x = torch.randn(block.num_src, dim, device="cuda", requires_grad=True)
         grad_out = torch.randn(block.num_dst, dim, device="cuda")
@@ -172,7 +174,7 @@ class TestOnGPU:
         torch.testing.assert_close(grad, dense.t() @ grad_out, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("in_deterministic_mode", [False, True])
-    def test_gradcheck(self, in_deterministic_mode: bool) -> None:
+    def test_gradients_pass_gradcheck(self, in_deterministic_mode: bool) -> None:
         block = random_block(6, 11, torch.tensor([3, 0, 1, 5, 2, 4]))
         x = torch.randn(11, 5, dtype=torch.float64, device="cuda", requires_grad=True)
         torch.use_deterministic_algorithms(in_deterministic_mode)
@@ -197,7 +199,7 @@ class TestOnGPU:
         finally:
             torch.use_deterministic_algorithms(False)
 
-    def test_hubs_of_both_sides(self) -> None:
+    def test_hubs_on_both_sides_have_exact_means(self) -> None:
         n = 100_000
         indptr = torch.tensor([0, n, n, n + 1, 2 * n])  # the last row is source 0, again and again
         indices = torch.cat((torch.arange(n), torch.tensor([3]), torch.zeros(n - 1, dtype=torch.int64)))
@@ -213,7 +215,7 @@ class TestOnGPU:
         by_hand[0] += grad_out[3].double()
         torch.testing.assert_close(grad.double(), by_hand, rtol=1e-4, atol=1e-6)
 
-    def test_sources_with_many_destinations(self) -> None:
+    def test_sources_with_many_destinations_have_exact_gradients(self) -> None:
         block = random_block(3000, 3100, torch.full((3000,), 6), picked=4)
         x = torch.randn(3100, 33, device="cuda", requires_grad=True)
         grad_out = torch.randn(3000, 33, device="cuda")
@@ -237,7 +239,7 @@ class TestOnGPU:
         first = aggregate_mean(x, block)
         assert all(torch.equal(first, aggregate_mean(x, block)) for _ in range(20))
 
-    def test_empty_things(self) -> None:
+    def test_empty_blocks_give_zeros(self) -> None:
         no_edges = Block(torch.zeros(4, dtype=torch.int32).cuda(), torch.zeros(0, dtype=torch.int32).cuda(), 5, 3)
         x = torch.randn(5, 7, device="cuda", requires_grad=True)
         mean = aggregate_mean(x, no_edges)
@@ -252,7 +254,7 @@ class TestOnGPU:
         assert aggregate_mean(torch.empty(5, 0, device="cuda"), no_edges).shape == (3, 0)
 
     @pytest.mark.parametrize("layout", ["transposed", "columns of a wider array", "off by one", "one row repeated"])
-    def test_input_and_gradient_of_any_layout(self, layout: str) -> None:
+    def test_input_and_gradient_may_have_any_layout(self, layout: str) -> None:
         block = mixed_block()
         n = block.num_src
         x = {
@@ -282,7 +284,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("dim", [5, 64])
-    def test_relu_on_the_way(self, dim: int, dtype: torch.dtype) -> None:
+    def test_relu_on_the_way_equals_relu_before(self, dim: int, dtype: torch.dtype) -> None:
         block = mixed_block()
         x = torch.randn(block.num_src, dim, device="cuda", dtype=dtype).requires_grad_()
         grad_out = torch.randn(block.num_dst, 2 * dim, device="cuda", dtype=dtype)
@@ -293,7 +295,7 @@ class TestOnGPU:
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("dim", [7, 64, 256])
     @pytest.mark.parametrize("p", [0.1, 0.5])
-    def test_dropout_on_the_way(self, dim: int, dtype: torch.dtype, p: float) -> None:
+    def test_dropout_on_the_way_scales_kept_values(self, dim: int, dtype: torch.dtype, p: float) -> None:
         """The mask is read off blocks whose destinations are all sources and whose neighbours are themselves."""
         n = 4000
         itself = Block(torch.arange(n + 1).int().cuda(), torch.arange(n).int().cuda(), n, n)
@@ -331,7 +333,7 @@ class TestOnGPU:
         assert not torch.equal(concat_self_mean(x, block, dropout=p), got)
 
     @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
-    def test_autocast(self, low: torch.dtype) -> None:
+    def test_autocast_narrows_only_the_concatenation(self, low: torch.dtype) -> None:
         block = mixed_block()
         x = torch.randn(block.num_src, 100, device="cuda", requires_grad=True)
         with torch.autocast("cuda", low):
@@ -400,7 +402,7 @@ class TestOnGPU:
         graph.replay()
         assert torch.equal(mean, aggregate_mean(x, block))
 
-    def test_what_cannot_be_right_is_refused(self) -> None:
+    def test_wrong_arguments_are_refused(self) -> None:
         block = random_block(3, 4, torch.tensor([1, 2, 1]))
         x = torch.zeros(4, 2, device="cuda")
         with pytest.raises(ValueError, match=r"x has shape \(5, 2\); the block needs \[4, F\]"):

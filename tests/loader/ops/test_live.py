@@ -20,7 +20,7 @@ SIZES = st.lists(st.integers(0, 10**6), min_size=3, max_size=3).map(tuple)
 
 
 @given(a=SIZES, b=SIZES)
-def test_room_holds_what_it_was_made_of(a: Any, b: Any) -> None:
+def test_room_holds_the_block_it_was_made_of(a: Any, b: Any) -> None:
     first, second = Room(a, a[:2]), Room(b, b[:2])
     both = first.union(second)
     assert both.holds(first)
@@ -79,7 +79,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("types", [(torch.int32,) * 2, (torch.int64, torch.int32), (torch.int64,) * 2])
     @pytest.mark.parametrize("dim", [1, 3, 12, 100, 256])
-    def test_reads_the_block_of_the_moment(self, dim: int, types: Any) -> None:
+    def test_a_live_block_reads_the_latest_block(self, dim: int, types: Any) -> None:
         batches = [make_batch(40, (degree,), dim, types) for degree in (3, 9, 0, 300)]
         room = Room.of(batches[0])
         for batch in batches[1:]:
@@ -132,7 +132,7 @@ class TestOnGPU:
             (got_grad,) = torch.autograd.grad(got, spare, grad)
             expect_rows(got_grad, wanted_grad, exact=False)
 
-    def test_rows_that_were_not_gathered(self) -> None:
+    def test_rows_may_be_gathered_later(self) -> None:
         batches = [make_batch(40, (degree,), 24) for degree in (3, 9, 1)]
         live = LiveBatch(batches[1], Room.of(batches[1]).widened(0.1, 16))
         weights = [torch.randn(s, device="cuda", requires_grad=True) for s in ((6, 24), (6, 24), (6,))]
@@ -153,7 +153,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool, torch.bfloat16])
     @pytest.mark.parametrize("shape", [(), (1,), (7,), (3000,)])
-    def test_labels_of_any_size_and_place(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    def test_labels_may_have_any_size_and_place(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         batch = make_batch(31, (5,))
         drawn = torch.randint(2, (100, *shape), generator=torch.Generator().manual_seed(0)).cuda().to(dtype)
         live = LiveBatch(batch.replace(y=drawn[:31]), Room.of(batch))
@@ -184,7 +184,7 @@ class TestOnGPU:
         live.forget_draws()
         live.check_draws()
 
-    def test_what_a_live_block_cannot_do_is_an_error(self) -> None:
+    def test_unsupported_uses_of_a_live_block_fail(self) -> None:
         batch = make_batch(30, (5, 5))
         live = LiveBatch(batch, Room.of(batch))
         live.load(batch)
@@ -199,7 +199,7 @@ class TestOnGPU:
         with pytest.raises(ValueError, match=r"x has shape \(3, 12\)"):
             linear_self_mean(x[:3], live.blocks[0], *(torch.ones(s, device="cuda") for s in ((2, 12), (2, 12), (2,))))
 
-    def test_a_kind_is_what_must_be_equal(self) -> None:
+    def test_kinds_ignore_degrees_but_not_other_shapes(self) -> None:
         batch = make_batch(30, (5, 5))
         assert batch.x is not None
         assert batch.y is not None

@@ -110,7 +110,7 @@ def test_narrow_types_are_summed_in_float32(dtype: torch.dtype, transposed: bool
     assert torch.equal(grad, wide_grad.to(dtype))
 
 
-def test_autocast_on_the_cpu_narrows_what_was_summed_in_float32() -> None:
+def test_autocast_on_the_cpu_sums_in_float32() -> None:
     block = random_block(60, 90, 40)
     x = torch.randn(90, 8, requires_grad=True)
     weights = torch.randn(5, 8), torch.randn(5, 8), torch.randn(5)
@@ -125,7 +125,7 @@ def test_autocast_on_the_cpu_narrows_what_was_summed_in_float32() -> None:
     assert grad.dtype == torch.float32
 
 
-def test_gradcheck() -> None:
+def test_gradients_pass_gradcheck() -> None:
     block = random_block(7, 12, 5)
     x = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda t: aggregate_mean(t, block), (x,))
@@ -133,7 +133,7 @@ def test_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)])
-def test_self_and_mean_are_the_slice_and_the_mean(used: tuple[bool, bool]) -> None:
+def test_self_and_mean_gives_slice_and_mean(used: tuple[bool, bool]) -> None:
     block = random_block(9, 20, 5)
     x = torch.randn(20, 4, requires_grad=True)
     weights = torch.randn(2, 9, 4)
@@ -147,7 +147,7 @@ def test_self_and_mean_are_the_slice_and_the_mean(used: tuple[bool, bool]) -> No
 
 @pytest.mark.parametrize("types", range(len(INDEX_TYPES)))
 @pytest.mark.parametrize("dim", [1, 37, 64])
-def test_bits_do_not_depend_on_the_number_of_threads(types: int, dim: int) -> None:
+def test_threads_do_not_change_the_bits(types: int, dim: int) -> None:
     block = random_block(8000, 9000, 20, seed=3, types=types)  # large enough to be split
     x = torch.randn(9000, dim, requires_grad=True)
     grad_out = torch.randn(8000, dim)
@@ -161,7 +161,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(types: int, dim: int) -> No
         assert torch.equal(grad, results[0][1])
 
 
-def test_one_hub_among_leaves() -> None:
+def test_a_hub_among_leaves_has_its_mean() -> None:
     torch.set_num_threads(4)
     block = make_block([[*range(5000)], [], [4999]], 5000)
     x = torch.randn(5000, 8)
@@ -169,7 +169,7 @@ def test_one_hub_among_leaves() -> None:
     torch.testing.assert_close(aggregate_mean(x, block).double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_nothing_is_computed_backward_for_an_input_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_without_gradient_needs_no_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("mean_backward was called")
 
@@ -180,7 +180,7 @@ def test_nothing_is_computed_backward_for_an_input_without_gradient(monkeypatch:
     assert weight.grad is not None
 
 
-def test_non_contiguous_input_and_gradient() -> None:
+def test_input_and_gradient_may_be_non_contiguous() -> None:
     block = random_block(6, 10, 4)
     wide = torch.randn(4, 10, requires_grad=True)
     out = aggregate_mean(wide.t(), block)
@@ -218,7 +218,7 @@ def test_a_forked_child_makes_threads_of_its_own() -> None:
 
 
 @needs_fork
-def test_a_fork_amid_another_threads_aggregation() -> None:
+def test_a_fork_amid_an_aggregation_does_not_hang() -> None:
     many = 4000
     block = Block(torch.arange(many + 1, dtype=torch.int32) * 500, torch.arange(many * 500).int() % many, many, many)
     x = torch.randn(many, 512)
@@ -277,7 +277,7 @@ def test_blocks_that_contradict_themselves_are_refused(indptr: list[int], indice
         aggregate_mean(torch.zeros(2, 4), block)
 
 
-def test_the_first_offence_in_a_large_block_is_named() -> None:
+def test_a_large_blocks_first_offence_is_named() -> None:
     torch.set_num_threads(3)
     num_edges = 2**21 + 600  # large enough to be checked by several threads
     block = Block(torch.arange(0, num_edges + 1, 10), torch.zeros(num_edges // 10 * 10).int(), 5, num_edges // 10)
@@ -292,7 +292,7 @@ def test_the_first_offence_in_a_large_block_is_named() -> None:
         aggregate_mean(x, block)
 
 
-def test_the_core_checks_what_python_hands_it() -> None:
+def test_the_core_refuses_bad_arguments() -> None:
     block = make_block([[0, 1]], 2)
     x, out = torch.zeros(2, 4), torch.zeros(1, 4)
     with pytest.raises(ValueError, match="num_threads is 0"):

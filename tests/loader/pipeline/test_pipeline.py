@@ -61,7 +61,7 @@ def test_stages_are_applied_in_order(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_empty_source(depth: int) -> None:
+def test_an_empty_source_gives_nothing(depth: int) -> None:
     assert list(Pipeline(STAGES, depth).run([])) == []
 
 
@@ -83,7 +83,7 @@ def test_random_delays_change_nothing(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_no_more_items_than_max_items(depth: int) -> None:
+def test_at_most_max_items_exist(depth: int) -> None:
     drawn = 0
 
     def source() -> Iterator[int]:
@@ -103,7 +103,7 @@ def test_no_more_items_than_max_items(depth: int) -> None:
     items.close()
 
 
-def test_depth_0_starts_no_threads_and_draws_only_what_is_asked_for() -> None:
+def test_depth_0_starts_no_threads_and_draws_lazily() -> None:
     drawn: list[int] = []
     items = Pipeline(STAGES, 0).run(drawn.append(i) or i for i in range(10))
     assert next(items) == 1
@@ -111,7 +111,7 @@ def test_depth_0_starts_no_threads_and_draws_only_what_is_asked_for() -> None:
     assert len(drawn) == 1
 
 
-def test_no_thread_starts_before_the_first_item_is_asked_for() -> None:
+def test_no_thread_starts_before_the_first_next() -> None:
     items = Pipeline(STAGES, 2).run(range(10))
     assert not loader_threads()
     next(items)
@@ -139,7 +139,7 @@ def test_an_error_surfaces_in_order_with_its_traceback(depth: int, place: int | 
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_stop_iteration_in_a_stage_is_an_error_not_an_end(depth: int) -> None:
+def test_stop_iteration_in_a_stage_is_an_error(depth: int) -> None:
     items = Pipeline([FunctionStage("pull", lambda x: next(iter([])))], depth).run(range(3))
     with pytest.raises(RuntimeError, match="stage 'pull' raised StopIteration"):
         next(items)
@@ -179,7 +179,7 @@ def test_an_error_keeps_nothing_alive(place: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_close_in_the_middle(depth: int) -> None:
+def test_closing_in_the_middle_ends_threads(depth: int) -> None:
     items = Pipeline(STAGES, depth).run(itertools.count())
     next(items)
     items.close()
@@ -234,7 +234,7 @@ def test_many_abandoned_iterators_leave_nothing() -> None:
     wait_until(lambda: not loader_threads())
 
 
-def test_interrupt_of_the_waiting_consumer() -> None:
+def test_an_interrupt_reaches_the_waiting_consumer() -> None:
     begun = threading.Event()
 
     def slow(x: int) -> int:
@@ -291,7 +291,7 @@ print(next(items))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_says_that_it_has_no_threads_instead_of_waiting_for_them() -> None:
+def test_a_forked_child_says_it_has_no_threads() -> None:
     script = """
 import itertools, os, warnings
 warnings.simplefilter("ignore")  # that a process with threads is forked
@@ -318,7 +318,7 @@ else:
     assert run_script(script) == (0, expected, "")
 
 
-def test_the_interpreter_exits_while_a_dropped_iterator_is_in_a_call() -> None:
+def test_the_interpreter_exits_amid_a_dropped_iterators_call() -> None:
     script = """
 import torch
 from loader import FusedSampler, Graph, NodeLoader
@@ -359,6 +359,6 @@ def test_stats_tell_stages_and_waiting_apart(depth: int) -> None:
         (STAGES, -1, "depth is -1"),
     ],
 )
-def test_bad_arguments(stages: list[Stage], depth: int, message: str) -> None:
+def test_bad_arguments_are_refused(stages: list[Stage], depth: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pipeline(stages, depth)

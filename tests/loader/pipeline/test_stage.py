@@ -29,14 +29,14 @@ def test_either_half_follows_from_the_other() -> None:
     assert [finish() for finish in Halves().begin([5, 6])] == [7, 8]
 
 
-def test_a_stage_works_on_the_host_alone_unless_it_says_otherwise() -> None:
+def test_a_stage_works_on_the_host_by_default() -> None:
     stage = Double()
     assert (stage.device, stage.priority, stage.asynchronous, stage.together) == (None, 0, False, 1)
     stage.check()
     stage.close()
 
 
-def test_a_stage_without_either_half_is_refused_where_it_is_defined() -> None:
+def test_defining_a_stage_without_a_half_fails() -> None:
     with pytest.raises(TypeError, match="stage Nothing implements neither `run` nor `begin`; one of them is needed"):
 
         class Nothing(Stage):

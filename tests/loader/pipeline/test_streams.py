@@ -111,7 +111,7 @@ def test_the_first_item_waits_for_no_other(depth: int) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_the_host_does_not_run_away_from_the_gpu(mode: str, depth: int) -> None:
+def test_the_host_stays_near_the_gpu(mode: str, depth: int) -> None:
     """The consumer launches work that takes long; the host waits until no more than `depth` items are unfinished."""
     cuda = FakeCuda()
     pipeline, _ = make(cuda, mode, depth)
@@ -125,7 +125,7 @@ def test_the_host_does_not_run_away_from_the_gpu(mode: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_the_consumers_stream_holds_is_waited_for(mode: str) -> None:
+def test_items_in_the_consumers_stream_are_waited_for(mode: str) -> None:
     cuda = FakeCuda()
     _, written = cuda.launch(50.0)  # say, the copy of the graph to the GPU
     pipeline, _ = make(cuda, mode)
@@ -208,7 +208,7 @@ def test_ended_runs_leave_nothing(mode: str, end: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_times_of_the_streams(mode: str) -> None:
+def test_times_of_the_streams_are_recorded(mode: str) -> None:
     cuda = FakeCuda()
     pipeline, _ = make(cuda, mode)
     for batch in pipeline.run(range(40)):
@@ -276,7 +276,7 @@ def test_an_unchanged_stream_is_not_asked_for_again(monkeypatch: pytest.MonkeyPa
     assert asked == [DEVICE.index] * 2
 
 
-def test_stages_run_ahead_by_streams_alone_if_all_are_asynchronous() -> None:
+def test_asynchronous_stages_run_ahead_without_threads() -> None:
     def threaded(asynchronous: tuple[bool, ...], depth: int = 2, *, streams: bool = True) -> bool:
         names = NAMES[: len(asynchronous)]
         stages = [FunctionStage(n, abs, asynchronous=a) for n, a in zip(names, asynchronous, strict=True)]
@@ -291,7 +291,7 @@ def test_stages_run_ahead_by_streams_alone_if_all_are_asynchronous() -> None:
     assert not threaded((False, False), 0)
 
 
-def test_streams_of_other_stages() -> None:
+def test_streams_of_other_stages_are_refused() -> None:
     streams = StageStreams(DEVICE, [FunctionStage("b", abs)], cuda=FakeCuda())
     with pytest.raises(ValueError, match="the streams are for stages"):
         Pipeline([FunctionStage("a", abs)], 2, streams=streams)

@@ -73,7 +73,7 @@ def test_the_first_item_waits_for_no_other(together: int, depth: int) -> None:
 
 @pytest.mark.parametrize("together", [2, 5])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_what_is_begun_is_bounded(together: int, depth: int) -> None:
+def test_the_number_of_begun_items_is_bounded(together: int, depth: int) -> None:
     pipeline, first = make(FakeCuda(), "consumer", together, depth)
     items = pipeline.run(itertools.count())
     most = 0
@@ -99,7 +99,7 @@ def test_an_error_surfaces_after_the_items_before_it(mode: str, fail_at: int) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_ended_run_had_begun_is_let_go_of(mode: str) -> None:
+def test_an_ended_run_drops_begun_items(mode: str) -> None:
     pipeline, first = make(FakeCuda(), mode, 4)
     gc.disable()  # nothing is in a cycle
     try:
@@ -117,7 +117,7 @@ def test_what_an_ended_run_had_begun_is_let_go_of(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("together", [2, 4, 8])
-def test_an_item_counts_with_its_share_of_the_time(mode: str, together: int) -> None:
+def test_an_item_counts_its_share_of_time(mode: str, together: int) -> None:
     cuda = FakeCuda()
     pipeline, first = make(cuda, mode, together)
     cuda.rng = SimpleNamespace(random=lambda: 1.0)
@@ -130,7 +130,7 @@ def test_an_item_counts_with_its_share_of_the_time(mode: str, together: int) -> 
     assert stats.gpu_busy["b"] == pytest.approx(stats.gpu_items, rel=0.01)
 
 
-def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
+def test_a_timeline_shows_the_group_per_item() -> None:
     cuda = FakeCuda()
     pipeline, _ = make(cuda, "consumer", 4)
     pipeline.timeline = Timeline(first=5, count=8)
@@ -147,7 +147,7 @@ def test_a_timeline_shows_the_group_with_each_of_its_items() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fail_at", [0, 1, 4, 5, 7])
-def test_a_group_that_cannot_be_begun_fails_as_one_after_those_before_it(mode: str, fail_at: int) -> None:
+def test_a_failed_group_fails_in_its_turn(mode: str, fail_at: int) -> None:
     pipeline, first = make(FakeCuda(), mode, 4)
 
     def start(group: Sequence[int]) -> Sequence[Callable[[], FakeBatch]]:
@@ -165,7 +165,7 @@ def test_a_group_that_cannot_be_begun_fails_as_one_after_those_before_it(mode: s
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_stage_has_to_answer_for_each_item_of_a_group(mode: str) -> None:
+def test_a_stage_answers_for_each_item(mode: str) -> None:
     pipeline, first = make(FakeCuda(), mode, 4)
     pipeline.stages[0].start = lambda group: first.start(group)[: max(1, len(group) - 1)]
     items = pipeline.run(range(20))

@@ -32,7 +32,7 @@ def assert_consistent(batch, data):
 
 @pytest.mark.parametrize("sampling", [None, "binary", "triplet"])
 @pytest.mark.parametrize("amount", [1, 3])
-def test_batches_have_what_torch_geometrics_have(data, sampling, amount):
+def test_batches_have_the_attributes_of_torch_geometrics(data, sampling, amount):
     given = None if sampling is None else {"mode": sampling, "amount": amount}
     options = {"num_neighbors": [-1, -1], "batch_size": 8, "neg_sampling": given}
     ours = next(iter(LinkNeighborLoader(data, **options)))
@@ -65,14 +65,14 @@ def test_labels_leave_zero_for_negatives(data, first, want):
     assert next(iter(made)).edge_label.tolist() == want
 
 
-def test_labels_come_as_they_are_without_negatives(data):
+def test_without_negatives_labels_are_unchanged(data):
     labels = torch.rand(NUM_EDGES, 2)
     for batch in LinkNeighborLoader(data, [2], None, labels, batch_size=100, shuffle=True, seed=1):
         assert torch.equal(batch.edge_label, labels[batch.input_id])
         assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, batch.input_id])
 
 
-def test_every_link_comes_once_also_repeated_ones(data):
+def test_every_link_comes_once_per_occurrence(data):
     links = torch.tensor([[3, 3, 9, 4], [5, 5, 9, 3]])
     batches = list(LinkNeighborLoader(data, [2], links, batch_size=3, shuffle=True))
     assert sorted(i for b in batches for i in b.input_id.tolist()) == [0, 1, 2, 3]
@@ -81,7 +81,7 @@ def test_every_link_comes_once_also_repeated_ones(data):
 
 
 @pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
-def test_no_edge_of_the_batch_is_seen_if_that_is_asked_for(data, exclude):
+def test_excluded_edges_are_not_sampled(data, exclude):
     data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], 1)
     data.edge_attr = torch.arange(2 * NUM_EDGES)
     met = {"forth": 0, "back": 0}
@@ -103,7 +103,7 @@ def test_strict_negatives_are_no_edges(data):
         assert not known & set(map(tuple, drawn))
 
 
-def test_an_epoch_follows_from_the_seed_alone(data):
+def test_only_the_seed_decides_an_epoch(data):
     def epoch(**more):
         made = LinkNeighborLoader(
             data, [3, 2], batch_size=64, shuffle=True, seed=4, neg_sampling="triplet", exclude="self", **more

@@ -47,7 +47,7 @@ def assert_consistent(batch, data):
     assert batch.num_sampled_nodes[0] == batch.batch_size == batch.input_id.numel()
 
 
-def test_batches_have_what_torch_geometrics_have(data):
+def test_batches_have_the_attributes_of_torch_geometrics(data):
     ours = next(iter(NeighborLoader(data, [4, 3], input_nodes=data.train_mask, batch_size=16)))
     assert_consistent(ours, data)
     if loader.pyg.backend() == "loader":
@@ -96,7 +96,7 @@ def epoch(made):
     return [(b.n_id.tolist(), b.e_id.tolist(), b.x.sum().item()) for b in made]
 
 
-def test_an_epoch_follows_from_the_seed_alone(data):
+def test_only_the_seed_decides_an_epoch(data):
     base = {"num_neighbors": [4, 2], "batch_size": 16, "shuffle": True, "seed": 5}
     first = NeighborLoader(data, **base)
     epochs = [epoch(first), epoch(first)]
@@ -121,7 +121,7 @@ def test_torchs_generator_gives_the_seed(data):
     assert made(generator=torch.Generator().manual_seed(1)) == made(generator=torch.Generator().manual_seed(1))
 
 
-def test_a_state_goes_on_where_it_was_taken(data):
+def test_a_state_goes_on_at_its_position(data):
     def new():
         return NeighborLoader(data, [4], batch_size=16, shuffle=True, seed=2)
 
@@ -164,7 +164,7 @@ def test_transform_sees_each_batch(data):
     assert all(b.seen == b.num_nodes for b in NeighborLoader(data, [2], batch_size=64, transform=transform))
 
 
-def test_without_features_and_with_sparse_ones(data):
+def test_features_may_be_missing_or_sparse(data):
     bare = Data(edge_index=data.edge_index, num_nodes=NUM_NODES)
     batch = next(iter(NeighborLoader(bare, [2], batch_size=8)))
     assert batch.num_nodes == batch.n_id.numel()
@@ -184,7 +184,7 @@ def test_loaders_of_one_graph_share_it(data):
     assert_consistent(next(iter(changed)), data)
 
 
-def test_what_is_changed_before_the_first_batch_counts(data):
+def test_changes_before_the_first_batch_count(data):
     made = NeighborLoader(data, [-1], batch_size=NUM_NODES)
     del data.x, data.y
     data.num_nodes = NUM_NODES

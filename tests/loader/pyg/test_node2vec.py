@@ -42,7 +42,7 @@ def test_a_directed_edge_is_followed_from_its_source() -> None:
     assert model.pos_sample(torch.tensor([0])).tolist() == [[0, 1, 2, 2]]
 
 
-def test_metapaths() -> None:
+def test_metapaths_follow_their_edges() -> None:
     g = torch.Generator().manual_seed(0)
     writes = torch.stack([torch.randint(10, (40,), generator=g), torch.randint(20, (40,), generator=g)])
     edges = {("author", "writes", "paper"): writes, ("paper", "by", "author"): writes.flip(0)}
@@ -69,7 +69,7 @@ def test_metapaths() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
-def test_on_a_gpu_it_walks_as_on_the_cpu() -> None:
+def test_walks_on_a_gpu_are_the_cpus() -> None:
     model = Node2Vec(EDGES, 8, walk_length=6, context_size=3, p=0.25, q=4, num_nodes=6)
     torch.manual_seed(0)
     expected = model.pos_sample(torch.arange(6))

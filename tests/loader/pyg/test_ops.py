@@ -71,7 +71,7 @@ def assert_same(out, data, dtype=torch.int64):
     dtype=st.sampled_from([torch.int32, torch.int64]),
     num_seeds=st.integers(0, 60),
 )
-def test_gives_what_torch_geometric_walks_through_in_our_mini_batch(seed, fanouts, replace, dtype, num_seeds):
+def test_neighbor_sample_gives_our_mini_batch(seed, fanouts, replace, dtype, num_seeds):
     graph = graph_of(seed)
     seeds = torch.randperm(60, generator=torch.Generator().manual_seed(seed))[:num_seeds]
     if num_seeds == 0:
@@ -116,7 +116,7 @@ def test_a_seed_given_twice_has_its_edges_twice():
     assert torch.equal(ids[edges[0] :], once[3][once[5][0] :])
 
 
-def test_fanout_zero_and_no_hops():
+def test_fanout_zero_and_no_hops_are_allowed():
     graph = graph_of(2)
     row, col, nodes, ids, counts, edges = sample(graph, torch.tensor([5, 9]), [0])
     assert (row.numel(), col.numel(), nodes.tolist(), ids.numel()) == (0, 0, [5, 9], 0)
@@ -135,11 +135,11 @@ def test_rows_and_columns_change_places_without_csc():
     assert torch.equal(col, other_row)
 
 
-def test_no_edge_ids_where_none_are_wanted():
+def test_edge_ids_are_omitted_if_not_wanted():
     assert sample(graph_of(4), torch.tensor([1, 2]), [3], edge_ids=False)[3] is None
 
 
-def test_fanouts_above_the_limit_are_taken_where_no_list_is_longer():
+def test_large_fanouts_may_take_all_of_short_lists():
     graph = graph_of(4)
     whole = sample(graph, torch.tensor([1, 2]), [-1])
     assert torch.equal(sample(graph, torch.tensor([1, 2]), [5000])[3], whole[3])
@@ -149,7 +149,7 @@ def test_fanouts_above_the_limit_are_taken_where_no_list_is_longer():
         sample(graph, torch.tensor([1]), [1] * 33)
 
 
-def test_torchs_seed_decides():
+def test_torchs_seed_decides_the_sample():
     graph, seeds = graph_of(6), torch.arange(20)
     first, again, other = (sample(graph, seeds, [2, 2], draw=d) for d in (1, 1, 2))
     assert torch.equal(first[3], again[3])
@@ -166,7 +166,7 @@ def test_torchs_seed_decides():
         ({"directed": False}, "leave directed at its default"),
     ],
 )
-def test_what_it_does_not_do_is_said(options, message):
+def test_unsupported_options_are_refused(options, message):
     graph = graph_of(0)
     with pytest.raises(NotImplementedError, match=message):
         torch.ops.pyg.neighbor_sample(graph.indptr, graph.indices, torch.tensor([1], dtype=torch.int32), [2], **options)
@@ -208,7 +208,7 @@ def test_mixed_types_are_refused():
         )
 
 
-def test_a_graph_is_checked_once_unless_it_was_written_to(monkeypatch):
+def test_only_a_changed_graph_is_checked_again(monkeypatch):
     checks = []
     check = checked._check
     monkeypatch.setattr(checked, "_check", lambda *arrays: checks.append(1) or check(*arrays))
@@ -221,7 +221,7 @@ def test_a_graph_is_checked_once_unless_it_was_written_to(monkeypatch):
         torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
 
 
-def test_a_graph_goes_with_its_tensors():
+def test_a_kept_graph_goes_with_its_tensors():
     rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
     torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
     key = id(rowptr), id(col)
@@ -239,7 +239,7 @@ def test_few_graphs_are_kept():
 
 
 @pytest.mark.parametrize("seeds", [[4, 8, 15], [4, 8, 4], [16]])
-def test_an_induced_subgraph_has_all_edges_among_its_vertices(seeds):
+def test_an_induced_subgraph_has_all_its_edges(seeds):
     graph = graph_of(8, num_nodes=30, num_edges=200)
     indptr, indices, seed = graph.indptr.long(), graph.indices.long(), torch.tensor(seeds)
     torch.manual_seed(3)
@@ -287,7 +287,7 @@ def test_workers_draw_different_numbers():
     assert len({tuple(batch.n_id.tolist()) for batch in loader}) == 4
 
 
-def test_torch_geometric_does_not_believe_that_pyg_lib_is_there():
+def test_torch_geometric_does_not_see_pyg_lib():
     import torch_geometric.typing
 
     assert not torch_geometric.typing.WITH_PYG_LIB
@@ -296,7 +296,7 @@ def test_torch_geometric_does_not_believe_that_pyg_lib_is_there():
     assert loader.pyg.backend() == "loader"
 
 
-def test_walks_are_ours_and_stay_where_they_end():
+def test_walks_are_ours_and_stay_at_their_end():
     rowptr, col = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])  # nothing leads away from vertex 2
     seeds = torch.tensor([0, 1, 2, 0] * 50)
     torch.manual_seed(4)
@@ -310,7 +310,7 @@ def test_walks_are_ours_and_stay_where_they_end():
     assert bool((ours < 0).any())
 
 
-def test_torch_geometrics_node2vec_and_dropout_path_walk_on_our_core():
+def test_torch_geometrics_walks_use_our_core():
     from torch_geometric.nn import Node2Vec
     from torch_geometric.utils import dropout_path
 

@@ -35,7 +35,7 @@ def graph() -> Graph:
         (2, 8, (2,) * 8),
     ],
 )
-def test_fanouts_are_one_number_or_one_for_each_hop(fanouts, num_hops, resolved) -> None:
+def test_fanouts_are_one_number_or_one_per_hop(fanouts, num_hops, resolved) -> None:
     assert resolve_fanouts(fanouts, num_hops) == resolved
     sampler = FusedSampler(fanouts, num_hops, num_threads=1)
     assert (sampler.fanouts, sampler.num_hops) == (resolved, len(resolved))
@@ -93,7 +93,7 @@ def sampler(request: pytest.FixtureRequest) -> Sampler:
         ([0, 1], TypeError, "must be a tensor"),
     ],
 )
-def test_bad_seeds_are_refused_and_the_sampler_goes_on(sampler, graph, seeds, error, message) -> None:
+def test_a_sampler_works_after_refusing_bad_seeds(sampler, graph, seeds, error, message) -> None:
     good = torch.tensor([2, 0], dtype=torch.int32)
     before = sampler.sample(graph, good).digest()
     with pytest.raises(error, match=message):
@@ -140,7 +140,7 @@ def test_fanouts_are_integers(fanouts: object) -> None:
 
 
 @pytest.mark.parametrize("position", [{"epoch": -1}, {"batch": -3}])
-def test_positions_count_from_zero(position: dict[str, int]) -> None:
+def test_negative_positions_are_refused(position: dict[str, int]) -> None:
     graph = Graph(torch.tensor([0, 1]), torch.tensor([0]))
     with pytest.raises(ValueError, match=r"is -\d; it must be in"):
         FusedSampler(1, 1).sample(graph, torch.tensor([0]), **position)
@@ -196,7 +196,7 @@ SEEDS = torch.tensor([0])
 
 
 @pytest.mark.parametrize("by", ["another graph", "close"])
-def test_a_session_in_use_is_closed_by_its_last_user(by, graph) -> None:
+def test_the_last_user_of_a_session_closes_it(by, graph) -> None:
     other, sampler, found = Graph(graph.indptr, graph.indices), Counting(), []
     sampler.sample(graph, SEEDS)
     (session,) = sampler.opened
@@ -218,7 +218,7 @@ def test_a_session_in_use_is_closed_by_its_last_user(by, graph) -> None:
     assert session.closed == 1
 
 
-def test_a_session_is_closed_once_another_graph_is_sampled(graph) -> None:
+def test_sampling_another_graph_closes_the_session(graph) -> None:
     other, sampler = Graph(graph.indptr, graph.indices), Counting()
     for of in (graph, graph, other, other, graph):
         assert sampler.sample(of, SEEDS) is of
@@ -227,7 +227,7 @@ def test_a_session_is_closed_once_another_graph_is_sampled(graph) -> None:
     assert sampler.opened[-1].closed == 1
 
 
-def test_a_sampler_that_is_closed_while_it_opens_a_session_closes_it(graph) -> None:
+def test_closing_a_sampler_closes_a_session_being_opened(graph) -> None:
     sampler = Counting()
     sampler.before_open = sampler.close
     with pytest.raises(RuntimeError, match="Counting was closed"):
@@ -235,7 +235,7 @@ def test_a_sampler_that_is_closed_while_it_opens_a_session_closes_it(graph) -> N
     assert [session.closed for session in sampler.opened] == [1]
 
 
-def test_of_two_threads_that_open_a_session_at_a_time_one_is_kept(graph) -> None:
+def test_two_threads_keep_only_one_session(graph) -> None:
     sampler, both, found = Counting(), threading.Barrier(2, timeout=300), []
     sampler.before_open = both.wait
     threads = [threading.Thread(target=lambda: found.append(sampler.sample(graph, SEEDS))) for _ in range(2)]

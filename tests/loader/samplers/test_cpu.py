@@ -135,7 +135,7 @@ def test_reference_philox_equals_the_published_vectors() -> None:
 
 
 @pytest.mark.parametrize("make", CORE)
-def test_a_mini_batch_depends_on_its_place_alone(make) -> None:
+def test_a_mini_batch_depends_only_on_its_place(make) -> None:
     graph = messy_graph(300, 4000, 0)
     order = [(e, b) for e in range(3) for b in range(4)]
 
@@ -162,7 +162,7 @@ def test_epoch_batch_and_seed_each_change_the_picks(make, epoch, batch, seed) ->
     assert picks(seed=seed, epoch=epoch, batch=batch) != picks(seed=0, epoch=0, batch=0)
 
 
-def test_one_sampler_serves_graphs_of_all_sizes_and_types_in_turn() -> None:
+def test_one_sampler_serves_graphs_of_every_kind() -> None:
     fused, hopwise = FusedSampler([3, -1, 2], num_threads=3), HopwiseSampler([3, -1, 2], num_threads=1)
     for i, (num_nodes, width) in enumerate([(50, "int32"), (9000, "int32"), (50, "int64"), (1, "wide edges")] * 2):
         graph = widen(messy_graph(num_nodes, 5 * num_nodes, i), width)

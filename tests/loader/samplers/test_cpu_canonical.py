@@ -89,7 +89,7 @@ def test_edge_ids_change_nothing_else(make) -> None:
 
 
 @pytest.mark.parametrize("make", [*CORE, FullSampler])
-def test_edge_ids_are_the_users_where_the_graph_keeps_them(make) -> None:
+def test_edge_ids_are_the_users_if_kept(make) -> None:
     g = torch.Generator().manual_seed(0)
     src, dst = (torch.randint(100, (900,), generator=g) for _ in range(2))
     graph = Graph.from_edges(src, dst, 100, keep_edge_ids=True)
@@ -105,7 +105,7 @@ def test_edge_ids_are_the_users_where_the_graph_keeps_them(make) -> None:
 
 
 @pytest.mark.parametrize("make", CORE)
-def test_seeds_keep_their_order_and_a_seed_found_again_is_not_new(make) -> None:
+def test_seeds_keep_their_order_and_are_not_repeated(make) -> None:
     #   0 <- 1, 2    1 <- 0    2 <- 0, 3    3 <- (none)
     graph = Graph(torch.tensor([0, 2, 3, 5, 5]), torch.tensor([1, 2, 0, 0, 3]))
     batch = make([-1, -1], edge_ids=True).sample(graph, torch.tensor([2, 0]))

@@ -28,7 +28,7 @@ def assert_equals_hopwise(graph: Graph, seeds: torch.Tensor, fanouts: list[int],
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("fanout", [1, 2, -1])
-def test_chain_from_one_seed_is_followed_to_the_last_hop(threads, fanout) -> None:
+def test_a_chain_is_followed_to_the_last_hop(threads, fanout) -> None:
     graph = chain(5000)
     assert_equals_hopwise(graph, torch.tensor([7]), [fanout] * 8, threads, calls=100)
     batch = FusedSampler(fanout, 8, num_threads=threads).sample(graph, torch.tensor([7]))
@@ -37,7 +37,7 @@ def test_chain_from_one_seed_is_followed_to_the_last_hop(threads, fanout) -> Non
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_chain_ends_where_the_graph_does(threads) -> None:
+def test_a_chain_ends_at_the_graphs_end(threads) -> None:
     batch = FusedSampler(1, 8, num_threads=threads).sample(chain(5), torch.tensor([2]))
     assert batch.frontier_sizes == (1, 2, 3, 3, 3, 3, 3, 3, 3)
     assert [b.num_edges for b in reversed(batch.blocks)] == [1, 2, 2, 2, 2, 2, 2, 2]
@@ -46,13 +46,13 @@ def test_chain_ends_where_the_graph_does(threads) -> None:
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("fanouts", [[1, 1, 1, 1, 1], [10, 10], [-1, 1, -1]])
 @pytest.mark.parametrize("center", [True, False])
-def test_star(threads, fanouts, center) -> None:
+def test_a_star_equals_hopwise(threads, fanouts, center) -> None:
     seeds = torch.tensor([0]) if center else torch.arange(1, 60)
     assert_equals_hopwise(star(3000), seeds, fanouts, threads, calls=20)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_vertex_of_degree_one_million(threads) -> None:
+def test_degree_one_million_equals_hopwise(threads) -> None:
     leaves = 1_000_000
     graph = star(leaves)
     for fanouts in ([10, 10, 10], [1024], [-1, 1]):
@@ -63,7 +63,7 @@ def test_vertex_of_degree_one_million(threads) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_isolated_vertices_alone_and_among_others(threads) -> None:
+def test_isolated_vertices_equal_hopwise(threads) -> None:
     lonely = Graph(torch.zeros(1001, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     batch = FusedSampler([3, 3, 3], num_threads=threads).sample(lonely, torch.arange(0, 1000, 3))
     assert batch.frontier_sizes == (334,) * 4
@@ -75,12 +75,12 @@ def test_isolated_vertices_alone_and_among_others(threads) -> None:
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("num_seeds", [1, 2, 5, 300])
-def test_few_and_many_seeds(threads, num_seeds) -> None:
+def test_any_number_of_seeds_equals_hopwise(threads, num_seeds) -> None:
     graph = messy_graph(3000, 30000, 2)
     assert_equals_hopwise(graph, torch.arange(num_seeds) * 7, [5, 5, 5], threads, calls=30)
 
 
-def test_more_threads_than_tasks() -> None:
+def test_more_threads_than_tasks_change_nothing() -> None:
     assert_equals_hopwise(equal_degrees(50, 3), torch.tensor([4]), [2, 2], threads=24, calls=50)
 
 
@@ -104,7 +104,7 @@ except (RuntimeError, MemoryError) as error:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the address space as Linux does")
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer needs the whole address space")
 @pytest.mark.parametrize("sampler", ["FusedSampler", "HopwiseSampler"])
-def test_threads_that_cannot_start_are_an_error_and_not_a_hang(sampler) -> None:
+def test_threads_that_cannot_start_are_an_error(sampler) -> None:
     script = _TOO_MANY_THREADS.format(sampler=sampler)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

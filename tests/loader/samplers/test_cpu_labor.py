@@ -30,7 +30,7 @@ def bipartite_in_one(num_lists: int, degree: int) -> Graph:
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (11, 10), (20, 3), (100, 10), (1000, 10)])
-def test_an_edge_is_picked_with_probability_fanout_by_degree(degree, fanout) -> None:
+def test_edges_are_picked_with_probability_fanout_by_degree(degree, fanout) -> None:
     """With sources that no two lists share, all edges are independent: the number of a list's is binomial."""
     lists = 40_000 // degree + 400
     graph = bipartite_in_one(lists, degree)
@@ -50,7 +50,7 @@ def test_an_edge_is_picked_with_probability_fanout_by_degree(degree, fanout) -> 
     assert stats.chi2.sf(statistic, degree) > LEVEL
 
 
-def test_lists_with_the_same_degree_pick_the_same_of_what_they_share() -> None:
+def test_lists_of_one_degree_share_their_picks() -> None:
     graph = equal_degrees(3000, 30)
     found = picked(graph, 4)
     chosen = np.zeros(3000, dtype=bool)
@@ -60,7 +60,7 @@ def test_lists_with_the_same_degree_pick_the_same_of_what_they_share() -> None:
     assert 0.10 < chosen.mean() < 0.17
 
 
-def test_a_shorter_list_picks_what_a_longer_one_does() -> None:
+def test_a_shorter_list_repeats_a_longer_ones_picks() -> None:
     """Lists of 40 and 20 of the same sources: what 4 of 40 picks, 4 of 20 picks, too."""
     sources = torch.arange(40)
     graph = Graph(torch.tensor([0, 40, 60] + [60] * 60), torch.cat([sources, sources[::2]]) + 2)
@@ -80,7 +80,7 @@ def test_parallel_edges_are_picked_together() -> None:
         assert (found[:, 0] == found[:, 1]).all()
 
 
-def test_hops_share_numbers_only_if_they_are_told_to() -> None:
+def test_hops_share_random_numbers_only_if_told() -> None:
     graph = equal_degrees(2000, 50)
     seeds = torch.arange(2000)
     for layer_dependency in (False, True):
@@ -92,7 +92,7 @@ def test_hops_share_numbers_only_if_they_are_told_to() -> None:
             assert len(outer & inner) < 0.2 * len(inner)
 
 
-def test_mini_batches_share_what_has_not_had_its_turn() -> None:
+def test_mini_batches_share_numbers_that_are_not_renewed() -> None:
     """Of 8 mini-batches each source has a new number in one: 7/8 of the numbers are those of the mini-batch before."""
     graph = bipartite_in_one(40, 1000)
     fanout, count = 200, 25

@@ -121,7 +121,7 @@ def test_fused_equals_hopwise_byte_for_byte(
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_one_hub_of_a_million(kind) -> None:
+def test_a_hub_of_a_million_follows_the_law(kind) -> None:
     """Its list is shared by all threads where it has to be scanned, and is searched where few entries weigh most."""
     degree = 1_000_000
     weights = torch.rand(degree, generator=torch.Generator().manual_seed(0))
@@ -202,7 +202,7 @@ def test_a_race_sees_weights_that_change(dtype) -> None:
 
 @pytest.mark.parametrize("make", [FusedSampler, HopwiseSampler])
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_a_race_refuses_weights_that_are_none_and_goes_on(make, bad) -> None:
+def test_a_race_works_after_refusing_bad_weights(make, bad) -> None:
     plain = messy_graph(300, 6000, 8)
     graph = weigh(plain, torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(1)))
     sampler = make([5, 5], num_threads=3, **KINDS["raced"])

@@ -35,7 +35,7 @@ def requests_of(count: int, size: int = 30, num_nodes: int = 400) -> list[Reques
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("count", [1, 2, 3, 16])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_group_gives_what_its_mini_batches_give_alone(make, threads, count, width) -> None:
+def test_a_group_equals_its_single_mini_batches(make, threads, count, width) -> None:
     graph = widen(messy_graph(400, 6000, 1), width)
     alone = HopwiseSampler([4, -1, 3], edge_ids=True, seed=5, num_threads=1)
     session = make([4, -1, 3], edge_ids=True, seed=5, num_threads=threads).open(graph)
@@ -81,13 +81,13 @@ def test_a_closed_session_says_so() -> None:
 
 
 @pytest.mark.parametrize("make", [*CORE, SubgraphSampler, pytest.param(DGLSampler, marks=needs_dgl)])
-def test_a_bipartite_graph_is_refused_when_it_is_opened(make) -> None:
+def test_opening_a_bipartite_graph_is_refused(make) -> None:
     graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
     with pytest.raises(ValueError, match="wants a graph of one set of vertices"):
         make([4, 3]).open(graph)
 
 
-def test_groups_and_single_calls_from_several_threads() -> None:
+def test_several_threads_may_mix_groups_and_calls() -> None:
     graph = messy_graph(400, 6000, 1)
     session = FusedSampler([4, 4], num_threads=3).open(graph)
     group = requests_of(40)
@@ -193,7 +193,7 @@ def test_workers_of_a_torch_data_loader_sample() -> None:
 
 
 @pytest.mark.parametrize("make", CORE)
-def test_a_sampler_in_use_can_be_copied_and_pickled(make) -> None:
+def test_a_used_sampler_can_be_copied_and_pickled(make) -> None:
     graph = messy_graph(400, 6000, 1)
     sampler = make(np.array([4, 3]), num_threads=np.int64(2), seed=np.int64(3), edge_ids=True)
 
@@ -225,11 +225,11 @@ def test_more_threads_than_any_machine_has_are_refused(make, threads) -> None:
 
 
 @pytest.mark.parametrize("threads", ["2", 2.0, None.__class__])
-def test_threads_are_an_integer(threads) -> None:
+def test_the_number_of_threads_is_an_integer(threads) -> None:
     with pytest.raises(TypeError, match=r"num_threads is .*; it must be an integer"):
         FusedSampler([5], num_threads=threads)
 
 
 @pytest.mark.parametrize(("threads", "together"), [(1, 1), (2, 2), (16, 16), (31, 16), (32, 1), (64, 1)])
-def test_a_session_wants_a_mini_batch_per_thread_where_that_spreads_them(threads, together) -> None:
+def test_the_number_of_threads_decides_the_group_size(threads, together) -> None:
     assert FusedSampler([5], num_threads=threads).open(messy_graph(50, 300, 0)).together == together

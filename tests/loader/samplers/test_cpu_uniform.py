@@ -37,7 +37,7 @@ def counts_of(picks: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("vary", ["batch", "epoch", "seed"])
 @pytest.mark.parametrize("fanout", [1, 2, 3, 10, 16, 31, 32, 40, 64, 256])
-def test_degree_one_more_than_fanout_leaves_each_place_out_equally_often(fanout, vary) -> None:
+def test_each_place_is_left_out_equally_often(fanout, vary) -> None:
     degree = fanout + 1
     picks = positions(equal_degrees(1000, degree), fanout, batches=20, vary=vary)
     left_out = degree * (degree - 1) // 2 - picks.sum(1)  # the one position that is missing from 0..fanout
@@ -74,13 +74,13 @@ def test_pairs_from_long_lists_are_equally_probable(degree) -> None:
 @pytest.mark.parametrize(
     ("degree", "fanout"), [(20, 10), (64, 20), (65, 20), (200, 15), (257, 32), (1000, 33), (1100, 1024), (3000, 300)]
 )
-def test_every_place_of_a_list_is_picked_equally_often(degree, fanout) -> None:
+def test_every_place_is_picked_equally_often(degree, fanout) -> None:
     picks = positions(equal_degrees(3001, degree), fanout, batches=max(1, 3000 // fanout // 10))
     assert p_equal_subsets(counts_of(picks, degree), fanout) > LEVEL
 
 
 @pytest.mark.parametrize(("fanout", "batches"), [(1, 1500), (10, 400), (32, 150), (1000, 12)])
-def test_hubs_of_degree_100_000_are_picked_from_evenly(fanout, batches) -> None:
+def test_hubs_of_degree_100_000_are_uniform(fanout, batches) -> None:
     hubs, degree = 20, 100_000
     indptr = torch.arange(hubs + 1) * degree
     graph = Graph(indptr, torch.arange(hubs * degree) % hubs)
@@ -113,7 +113,7 @@ def joint(a: NDArray[np.int64], b: NDArray[np.int64], degree: int) -> NDArray[np
 
 @pytest.mark.parametrize("vary", ["batch", "epoch", "seed"])
 @pytest.mark.parametrize("degree", [2, 4, 11])
-def test_picks_of_one_vertex_in_two_mini_batches_are_independent(degree, vary) -> None:
+def test_picks_in_two_mini_batches_are_independent(degree, vary) -> None:
     n = 20_000
     picks = positions(equal_degrees(n, degree), 1, batches=4, vary=vary)[:, 0].reshape(4, n)
     for i, j in combinations(range(4), 2):
@@ -128,7 +128,7 @@ def test_picks_of_neighbouring_vertices_are_independent(degree) -> None:
 
 
 @pytest.mark.parametrize("degree", [2, 4, 11])
-def test_picks_of_one_vertex_at_two_hops_are_independent(degree) -> None:
+def test_picks_at_two_hops_are_independent(degree) -> None:
     graph = equal_degrees(20_000, degree)
     begin = graph.indptr[:-1].numpy()
     sampler = FusedSampler(1, 4, edge_ids=True, num_threads=2)

@@ -77,13 +77,13 @@ def test_all_subsets_come_with_their_probability(name, fanout, tables) -> None:
 
 
 @pytest.mark.parametrize("tables", [True, False])
-def test_seven_of_eight(tables) -> None:
+def test_seven_picks_of_eight_follow_the_law(tables) -> None:
     weights = LISTS["seven of eight"]
     rows = picks_of(many_times(weights, 4000), 7, 50, weight_tables=tables)
     assert_counts(rows, successive(weights, 7))
 
 
-def test_exponentials_are_those_of_the_logarithm() -> None:
+def test_exponentials_equal_those_by_the_logarithm() -> None:
     """Within 2**-26 of their size, for draws of all sizes."""
     getcontext().prec = 60
     draws = [2**i + j for i in range(64) for j in (-1, 0, 1) if i > 1] + [
@@ -125,7 +125,7 @@ def test_with_replacement_picks_are_independent(name) -> None:
 
 
 @pytest.mark.parametrize(("degree", "fanout", "heavy"), [(1000, 10, 5), (1000, 40, 30), (100_000, 10, 9)])
-def test_what_few_entries_leave_is_shared_by_weight(degree, fanout, heavy) -> None:
+def test_the_remaining_entries_are_shared_by_weight(degree, fanout, heavy) -> None:
     """A few entries are picked always. The others come from the ends of the masses, or are drawn again and again."""
     weights = np.where(np.arange(degree) % 3 == 0, 2.0, 1.0)
     weights[np.linspace(0, degree - 1, heavy).astype(int)] = 1e9
@@ -177,7 +177,7 @@ def test_tables_hold_the_masses_exactly(lists, narrow) -> None:
 
 @pytest.mark.parametrize("degree", [1, 2, 100, 10_000])
 @pytest.mark.parametrize("steepness", [0, 3, 30])
-def test_masses_deviate_from_the_weights_as_little_as_is_said(degree, steepness) -> None:
+def test_masses_deviate_within_the_stated_bound(degree, steepness) -> None:
     weights = torch.rand(degree, generator=torch.Generator().manual_seed(degree), dtype=torch.float64) + 1e-9
     weights **= steepness
     _, ends = tables_of(weights, [0, degree])
@@ -189,7 +189,7 @@ def test_masses_deviate_from_the_weights_as_little_as_is_said(degree, steepness)
         assert abs(Fraction(m, degree * 2**32) / share - 1) <= bound
 
 
-def test_the_heaviest_are_picked_and_of_equal_ones_the_first() -> None:
+def test_the_heaviest_and_first_are_picked() -> None:
     weights = [3.0, 1.0, 3.0, 0.0, 2.0, 3.0, 2.0]
     graph = many_times(weights, 5)
     for fanout, places in ((1, [0]), (2, [0, 2]), (3, [0, 2, 5]), (4, [0, 2, 4, 5]), (5, [0, 2, 4, 5, 6])):

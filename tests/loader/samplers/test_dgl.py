@@ -80,7 +80,7 @@ def test_edge_ids_name_the_sampled_edges(replace) -> None:
     assert DGLSampler([3]).sample(graph, torch.arange(3)).blocks[0].edge_ids is None
 
 
-def test_mini_batches_repeat_in_any_order_and_in_a_new_sampler() -> None:
+def test_mini_batches_repeat_in_any_order() -> None:
     graph = messy_graph(300, 5000, 0)
     places = [(0, 0), (0, 1), (1, 0), (2, 5)]
 

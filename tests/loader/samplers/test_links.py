@@ -91,7 +91,7 @@ def subgraph_edges(sample):
     kind=st.sampled_from([HopwiseSampler, FusedSampler, SubgraphSampler]),
     count=st.integers(1, 30),
 )
-def test_what_is_excluded_is_what_the_reference_excludes(seed, exclude, kind, count):
+def test_excluded_edges_are_those_of_the_reference(seed, exclude, kind, count):
     edges = edges_of(seed)
     both = torch.cat([edges, edges[:100].flip(1)])  # half of the edges have their reverse
     graph = graph_of(both)
@@ -115,7 +115,7 @@ def test_what_is_excluded_is_what_the_reference_excludes(seed, exclude, kind, co
             assert block.indptr.dtype == graph.indptr.dtype
 
 
-def test_a_leak_that_is_planted_is_found():
+def test_a_planted_leak_is_found():
     """Vertices have one neighbour each: whoever sees the edge knows the answer. Excluded, nothing is to be seen."""
     ids = torch.arange(0, 100, 2)
     edges = torch.cat([torch.stack([ids, ids + 1], 1), torch.stack([ids + 1, ids], 1)])
@@ -146,7 +146,7 @@ def test_negatives_are_uniform():
 
 
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_strict_negatives_are_uniform_over_what_is_left(mode):
+def test_strict_negatives_are_uniform_over_remaining_vertices(mode):
     """Vertex 0 has edges to all but four vertices, so tries run out, and the rest is counted."""
     left = [3, 8, 20, 29]
     targets = torch.tensor([v for v in range(1, NUM_NODES) if v not in left])
@@ -174,7 +174,7 @@ def test_a_vertex_without_negatives_is_named():
             sampler.sample(graph, torch.tensor([[2, 3]]))
 
 
-def test_strict_negatives_know_lists_that_are_not_sorted_and_other_graphs():
+def test_strict_negatives_know_unsorted_lists_and_other_graphs():
     edges = edges_of(3)
     sorted_graph = graph_of(edges)
     order = torch.randperm(200)

@@ -48,7 +48,7 @@ def test_options_that_exclude_each_other_are_refused(options, error, message) ->
         FusedSampler(3, 2, **options)
 
 
-def test_the_spec_tells_what_is_not_the_default() -> None:
+def test_the_spec_names_options_that_differ() -> None:
     assert "weights" not in FusedSampler(3, 2).spec()
     by_weight = FusedSampler(3, 2, weights="edge_weights").spec()
     assert by_weight == {**FusedSampler(3, 2).spec(), "weights": "edge_weights"}
@@ -60,7 +60,7 @@ def test_the_spec_tells_what_is_not_the_default() -> None:
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("top_k", [False, True])
-def test_a_bad_weight_is_refused_by_the_name_of_its_edge(bad, top_k) -> None:
+def test_the_edge_of_a_bad_weight_is_named(bad, top_k) -> None:
     graph = weighed_graph()
     assert graph.edge_weights is not None
     graph.edge_weights[[77, 500]] = bad  # after the graph looked at them
@@ -105,7 +105,7 @@ def test_weights_may_come_from_inference_mode() -> None:
     assert FusedSampler([3, 3], weights="edge_weights").sample(graph, torch.arange(9)).digest() == expected
 
 
-def test_a_graph_is_not_kept_by_what_was_made_of_it() -> None:
+def test_tables_do_not_keep_their_graph_alive() -> None:
     for zeros in (False, True):
         graph = weighed_graph()
         assert graph.edge_weights is not None

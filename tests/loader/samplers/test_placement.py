@@ -12,7 +12,7 @@ import loader.samplers
 from loader.samplers import FusedSampler, fused
 
 
-def test_the_cpu() -> None:
+def test_device_cpu_gives_a_fused_sampler() -> None:
     sampler = fused([3, 2], device="cpu", num_threads=1, replace=True, edge_ids=True, seed=7)
     assert type(sampler) is FusedSampler
     assert (sampler.fanouts, sampler.num_threads, sampler.seed) == ((3, 2), 1, 7)
@@ -36,30 +36,30 @@ def test_auto_without_a_gpu_is_the_cpu() -> None:
         ({"device": "cpu", "blocks_per_sm": 0}, "blocks_per_sm is 0, but the sampler runs on the CPU"),
     ],
 )
-def test_an_option_of_the_other_device_is_an_error(options: dict[str, Any], message: str) -> None:
+def test_options_of_the_other_device_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fused(3, 2, **options)
 
 
-def test_an_option_that_there_is_not_is_an_error() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="shedule"):
         fused(3, 2, device="cpu", shedule="hopwise")
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
-def test_threads_do_not_stand_against_a_gpu() -> None:
+def test_num_threads_does_not_prevent_a_gpu() -> None:
     with pytest.raises(RuntimeError, match="a GPU sampler needs"):
         fused(3, 2, device="cuda", num_threads=4)
 
 
-def test_an_unknown_name_of_the_package() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Sampla'"):
         _ = loader.samplers.Sampla
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-def test_a_gpu() -> None:
+def test_a_gpu_gives_a_cuda_sampler() -> None:
     sampler = fused([3, 2], schedule="hopwise", vertex_set="hash", blocks_per_sm=0.5, seed=9)
     assert type(sampler) is loader.samplers.CudaSampler
     assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 0.5, 9)

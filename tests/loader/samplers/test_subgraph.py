@@ -27,7 +27,7 @@ def graph_of(seed, num_nodes=50, num_edges=300):
     replace=st.booleans(),
     wide=st.booleans(),
 )
-def test_is_the_walk_through_the_mini_batch(seed, fanouts, replace, wide):
+def test_a_subgraph_is_the_expanded_mini_batch(seed, fanouts, replace, wide):
     graph = graph_of(seed)
     if wide:  # as in a graph of more than 2**31 edges
         graph.indptr = graph.indptr.long()
@@ -55,7 +55,7 @@ def test_each_vertex_is_expanded_once():
 @pytest.mark.parametrize(
     "options", [{"weights": "edge_weights"}, {"weights": "edge_weights", "top_k": True}, {"labor": True}]
 )
-def test_other_picks_are_walked_through_too(options):
+def test_other_picks_give_expanded_mini_batches_too(options):
     plain = graph_of(4)
     graph = Graph(plain.indptr, plain.indices, edge_weights=torch.rand(300))
     got = SubgraphSampler([3, 2], edge_ids=True, seed=5, **options).sample(graph, torch.arange(9))
@@ -73,7 +73,7 @@ def test_copies_sample_the_same():
         assert other.sample(graph, torch.arange(9)).digest() == first.digest()
 
 
-def test_has_rows():
+def test_a_subgraph_holds_rows():
     got = SubgraphSampler([3], edge_ids=True).sample(graph_of(2), torch.arange(4))
     table, costs = torch.rand(50, 2), torch.rand(300)
     full = got.with_rows({"node/x": table[got.ids("node/x")], "edge/cost": costs[got.ids("edge/cost")]})

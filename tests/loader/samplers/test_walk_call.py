@@ -14,7 +14,7 @@ from loader.graph import Graph
 from loader.samplers import walk_call
 
 
-def test_it_gives_what_the_sampler_gives(random_graph: Callable[..., Graph]) -> None:
+def test_random_walk_equals_the_sampler(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     starts = torch.tensor([3, 9, 3])
     sampler = loader.WalkSampler(7, p=2, q=0.5, seed=5, edge_ids=True)
@@ -30,7 +30,7 @@ def test_it_gives_what_the_sampler_gives(random_graph: Callable[..., Graph]) -> 
     assert not torch.equal(loader.random_walk(graph, starts, 7, **{**options, "epoch": 2}), nodes)
 
 
-def test_what_it_keeps_goes_with_the_graph(random_graph: Callable[..., Graph]) -> None:
+def test_a_kept_sampler_goes_with_the_graph(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     for seed in range(3):
         for q in (1.0, 2.0):
@@ -51,7 +51,7 @@ def test_what_it_keeps_goes_with_the_graph(random_graph: Callable[..., Graph]) -
     assert [end() for end in ends] == [None, None]
 
 
-def test_what_it_refuses(random_graph: Callable[..., Graph]) -> None:
+def test_bad_arguments_are_refused(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     with pytest.raises(ValueError, match="walks_per_node is 0"):
         loader.random_walk(graph, torch.tensor([1]), 3, walks_per_node=0)
@@ -67,7 +67,7 @@ def test_what_it_refuses(random_graph: Callable[..., Graph]) -> None:
         loader.random_walk(graph, torch.tensor([1]), 3, probability=0.5)
 
 
-def test_along_the_direction_of_edges(random_graph: Callable[..., Graph]) -> None:
+def test_walks_follow_the_direction_of_edges(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     ahead = loader.random_walk(graph.reverse(), torch.arange(50), 5, edge_ids=True)
     assert isinstance(ahead, tuple)

@@ -99,7 +99,7 @@ def test_weighted_walks_are_those_of_the_reference(law: str, width: str) -> None
     seed=st.integers(0, 2**64 - 1),
 )
 @settings(max_examples=60)
-def test_any_graph_and_any_law(
+def test_any_graph_and_law_follow_the_reference(
     num_nodes: int, num_edges: int, length: int, p: float, q: float, stop: float, restart: float, seed: int
 ) -> None:
     g = torch.Generator().manual_seed(num_nodes * 1000 + num_edges)
@@ -135,7 +135,7 @@ def test_threads_change_nothing(law: str, random_graph: Callable[..., Graph]) ->
         assert len(digests) == 1
 
 
-def test_lists_that_are_not_sorted_are_searched_in_a_copy() -> None:
+def test_unsorted_lists_are_searched_in_a_copy() -> None:
     graph = messy_graph(60, 500, seed=1)
     shuffled = graph.indices.clone()
     for v in range(60):
@@ -147,13 +147,13 @@ def test_lists_that_are_not_sorted_are_searched_in_a_copy() -> None:
     assert torch.equal(other.indices, before)
 
 
-def test_walks_end_where_there_is_no_neighbour() -> None:
+def test_walks_end_at_vertices_without_neighbours() -> None:
     walk, edges = sampled(chain(5), [0, 3, 4], 6)
     assert walk == [[0, 1, 2, 3, 4, -1, -1], [3, 4, -1, -1, -1, -1, -1], [4, -1, -1, -1, -1, -1, -1]]
     assert edges == [[0, 1, 2, 3, -1, -1], [3, -1, -1, -1, -1, -1], [-1] * 6]
 
 
-def test_a_leaf_with_one_way_out_takes_it_at_once() -> None:
+def test_a_leaf_takes_its_only_edge_at_once() -> None:
     walk, _ = sampled(star(100), [5, 6], 50, p=1e4, q=1e-4)
     assert all(row[1::2] == [0] * 25 for row in walk)
 
@@ -170,21 +170,21 @@ def test_a_hub_is_left_in_bounded_time() -> None:
     assert all(row == [1, 0, 2, 0, 1] for row in walk)
 
 
-def test_walkers_at_one_vertex_and_walkers_who_meet_go_their_own_ways(random_graph: Callable[..., Graph]) -> None:
+def test_walkers_that_meet_walk_independently(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 1000)
     sample = WalkSampler(20).sample(graph, torch.full((64,), 7))
     assert len({tuple(row) for row in sample.nodes.tolist()}) == 64
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 5])
-def test_a_longer_walk_goes_on_where_a_shorter_one_ended(length: int, random_graph: Callable[..., Graph]) -> None:
+def test_a_longer_walk_continues_a_shorter_one(length: int, random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 1000)
     starts = torch.arange(50)
     long = WalkSampler(9, p=2, q=0.5).sample(graph, starts).nodes
     assert torch.equal(WalkSampler(length, p=2, q=0.5).sample(graph, starts).nodes, long[:, : length + 1])
 
 
-def test_no_walkers_and_no_edges() -> None:
+def test_walkers_and_edges_may_be_missing() -> None:
     graph = Graph(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
     assert WalkSampler(3).sample(graph, torch.zeros(0, dtype=torch.int64)).nodes.shape == (0, 4)
     sample = WalkSampler(3, edge_ids=True).sample(graph, torch.tensor([2]))
@@ -223,7 +223,7 @@ def test_a_forked_child_walks(random_graph: Callable[..., Graph]) -> None:
     in_forked_child(walk)
 
 
-def test_sessions_and_copies(random_graph: Callable[..., Graph]) -> None:
+def test_sessions_and_copies_walk_alike(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 1000)
     sampler = WalkSampler(5, p=2, seed=3)
     expected = sampler.sample(graph, torch.arange(50), epoch=1).digest()
@@ -273,12 +273,12 @@ def test_sessions_and_copies(random_graph: Callable[..., Graph]) -> None:
         ({"num_threads": 0}, ValueError, "num_threads is 0"),
     ],
 )
-def test_options_that_are_refused(options: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         WalkSampler(**{"walk_length": 4, **options})
 
 
-def test_graphs_and_starts_that_are_refused(random_graph: Callable[..., Graph]) -> None:
+def test_bad_graphs_and_starts_are_refused(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     sampler = WalkSampler(4)
     for start, says in ((50, "holds vertex 50"), (-1, "holds vertex -1"), (2**40, "holds vertex 1099511627776")):

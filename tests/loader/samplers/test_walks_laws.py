@@ -71,7 +71,7 @@ def crowded(near: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("p", "q"), [(2, 0.5), (0.5, 2), (0.25, 0.25), (4, 4), (1, 3), (3, 1), (1, 0.2), (1e3, 1), (1, 1e-3), (1e6, 1e-2)]
 )
-def test_the_second_order(near: int, p: float, q: float) -> None:
+def test_the_second_order_follows_p_and_q(near: int, p: float, q: float) -> None:
     """Every class of distance; where the vertex before is a hub, too; by rejection and, at the extremes, by a scan."""
     graph = undirected(crowded(near), 8 + near)
     checked = 0
@@ -96,7 +96,7 @@ def test_the_second_order(near: int, p: float, q: float) -> None:
     assert checked >= 1
 
 
-def test_the_second_order_at_later_steps() -> None:
+def test_later_steps_follow_the_second_order() -> None:
     """In both halves of a block, given any vertices before."""
     graph = undirected(HOUSE, 8)
     p, q = 0.5, 3
@@ -111,13 +111,13 @@ def test_the_second_order_at_later_steps() -> None:
                 assert p_expected(counts, np.array([weights[x] for x in ends])) > LEVEL
 
 
-def test_the_first_step_of_the_second_order_takes_all_alike() -> None:
+def test_the_second_orders_first_step_is_uniform() -> None:
     counts = np.bincount(walked(undirected(HOUSE, 8), 1, 1, p=0.1, q=5)[:, 1], minlength=8)
     assert p_expected(np.delete(counts, 1), np.array([1.0, 1, 1, 1, 1, 1, 2])) > LEVEL
 
 
 @pytest.mark.parametrize("weights", [[1, 2, 3, 4], [1e-3, 1, 0, 1000], [5.0], [1, 1, 1, 1, 1, 1, 97]])
-def test_steps_by_weight(weights: list[float]) -> None:
+def test_steps_are_proportional_to_weight(weights: list[float]) -> None:
     degree = len(weights)
     dst, src = torch.arange(degree).repeat_interleave(degree), torch.arange(degree).repeat(degree)
     graph = Graph.from_edges(src, dst, degree, edge_weights=torch.tensor(weights).double().repeat(degree))
@@ -132,7 +132,7 @@ def test_steps_by_weight(weights: list[float]) -> None:
 
 
 @pytest.mark.parametrize(("p", "q"), [(2, 0.5), (0.25, 4), (1, 3)])
-def test_the_second_order_by_weight(p: float, q: float) -> None:
+def test_the_second_order_follows_the_weights(p: float, q: float) -> None:
     plain = undirected(HOUSE, 8)
     g = torch.Generator().manual_seed(3)
     graph = Graph(plain.indptr, plain.indices, edge_weights=torch.rand(plain.num_edges, generator=g) + 0.1)
@@ -150,7 +150,7 @@ def test_the_second_order_by_weight(p: float, q: float) -> None:
     assert p_expected(counts, np.array([weights[x] for x in sorted(weights)])) > LEVEL
 
 
-def test_lengths_of_walks_that_stop(random_graph: Callable[..., Graph]) -> None:
+def test_walks_that_stop_have_geometric_lengths(random_graph: Callable[..., Graph]) -> None:
     ring = Graph(torch.arange(11), (torch.arange(10) + 1) % 10)
     length, stop = 30, 0.2
     steps = (walked(ring, 0, length, stop=stop) >= 0).sum(1) - 1
@@ -158,7 +158,7 @@ def test_lengths_of_walks_that_stop(random_graph: Callable[..., Graph]) -> None:
     assert p_expected(np.bincount(steps, minlength=length + 1), np.array(share)) > LEVEL
 
 
-def test_walks_that_restart() -> None:
+def test_restarts_follow_their_probability() -> None:
     """The lengths of the ways between two restarts; the vertex that a walk with restart stands on."""
     ring = Graph(torch.arange(101), (torch.arange(100) + 1) % 100)
     length, restart = 40, 0.3
@@ -186,7 +186,7 @@ def test_a_restart_forgets_the_vertex_before() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"stop": 0.3}])
-def test_a_metapath_takes_all_edges_of_the_type_alike(options: dict[str, float]) -> None:
+def test_a_metapath_takes_its_types_edges_uniformly(options: dict[str, float]) -> None:
     sources = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 9])
     ends = torch.tensor([0, 0, 0, 0, 0, 2, 2, 2, 4])
     types = torch.tensor([0, 1, 1, 0, 1, 3, 3, 0, 3])

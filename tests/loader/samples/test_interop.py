@@ -72,7 +72,7 @@ class TestDGL:
         assert torch.equal(blocks[0].srcdata["feat"], batch.x)
         assert torch.equal(blocks[-1].dstdata["label"], batch.y)
 
-    def test_what_was_not_asked_for_is_not_there(self, graph: Graph) -> None:
+    def test_dgl_blocks_lack_unrequested_data(self, graph: Graph) -> None:
         import dgl
 
         batch = sample(graph, edge_ids=False).replace(x=None, y=None)
@@ -81,7 +81,7 @@ class TestDGL:
         assert "feat" not in blocks[0].srcdata
         assert "label" not in blocks[-1].dstdata
 
-    def test_a_dgl_layer_takes_the_mean_over_our_neighbours(self, graph: Graph) -> None:
+    def test_a_dgl_layer_averages_our_neighbours(self, graph: Graph) -> None:
         import dgl.function as fn
 
         batch = sample(graph)
@@ -94,13 +94,13 @@ class TestDGL:
             torch.testing.assert_close(block.dstdata["h"][i], expected)
 
 
-def test_without_dgl_the_message_says_what_to_install(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dgl_the_message_names_the_package(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(ImportError, match=r"to_dgl\(\) needs DGL.*dgl==1\.1\.3"):
         interop.to_dgl(sample(graph))
 
 
-def test_pyg_data_is_a_subgraph_laid_out_hop_by_hop(graph: Graph) -> None:
+def test_pyg_data_is_laid_out_by_hops(graph: Graph) -> None:
     batch = sample(graph)
     data = batch.to_pyg()
     data.validate(raise_on_error=True)
@@ -142,7 +142,7 @@ def test_each_vertex_keeps_the_picks_of_one_hop(graph: Graph) -> None:
         assert picked.get(i, []) == block.edge_ids[block.indptr[row] : block.indptr[row + 1]].tolist()
 
 
-def test_pyg_without_edge_ids_features_and_labels(graph: Graph) -> None:
+def test_pyg_data_may_lack_ids_features_labels(graph: Graph) -> None:
     data = sample(graph, edge_ids=False).replace(x=None, y=None).to_pyg()
     assert data.x is None
     assert data.y is None
@@ -157,7 +157,7 @@ def full_graph_data(graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("trim", [False, True])
-def test_a_pyg_model_over_all_neighbours_equals_the_full_graph(graph: Graph, trim: bool) -> None:
+def test_a_pyg_model_equals_the_full_graph(graph: Graph, trim: bool) -> None:
     from torch_geometric.nn import GraphConv
     from torch_geometric.utils import trim_to_layer
 
@@ -183,13 +183,13 @@ def with_edge_features(batch: MiniBatch) -> MiniBatch:
     return batch.replace(blocks=blocks)
 
 
-def test_edge_features_as_pyg_data(graph: Graph) -> None:
+def test_pyg_data_holds_edge_features(graph: Graph) -> None:
     data = with_edge_features(sample(graph)).to_pyg()
     assert data.edge_attr.shape == (data.edge_index.shape[1], 1)
     assert torch.equal(data.edge_attr[:, 0].long(), data.e_id)
 
 
-def test_edge_features_as_dgl_blocks(graph: Graph) -> None:
+def test_dgl_blocks_hold_edge_features(graph: Graph) -> None:
     dgl = pytest.importorskip("dgl", exc_type=ImportError)
     for block in with_edge_features(sample(graph)).to_dgl()[2]:
         assert torch.equal(block.edata["feat"][:, 0].long(), block.edata[dgl.EID].long())

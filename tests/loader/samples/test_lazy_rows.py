@@ -27,7 +27,7 @@ def lazy_batch(graph: Graph) -> tuple[MiniBatch, MiniBatch]:
     return batch.replace(rows=LazyRows(table, batch.nodes)), batch.replace(x=table[batch.nodes.long()])
 
 
-def test_a_mini_batch_is_the_same_with_its_rows_gathered_late(random_graph: Any) -> None:
+def test_late_gathering_leaves_the_mini_batch_equal(random_graph: Any) -> None:
     lazy, eager = lazy_batch(random_graph())
     assert lazy.features is lazy.rows
     assert eager.features is eager.x
@@ -58,13 +58,13 @@ def test_a_mini_batch_is_the_same_with_its_rows_gathered_late(random_graph: Any)
         (torch.zeros(4, 2, 2), {}),
     ],
 )
-def test_what_cannot_be_read_in_place_is_refused(tensor: torch.Tensor, options: dict[str, str]) -> None:
+def test_tables_not_readable_in_place_are_refused(tensor: torch.Tensor, options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="lazy rows are read as they are kept"):
         DeviceFeatures(tensor, lazy=True, **options)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
-def test_a_trainer_of_another_precision_leaves_the_table_alone(random_graph: Any, precision: str) -> None:
+def test_another_precision_leaves_the_table_unchanged(random_graph: Any, precision: str) -> None:
     lazy, eager = lazy_batch(random_graph())
     y = torch.arange(lazy.batch_size) % 3
     plugin = HalfPrecision("bf16-true") if precision == "bf16-true" else DoublePrecision()
@@ -105,7 +105,7 @@ class TestOnGPU:
             assert torch.equal(eager, lazy)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-    def test_other_types(self, block: Block, dtype: torch.dtype) -> None:
+    def test_other_types_give_the_same_bits(self, block: Block, dtype: torch.dtype) -> None:
         table = torch.randn(5000, 24, device="cuda", dtype=dtype)
         nodes = torch.randperm(5000, device="cuda")[:800].int()
         weights = [torch.randn(s, device="cuda", dtype=dtype) for s in ((8, 24), (8, 24), (8,))]
@@ -132,7 +132,7 @@ class TestOnGPU:
         assert torch.equal(*results)
         assert 0.2 < (results[0] == 0).float().mean() < 0.4
 
-    def test_what_cannot_be_right_is_refused(self, block: Block) -> None:
+    def test_wrong_arguments_are_refused(self, block: Block) -> None:
         table, nodes = torch.randn(5000, 24, device="cuda"), torch.arange(800, device="cuda").int()
         weights = [torch.randn(s, device="cuda") for s in ((8, 24), (8, 24), (8,))]
         for rows, error, message in (

@@ -28,7 +28,7 @@ def make() -> MiniBatch:
     return MiniBatch(torch.tensor([7, 4, 0, 2, 9]), (2, 4, 5), (inner, outer), epoch=3, index=6)
 
 
-def test_accessors() -> None:
+def test_accessors_describe_the_mini_batch() -> None:
     batch = make()
     assert batch.input_nodes.tolist() == [7, 4, 0, 2, 9]
     assert batch.output_nodes.tolist() == [7, 4]
@@ -39,7 +39,7 @@ def test_accessors() -> None:
     assert repr(batch) == "MiniBatch(epoch=3, index=6, frontier_sizes=(2, 4, 5), num_edges=7, device='cpu')"
 
 
-def test_held_bytes_counts_what_arrays_were_cut_out_of_once() -> None:
+def test_held_bytes_counts_each_memory_once() -> None:
     batch = make()
     assert batch.held_bytes == batch.nbytes
     buffer = torch.arange(100)
@@ -145,7 +145,7 @@ def test_edge_features_are_moved_and_counted() -> None:
     assert batch.to("meta").blocks[1].edge_features is None
 
 
-def test_it_wants_rows_of_vertices_seeds_and_edges_and_takes_them() -> None:
+def test_rows_of_vertices_seeds_and_edges_are_taken() -> None:
     batch = make()
     assert batch.wants == ("node", "seed", "edge")
     assert batch.ids("node") is batch.nodes
@@ -161,7 +161,7 @@ def test_it_wants_rows_of_vertices_seeds_and_edges_and_takes_them() -> None:
     assert not any(batch.has(kind) for kind in batch.wants)  # a copy was changed
 
 
-def test_it_has_no_rows_of_other_kinds() -> None:
+def test_rows_of_other_kinds_are_refused() -> None:
     with pytest.raises(KeyError, match=r"MiniBatch wants rows of \['node', 'seed', 'edge'\], not of 'walker'"):
         make().ids("walker")
     with pytest.raises(KeyError, match=r"MiniBatch wants rows of .*; it was given \['walker'\]"):
@@ -193,7 +193,7 @@ def test_each_memory_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-def test_a_mini_batch_is_pinned_and_moves_to_the_gpu() -> None:
+def test_a_pinned_mini_batch_moves_to_the_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
     batch = make().replace(x=torch.ones(5, 2))

@@ -14,7 +14,7 @@ def walks() -> Walks:
     return Walks(nodes, torch.tensor([[7, 0], [5, -1], [-1, -1]]), epoch=2, index=1)
 
 
-def test_shapes_and_ids(walks: Walks) -> None:
+def test_shapes_and_ids_are_those_of_walks(walks: Walks) -> None:
     assert (walks.batch_size, walks.walk_length) == (3, 2)
     assert walks.starts.tolist() == [3, 2, 1]
     assert walks.ids("node").tolist() == [3, 1, 0, 2, 4, 0, 1, 0, 0]
@@ -48,7 +48,7 @@ def test_rows_after_the_end_are_zero(walks: Walks) -> None:
         walks.replace(edge_ids=None).with_rows({"edge": table})
 
 
-def test_copies_and_digests(walks: Walks) -> None:
+def test_copies_have_digests_of_their_content(walks: Walks) -> None:
     doubled = walks.map(lambda t: t * 2)
     assert doubled.nodes[0].tolist() == [6, 2, 0]
     assert doubled.edge_ids is not None

@@ -47,7 +47,7 @@ def names(device: torch.device, samples: Any, stores: list[Any], more: list[Func
         (GPU, on(GPU, True), [on(GPU, True), on(CPU)], ["sample", "gather", "move"], False),
     ],
 )
-def test_stages_follow_where_the_work_is(
+def test_stages_follow_the_places_of_work(
     device: torch.device, samples: Any, stores: list[Any], expected: list[str], asynchronous: bool
 ) -> None:
     assert names(device, samples, stores, []) == (expected, asynchronous)
@@ -69,7 +69,7 @@ def test_stages_follow_where_the_work_is(
         (CPU, [], [GPU], "sample move gather a"),
     ],
 )
-def test_a_stage_that_works_on_the_gpu_finds_all_of_its_items_there(
+def test_a_gpu_stages_items_are_on_the_gpu(
     samples: torch.device, stores: list[torch.device], more: list[torch.device | None], expected: str
 ) -> None:
     own = [FunctionStage(name, abs) for name in "abc"[: len(more)]]
@@ -78,7 +78,7 @@ def test_a_stage_that_works_on_the_gpu_finds_all_of_its_items_there(
     assert " ".join(names(GPU, on(samples), [on(store) for store in stores], own)[0]) == expected
 
 
-def test_nothing_moves_where_all_is_on_the_cpu() -> None:
+def test_nothing_moves_if_all_is_on_the_cpu() -> None:
     own = FunctionStage("own", abs)
     own.device = CPU
     assert names(CPU, on(CPU), [on(CPU)], [own])[0] == ["sample", "gather", "own"]
@@ -90,7 +90,7 @@ def test_the_device_is_that_of_the_work() -> None:
 
 
 @pytest.mark.parametrize(("samples", "stores"), [(on(GPU), {}), (on(CPU), {"node": on(CPU), "seed": on(GPU)})])
-def test_work_on_a_gpu_does_not_go_back_to_the_cpu(samples: Any, stores: dict[str, Any]) -> None:
+def test_device_cpu_is_refused_for_gpu_work(samples: Any, stores: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="on cuda:0, but device is cpu; give both the same one"):
         choose_device("cpu", samples, stores)
 
@@ -101,6 +101,6 @@ def test_other_devices_are_refused() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there() -> None:
+def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RuntimeError, match="device is 'cuda', but torch finds no NVIDIA GPU here; give device='cpu'"):
         choose_device("cuda", on(CPU), {})

@@ -33,7 +33,7 @@ def test_pageable_arrays_share_one_buffer_and_start_aligned() -> None:
     assert all(t.data_ptr() % 128 == 0 for t in moved.tensors() if t.numel())
 
 
-def test_what_is_there_stays_and_what_is_pinned_is_not_packed() -> None:
+def test_resident_arrays_stay_and_pinned_ones_move_unpacked() -> None:
     batch = make()
     batch = batch.replace(x=batch.x.cuda(), y=batch.y.pin_memory())
     moved, nbytes = to_gpu(batch, torch.device("cuda", 0))
@@ -43,7 +43,7 @@ def test_what_is_there_stays_and_what_is_pinned_is_not_packed() -> None:
     assert to_gpu(moved, torch.device("cuda", 0)) == (moved, 0)
 
 
-def test_a_stage_counts_what_it_moved() -> None:
+def test_a_stage_counts_the_moved_bytes() -> None:
     stats = PipelineStats(["move"])
     stage = MoveStage(torch.device("cuda", 0), stats)
     assert stage.asynchronous

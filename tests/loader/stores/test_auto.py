@@ -69,13 +69,15 @@ def test_on_a_cpu_rows_stay_in_host_memory() -> None:
         (200_000, 511_999, {"context": None}, "MemmapFeatures"),
     ],
 )
-def test_the_fastest_store_that_fits(on_gpu: Any, free: int, host: int, options: dict[str, Any], store: str) -> None:
+def test_the_fastest_store_that_fits_is_chosen(
+    on_gpu: Any, free: int, host: int, options: dict[str, Any], store: str
+) -> None:
     name, given = on_gpu(free, host, **options)
     assert name == store
     assert given["args"][0] == GPU
 
 
-def test_what_the_stores_are_given(on_gpu: Any) -> None:
+def test_stores_are_given_their_options(on_gpu: Any) -> None:
     _, device = on_gpu(MIB, MIB, dtype="float16", storage_dtype="float16")
     assert device == {"args": (GPU,), "dtype": "float16", "storage_dtype": "float16", "lazy": None}
     _, cached = on_gpu(200_000, MIB, gpu_share=0.25)
@@ -89,7 +91,7 @@ def test_what_the_stores_are_given(on_gpu: Any) -> None:
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01])
-def test_a_share_out_of_range(share: float) -> None:
+def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match=r"gpu_share is .*; it must be in \(0, 1\]"):
         auto_features(ROWS, "cpu", gpu_share=share)
 

@@ -28,7 +28,7 @@ def context() -> StoreContext:
     return StoreContext(Graph(torch.tensor([0, 0, 0]), torch.tensor([], dtype=torch.int64)))
 
 
-def test_only_those_who_ask_get_the_context(context: StoreContext) -> None:
+def test_only_factories_that_ask_get_the_context(context: StoreContext) -> None:
     table = torch.zeros(2, 3)
     for make in (HostFeatures, partial(HostFeatures, num_threads=1), lambda tensor: HostFeatures(tensor, 1)):
         assert isinstance(open_store(make, table, context), HostFeatures)
@@ -60,7 +60,7 @@ def test_stores_on_the_cpu_have_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_makes_a_store_and_shows_every_option(name: str) -> None:
+def test_each_file_shows_every_option_of_its_store(name: str) -> None:
     hydra = pytest.importorskip("hydra.utils")
     from omegaconf import OmegaConf
 

@@ -32,7 +32,7 @@ def test_hits_are_counted() -> None:
     store.close()
 
 
-def test_the_cache_by_degree_and_by_visits() -> None:
+def test_the_cache_holds_the_hottest_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     src = torch.randint(50, (4000,), generator=generator) ** 2 // 5
     graph = Graph.from_edges(src, torch.randint(500, (4000,), generator=generator), 500)

@@ -57,7 +57,7 @@ def in_order(store: Any) -> Any:
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 @pytest.mark.parametrize("name", [*STORES, "memmap"])
-def test_without_cuda_it_says_what_to_do(name: str) -> None:
+def test_a_missing_gpu_is_named(name: str) -> None:
     make = partial(MemmapFeatures, device="cuda") if name == "memmap" else STORES[name]
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU"):
         make(torch.zeros(10, 4))
@@ -90,7 +90,9 @@ class TestOnGPU:
     @pytest.mark.parametrize("index", [torch.int32, torch.int64])
     @pytest.mark.parametrize("kept", CONVERTIBLE)
     @pytest.mark.parametrize("returned", CONVERTIBLE)
-    def test_types(self, name: str, index: torch.dtype, kept: torch.dtype, returned: torch.dtype) -> None:
+    def test_rows_of_every_type_arrive(
+        self, name: str, index: torch.dtype, kept: torch.dtype, returned: torch.dtype
+    ) -> None:
         nodes = torch.randint(400, (1500,), generator=torch.Generator().manual_seed(1)).to(index)
         for dim in (1, 2, 3, 4, 6, 8, 25, 31, 32, 33, 64, 75, 100, 128, 129, 301, 1433):
             table = random_rows((400, dim), torch.float32, seed=dim)
@@ -115,7 +117,7 @@ class TestOnGPU:
     @every_store
     @settings(max_examples=60, deadline=None)
     @given(data=st.data())
-    def test_any_row_any_base(self, name: str, data: st.DataObject) -> None:
+    def test_any_row_at_any_address_arrives(self, name: str, data: st.DataObject) -> None:
         kept = data.draw(st.sampled_from([*CONVERTIBLE, torch.uint8, torch.int64, torch.int16]))
         returned = data.draw(st.sampled_from(CONVERTIBLE)) if kept in CONVERTIBLE else kept
         num_nodes, dim = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
@@ -128,7 +130,7 @@ class TestOnGPU:
         store.close()
 
     @every_store
-    def test_many_rows(self, name: str) -> None:
+    def test_any_number_of_rows_arrives(self, name: str) -> None:
         table = random_rows((30000, 100), torch.float32)
         store = STORES[name](table)
         generator = torch.Generator().manual_seed(2)
@@ -140,7 +142,7 @@ class TestOnGPU:
         store.close()
 
     @every_store
-    def test_properties(self, name: str) -> None:
+    def test_stores_have_the_properties_of_the_protocol(self, name: str) -> None:
         store = STORES[name](torch.zeros(5, 3), dtype="float16")
         assert isinstance(store, FeatureStore)
         assert (store.num_rows, store.dim, store.row_shape, store.dtype) == (5, 3, (3,), torch.float16)
@@ -151,7 +153,7 @@ class TestOnGPU:
         store.close()
 
     @every_store
-    def test_no_rows(self, name: str) -> None:
+    def test_no_rows_give_an_empty_tensor(self, name: str) -> None:
         none = torch.empty(0, dtype=torch.int64)
         for shape in [(0, 4), (6, 0)]:
             store = STORES[name](torch.zeros(shape))
@@ -165,7 +167,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("name", KERNELS)
     @pytest.mark.parametrize("bad", [-1, 10, 2**31 - 1, -(2**31), 2**40])
-    def test_an_id_out_of_range_reads_nothing_and_is_told(self, name: str, bad: int) -> None:
+    def test_a_bad_id_reads_nothing_and_is_reported(self, name: str, bad: int) -> None:
         table = torch.rand(10, 33) + 1
         store = STORES[name](table)
         nodes = torch.tensor([0, 9, bad, 3])
@@ -192,7 +194,7 @@ class TestOnGPU:
         store.close()
 
     @every_store
-    def test_bad_arguments(self, name: str) -> None:
+    def test_bad_arguments_are_refused(self, name: str) -> None:
         make = STORES[name]
         with pytest.raises(ValueError, match="device is 'cpu'; it must be a GPU"):
             make(torch.zeros(3, 4), device="cpu")
@@ -265,7 +267,7 @@ class TestOnGPU:
         part.close()
         assert not table.is_pinned()
 
-    def test_memory_that_torch_pinned(self) -> None:
+    def test_memory_that_torch_pinned_is_used(self) -> None:
         table = torch.rand(1000, 64).pin_memory()
         store = PinnedFeatures(table)
         assert store.in_place
@@ -279,7 +281,7 @@ class TestOnGPU:
         assert pinned.address % 128 == 0  # bytes of a request of the GPU to the host
         pinned.release()
 
-    def test_a_read_only_mapping_is_copied_if_need_be(self, tmp_path: Path) -> None:
+    def test_a_read_only_mapping_may_be_copied(self, tmp_path: Path) -> None:
         values = np.random.default_rng(0).random((5000, 33), dtype=np.float32)
         np.save(tmp_path / "x.npy", values)
         mapped = MemmapFeatures(tmp_path / "x.npy")
@@ -290,7 +292,7 @@ class TestOnGPU:
         store.close()
 
     @pytest.mark.parametrize("suffix", [".npy", ".bin"])
-    def test_from_disk_to_the_gpu(self, suffix: str, tmp_path: Path) -> None:
+    def test_rows_go_from_disk_to_the_gpu(self, suffix: str, tmp_path: Path) -> None:
         values = np.random.default_rng(0).random((3000, 301), dtype=np.float32)
         path = tmp_path / f"x{suffix}"
         if suffix == ".npy":
@@ -307,7 +309,7 @@ class TestOnGPU:
     @pytest.mark.parametrize("name", FAR)
     @pytest.mark.parametrize("index", [torch.int32, torch.int64])
     @pytest.mark.parametrize("num_nodes", [1, 1023, 1025, 50_000])
-    def test_rows_read_by_where_they_lie(self, name: str, index: torch.dtype, num_nodes: int) -> None:
+    def test_rows_are_counted_by_their_place(self, name: str, index: torch.dtype, num_nodes: int) -> None:
         table = random_rows((num_nodes, 7), torch.float32)
         store = in_order(STORES[name](table))
         generator = torch.Generator().manual_seed(4)
@@ -322,7 +324,7 @@ class TestOnGPU:
         store.close()
 
     @pytest.mark.parametrize("name", FAR)
-    def test_where_a_bad_id_stood_is_told_whatever_the_order(self, name: str) -> None:
+    def test_a_bad_id_keeps_its_reported_position(self, name: str) -> None:
         table = random_rows((5000, 33), torch.float32)
         store = in_order(STORES[name](table))
         nodes = torch.randint(5000, (20_000,), generator=torch.Generator().manual_seed(5))
@@ -337,7 +339,7 @@ class TestOnGPU:
             assert same_bytes(rows, expected)
         store.close()
 
-    def test_the_order_of_reading(self) -> None:
+    def test_rows_are_read_in_order_of_address(self) -> None:
         num_nodes, n = 100_000, 60_000
         store = in_order(PinnedFeatures(torch.rand(num_nodes, 8)))
         gatherer, out = store._gatherer, torch.empty(n, 8, device="cuda")
@@ -362,7 +364,7 @@ class TestOnGPU:
             assert bool((buckets.diff() >= 0).all())
         store.close()
 
-    def test_ids_that_lay_in_order_are_looked_at_less_often_with_a_cache(self) -> None:
+    def test_a_cache_looks_at_ordered_ids_less_often(self) -> None:
         n = 50_000
         store = cached(random_rows((n, 9), torch.float32), fraction=0.3)
         store._gatherer.order_from = 1
@@ -381,7 +383,7 @@ class TestOnGPU:
         assert [looked_at(mixed) for _ in range(40)] == [i >= 15 for i in range(40)]
         store.close()
 
-    def test_which_gathers_are_ordered(self) -> None:
+    def test_only_large_gathers_from_host_memory_are_ordered(self) -> None:
         large = torch.empty(2**20, 768, dtype=torch.uint8)
         for make, ordered in ((PinnedFeatures, True), (partial(cached, fraction=0.01), True), (DeviceFeatures, False)):
             store = make(large)
@@ -396,7 +398,7 @@ class TestOnGPU:
         small.close()
 
     @every_store
-    def test_streams_of_their_own(self, name: str) -> None:
+    def test_gathers_on_several_streams_agree(self, name: str) -> None:
         table = random_rows((20_000, 256), torch.float32)
         store = in_order(STORES[name](table))
         generator = torch.Generator().manual_seed(3)
@@ -447,7 +449,7 @@ class TestOnGPU:
 
     @needs_two_gpus
     @every_store
-    def test_another_gpu(self, name: str) -> None:
+    def test_a_store_may_lie_on_another_gpu(self, name: str) -> None:
         table = random_rows((1000, 100), torch.float32)
         store = STORES[name](table, device="cuda:1")
         nodes = torch.randint(1000, (500,))

@@ -29,7 +29,7 @@ def test_rows_equal_index_select(dtype: torch.dtype, index: torch.dtype, num_thr
         assert torch.equal(rows, table.index_select(0, nodes))
 
 
-def test_properties() -> None:
+def test_stores_have_the_properties_of_the_protocol() -> None:
     store = HostFeatures(torch.zeros(5, 3, dtype=torch.float16), num_threads=2)
     assert isinstance(store, FeatureStore)
     assert (store.num_rows, store.dim, store.dtype, store.num_threads) == (5, 3, torch.float16, 2)
@@ -57,7 +57,7 @@ def test_an_id_out_of_range_is_named(bad: int, dtype: torch.dtype) -> None:
         store.gather(nodes)
 
 
-def test_a_wide_id_out_of_range_is_not_truncated() -> None:
+def test_a_wide_bad_id_is_not_truncated() -> None:
     with pytest.raises(ValueError, match=str(2**32)):
         HostFeatures(torch.zeros(10, 4)).gather(torch.tensor([2**32]))
 
@@ -72,12 +72,12 @@ def test_a_wide_id_out_of_range_is_not_truncated() -> None:
         (torch.zeros(3, 4), 0, ValueError, "num_threads is 0"),
     ],
 )
-def test_bad_tables(tensor: object, num_threads: int, error: type[Exception], message: str) -> None:
+def test_bad_tables_are_refused(tensor: object, num_threads: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         HostFeatures(tensor, num_threads)
 
 
-def test_bad_nodes() -> None:
+def test_bad_nodes_are_refused() -> None:
     store = HostFeatures(torch.zeros(10, 4))
     with pytest.raises(TypeError, match=r"ids has dtype torch.float32"):
         store.gather(torch.zeros(3))
@@ -119,7 +119,7 @@ def test_threads_share_a_store() -> None:
     assert not wrong
 
 
-def test_memory_is_used_again_but_never_while_it_is_held() -> None:
+def test_memory_is_used_again_only_after_release() -> None:
     table = torch.randn(1000, 1024)  # an output of 4 MB
     store = HostFeatures(table, 2)
     nodes = torch.arange(1000)
@@ -157,7 +157,7 @@ def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -
     assert torch.equal(store.gather(nodes), table.to(kept)[nodes].to(returned))
 
 
-def test_types_that_do_not_convert() -> None:
+def test_types_that_do_not_convert_are_refused() -> None:
     labels = torch.arange(4)
     with pytest.raises(TypeError, match=r"dtype is torch.float16 for rows of torch.int64"):
         HostFeatures(labels, dtype="float16")

@@ -39,7 +39,7 @@ def test_a_forked_child_gathers(used_before: bool) -> None:
 
 
 @needs_fork
-def test_a_forked_child_may_drop_a_store_that_it_never_used() -> None:
+def test_a_forked_child_may_drop_an_unused_store() -> None:
     stores = [HostFeatures(table(), 3)]
     in_forked_child(stores.clear)
 
@@ -61,7 +61,7 @@ def test_a_grandchild_gathers() -> None:
 
 
 @needs_fork
-def test_outputs_that_a_child_inherits() -> None:
+def test_inherited_outputs_stay_valid_in_a_child() -> None:
     store = HostFeatures(table(), 2)
     held = [store.gather(NODES) for _ in range(3)]
     expected = held[0].clone()
@@ -90,7 +90,7 @@ def test_a_closed_store_is_closed_in_a_child() -> None:
 
 @needs_fork
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_fork_amid_another_threads_gather(num_threads: int) -> None:
+def test_a_fork_amid_a_gather_does_not_hang(num_threads: int) -> None:
     x = table()
     store = HostFeatures(x, num_threads)
     many = torch.randint(ROWS, (100_000,))
@@ -114,7 +114,7 @@ def test_a_fork_amid_another_threads_gather(num_threads: int) -> None:
 
 
 @needs_fork
-def test_a_memory_mapped_store_in_a_forked_child(tmp_path: Path) -> None:
+def test_a_memory_mapped_store_gathers_in_forked_children(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", table().numpy())
     store = MemmapFeatures(tmp_path / "x.npy", num_threads=2)
 

@@ -15,7 +15,7 @@ from loader.stores.cached import cached_rows, hottest
 from loader.stores.rows import RowFormat
 
 
-def test_degree_counts_the_lists_that_a_vertex_is_in(random_graph) -> None:
+def test_degree_counts_the_lists_of_a_vertex(random_graph) -> None:
     graph = random_graph(50, 400)
     counts = Counter(graph.indices.tolist())
     assert degree_hotness(graph).tolist() == [counts[v] for v in range(50)]
@@ -54,7 +54,7 @@ def test_the_hottest_are_taken(random_graph) -> None:
     assert degrees[hot].min() >= degrees[~torch.isin(torch.arange(200), hot)].max()
 
 
-def test_the_size_of_the_cache() -> None:
+def test_the_cache_has_the_asked_size() -> None:
     rows = RowFormat(torch.zeros(1000, 256))
     assert cached_rows(rows, 0.25, None) == 250
     assert cached_rows(rows, 0, None) == 0
@@ -78,16 +78,16 @@ def test_the_size_of_the_cache() -> None:
         ({"fraction": 0.5}, "hotness='degree' needs a graph"),
     ],
 )
-def test_bad_options_of_a_cache(options: dict, message: str) -> None:
+def test_bad_options_of_a_cache_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CachedFeatures(torch.zeros(10, 4), **options)
 
 
-def test_visits_need_mini_batches(random_graph) -> None:
+def test_visits_without_mini_batches_are_refused(random_graph) -> None:
     with pytest.raises(ValueError, match="hotness='visits' counts mini-batches, and the context has none"):
         CachedFeatures(torch.zeros(200, 4), fraction=0.5, hotness="visits", context=StoreContext(random_graph()))
 
 
-def test_a_graph_of_another_size(random_graph) -> None:
+def test_a_graph_of_another_size_is_refused(random_graph) -> None:
     with pytest.raises(ValueError, match="features has 10 rows, the graph 200 vertices"):
         CachedFeatures(torch.zeros(10, 4), fraction=0.5, context=StoreContext(random_graph()))

@@ -19,7 +19,7 @@ def values() -> np.ndarray:
 NODES = torch.tensor([499, 0, 250, 0], dtype=torch.int32)
 
 
-def test_a_npy_file(tmp_path: Path, values: np.ndarray) -> None:
+def test_a_npy_file_gives_its_rows(tmp_path: Path, values: np.ndarray) -> None:
     path = tmp_path / "x.npy"
     np.save(path, values)
     store = MemmapFeatures(path)
@@ -34,7 +34,7 @@ def test_a_npy_file(tmp_path: Path, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("offset", [0, 4, 4100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_a_raw_file(tmp_path: Path, offset: int, dtype: torch.dtype) -> None:
+def test_a_raw_file_gives_its_rows(tmp_path: Path, offset: int, dtype: torch.dtype) -> None:
     table = torch.randint(0, 99, (40, 3, 5)).to(dtype)
     path = tmp_path / "x.bin"
     path.write_bytes(bytes(offset) + table.view(torch.uint8).numpy().tobytes())
@@ -70,13 +70,13 @@ def test_the_file_is_let_go(tmp_path: Path, values: np.ndarray) -> None:
         store.gather(NODES)
 
 
-def test_an_id_out_of_range(tmp_path: Path, values: np.ndarray) -> None:
+def test_an_id_out_of_range_is_named(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", values)
     with pytest.raises(ValueError, match=r"ids\[1\] is 500; the table has 500 rows"):
         MemmapFeatures(tmp_path / "x.npy").gather(torch.tensor([1, 500]))
 
 
-def test_bad_files_and_options(tmp_path: Path, values: np.ndarray) -> None:
+def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -> None:
     npy, raw = tmp_path / "x.npy", tmp_path / "x.bin"
     np.save(npy, values)
     values.tofile(raw)

@@ -55,25 +55,25 @@ class Gatherer:
         return asks
 
 
-def test_without_a_cache_always() -> None:
+def test_uncached_gathers_always_ask() -> None:
     gatherer = Gatherer("host")
     assert all(gatherer.asks(True) for _ in range(100))
 
 
-def test_with_a_cache_once_in_17_after_16_in_order() -> None:
+def test_cached_gathers_ask_once_in_17() -> None:
     gatherer = Gatherer("cached")
     asked = [i for i in range(90) if gatherer.asks(True)]
     assert asked == [*range(16), 32, 49, 66, 83]
     assert [gatherer.asks(False) for _ in range(50)] == [False] * 10 + [True] * 40
 
 
-def test_with_a_cache_always_while_they_are_in_no_order() -> None:
+def test_cached_gathers_ask_while_unordered() -> None:
     gatherer = Gatherer("cached")
     assert all(gatherer.asks(False) for _ in range(100))
 
 
 @pytest.mark.parametrize("period", range(2, 17))
-def test_those_in_no_order_are_found_among_others(period: int) -> None:
+def test_unordered_gathers_are_found_among_others(period: int) -> None:
     """Every so many-th gather has ids in no order, after a long time in which none had."""
     gatherer = Gatherer("cached")
     for _ in range(200):
@@ -86,13 +86,13 @@ def test_those_in_no_order_are_found_among_others(period: int) -> None:
     assert all(asked[asked.index(True) :])  # there are never 16 in order in a row again
 
 
-def test_whoever_wants_all_ordered_is_always_asked() -> None:
+def test_gathers_always_ask_if_all_are_ordered() -> None:
     gatherer = Gatherer("cached")
     gatherer.core.order_from = 0
     assert all(gatherer.asks(True) for _ in range(100))
 
 
-def test_what_the_gatherer_is_given_is_checked() -> None:
+def test_the_gatherer_refuses_bad_arguments() -> None:
     table, raised = torch.zeros(10, 4), OnGPU(torch.zeros(1, dtype=torch.int32))
     given: dict[str, Any] = {"raised": raised, "notes": torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8)}
     rows, slots = OnGPU(torch.zeros(3, 4)), OnGPU(torch.zeros(10, dtype=torch.int32))
@@ -117,7 +117,7 @@ def test_what_the_gatherer_is_given_is_checked() -> None:
 
 
 @pytest.mark.parametrize(("placement", "ordered"), [("device", False), ("host", True), ("cached", True)])
-def test_which_gathers_are_ordered(placement: str, ordered: bool) -> None:
+def test_only_large_gathers_from_host_memory_are_ordered(placement: str, ordered: bool) -> None:
     gatherer = Gatherer(placement)  # the core reads its notes
     assert (gatherer.core.scratch_bytes(IDS) > 4 * IDS) == ordered
     assert gatherer.core.scratch_bytes(1000) == 0

@@ -62,7 +62,7 @@ def test_a_copy_counts_on_by_itself(copied) -> None:
     assert (stats.busy, other.busy) == ({"sample": 1.0}, {"sample": 2.0})
 
 
-def test_it_shows_its_times() -> None:
+def test_repr_shows_the_times() -> None:
     stats = PipelineStats(["sample"])
     stats.add_busy("sample", 0.25)
     stats.add_item(0.5)

@@ -49,7 +49,7 @@ def test_every_stage_of_the_chosen_items_is_there() -> None:
     assert not any(s.gpu for s in spans)
 
 
-def test_one_sees_whether_stages_overlap() -> None:
+def test_the_timeline_shows_overlapping_stages() -> None:
     def beside(timeline: Timeline) -> bool:
         spans = timeline.spans()
         return any(overlaps(a, b) for a in spans for b in spans if a.lane != b.lane)
@@ -85,7 +85,7 @@ def test_streams_have_lanes_of_their_own(asynchronous: bool) -> None:
     assert {s.lane for s in pipeline.timeline.spans() if not s.gpu} == {*names, "train"}
 
 
-def test_nothing_overlaps_on_the_one_stream_of_depth_0() -> None:
+def test_nothing_overlaps_at_depth_0() -> None:
     cuda = FakeCuda()
     functions = [StageOf(cuda), StageOf(cuda)]
     names = ("sample", "gather")
@@ -100,7 +100,7 @@ def test_nothing_overlaps_on_the_one_stream_of_depth_0() -> None:
     assert all(a.end <= b.begin + 1e-9 for a, b in itertools.pairwise(spans))
 
 
-def test_the_trace_is_one_that_viewers_read(tmp_path: Path) -> None:
+def test_viewers_can_read_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "trace.json"
     timeline = record(depth=1)
     timeline.write_chrome(path, ("sample", "gather", "train"))
@@ -115,6 +115,6 @@ def test_the_trace_is_one_that_viewers_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "count", "message"), [(-1, 1, "first is -1"), (0, 0, "count is 0")])
-def test_bad_arguments(first: int, count: int, message: str) -> None:
+def test_bad_arguments_are_refused(first: int, count: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Timeline(first, count)

@@ -73,7 +73,7 @@ def test_a_metric_that_is_not_computed_is_refused(
         check_metrics(config(**changes), splits(val, test))
 
 
-def test_an_empty_split_that_nobody_asks_for_is_fine() -> None:
+def test_an_unused_empty_split_is_allowed() -> None:
     check_metrics(config(), splits(test=NONE))
     watched = {"best": {"monitor": "train/acc"}, "early_stopping": None}
     check_metrics(config(optimized_metric="train/acc", callbacks=watched), splits(val=NONE))
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_the_same_model_is_taken(model: NodeClassifier, tmp_path
     check_checkpoint(write(tmp_path / "a.ckpt", model), model, model.hparams)
 
 
-def test_a_checkpoint_of_another_model_names_what_changed(model: NodeClassifier, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_names_the_changes(model: NodeClassifier, tmp_path: Path) -> None:
     path = write(tmp_path / "a.ckpt", NodeClassifier(5, 2, hidden=8))
     with pytest.raises(ValueError, match=r"of another model: num_features was 5 and is 3, hidden was 8 and is 4; give"):
         check_checkpoint(path, model, model.hparams)

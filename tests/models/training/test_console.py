@@ -11,7 +11,9 @@ from omegaconf.errors import OmegaConfBaseException
 from models.training.console import save_config
 
 
-def test_saves_what_was_resolved_and_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saves_the_resolved_configuration_and_prints_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cfg = OmegaConf.create(
         {"seed": 3, "sampler": {"seed": "${seed}"}, "datamodule": {"size": 2, "sampler": "${sampler}"}, "none": None}
     )

@@ -28,7 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     return pretend
 
 
-def test_auto_takes_the_gpu_if_it_can_be_used(machine) -> None:  # type: ignore[no-untyped-def]
+def test_auto_takes_a_usable_gpu(machine) -> None:  # type: ignore[no-untyped-def]
     machine(gpu=True, torch_cuda=True, compiler=True)
     assert device_of_run("auto") == ("cuda", "H200, found")
     assert device_of_run("cuda") == ("cuda", "H200, asked for")
@@ -43,7 +43,7 @@ def test_auto_takes_the_gpu_if_it_can_be_used(machine) -> None:  # type: ignore[
         (True, True, False, "no NVRTC was found", "compiled at the first start"),
     ],
 )
-def test_what_is_missing_is_named(  # type: ignore[no-untyped-def]
+def test_missing_parts_are_named(  # type: ignore[no-untyped-def]
     machine, gpu: bool, torch_cuda: bool, compiler: bool, reason: str, way_out: str
 ) -> None:
     machine(gpu=gpu, torch_cuda=torch_cuda, compiler=compiler)

@@ -18,7 +18,7 @@ from models.training.errors import Interrupted, one_line_errors
 @pytest.mark.parametrize(
     "error", [ValueError("a is\n  [3]; it must be 1"), FileNotFoundError("x"), ImportError("x"), DatasetError("x")]
 )
-def test_one_line_and_status_one(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_and_status_one(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, one_line_errors():
         raise error
     assert ended.value.code == 1
@@ -68,7 +68,7 @@ def test_errors_of_lightning_are_shown_too(capsys: pytest.CaptureFixture[str]) -
         (errno.ENOSPC, 4096, "cannot write a.ckpt: No space left on device; free some space, or set hydra.run.dir"),
     ],
 )
-def test_what_the_system_refuses_has_a_way_out(
+def test_errors_of_the_system_have_a_remedy(
     number: int, limit: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))

@@ -34,7 +34,7 @@ class Listed:
         return iter(self.batches)
 
 
-def test_on_the_cpu_the_function_runs_as_it_is(random_graph: Any) -> None:
+def test_on_the_cpu_the_function_runs_unchanged(random_graph: Any) -> None:
     batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
     logits = torch.ones(2, requires_grad=True)
     graphed = GraphedLoss(lambda b: (logits.sum() * b.batch_size, logits), torch.nn.Identity())
@@ -45,7 +45,7 @@ def test_on_the_cpu_the_function_runs_as_it_is(random_graph: Any) -> None:
     assert (graphed.replayed, graphed.captures) == (0, 0)
 
 
-def test_parameters_are_looked_for_again_only_when_something_was_exchanged() -> None:
+def test_only_exchanges_trigger_a_new_parameter_search() -> None:
     net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2)
     of_net = _Parameters(net)
     assert list(of_net.named) == [name for name, _ in net.named_parameters()]
@@ -111,7 +111,7 @@ class TestOnGPU:
         for a, b in zip(graphed.net.parameters(), plain.net.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=2e-2, atol=3e-3)
 
-    def test_gradients_of_small_mini_batches_hold_nothing_of_larger_ones(self, batches: list[MiniBatch]) -> None:
+    def test_small_mini_batches_have_only_their_gradients(self, batches: list[MiniBatch]) -> None:
         net, plain = captured(batches, dropout=0.0), Net(graphed=False, dropout=0.0)
         most = largest(batches)
         full = [
@@ -146,7 +146,7 @@ class TestOnGPU:
         assert all(p.grad is not None for p in net.net.convs[1].parameters())
 
     @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
-    def test_autocast_is_part_of_what_is_captured(self, batches: list[MiniBatch], low: torch.dtype) -> None:
+    def test_a_captured_graph_includes_autocast(self, batches: list[MiniBatch], low: torch.dtype) -> None:
         batch = largest(batches)
         net = Net(graphed=True, dropout=0.0)
         with torch.autocast("cuda", low):
@@ -158,7 +158,7 @@ class TestOnGPU:
         assert logits.dtype == torch.float32
         assert net.graphed.replayed == 2
 
-    def test_larger_mini_batches_run_as_they_are_until_they_are_many(self, batches: list[MiniBatch]) -> None:
+    def test_only_many_larger_mini_batches_are_captured(self, batches: list[MiniBatch]) -> None:
         full = sorted((b for b in batches if b.batch_size == BATCH), key=lambda b: b.num_edges)
         small, large = full[0], full[-1]
         net = Net(graphed=True)
@@ -174,7 +174,7 @@ class TestOnGPU:
         net.step(large)
         assert (net.graphed.captures, net.graphed.replayed) == (2, 17)
 
-    def test_another_batch_size_takes_over_when_the_old_one_is_gone(self, batches: list[MiniBatch]) -> None:
+    def test_a_new_batch_size_replaces_the_old(self, batches: list[MiniBatch]) -> None:
         whole = next(b for b in batches if b.batch_size == BATCH)
         part = next(b for b in batches if b.batch_size < BATCH)
         net = captured([whole])
@@ -220,7 +220,7 @@ class TestOnGPU:
             x.grad = None
         assert net.graphed.replayed == 0
 
-    def test_a_function_that_reads_the_blocks_itself_is_told_so(self, batches: list[MiniBatch]) -> None:
+    def test_reading_the_features_directly_is_an_error(self, batches: list[MiniBatch]) -> None:
         linear = torch.nn.Linear(FEATURES, CLASSES).cuda()
 
         def loss(batch: MiniBatch) -> tuple[Tensor, Tensor]:
@@ -236,7 +236,7 @@ class TestOnGPU:
             graphed(batches[0])
         assert torch.ones(2, device="cuda").sum() == 2  # nothing is left in capture
 
-    def test_a_replayed_step_does_not_wait_for_the_gpu(self, batches: list[MiniBatch]) -> None:
+    def test_a_replayed_step_waits_for_no_gpu(self, batches: list[MiniBatch]) -> None:
         net = captured(batches)
         full = [b for b in batches if b.batch_size == BATCH]
         torch.cuda.synchronize()
@@ -248,7 +248,7 @@ class TestOnGPU:
             torch.cuda.set_sync_debug_mode("default")
         assert net.graphed.replayed > 4
 
-    def test_memory_that_the_rest_of_torch_gives_up_is_not_the_graphs(self, batches: list[MiniBatch]) -> None:
+    def test_graphs_keep_their_memory_when_torch_frees_some(self, batches: list[MiniBatch]) -> None:
         net = captured(batches, dropout=0.0)
         batch = largest(batches)
         wanted = net.loss(batch)[0]
@@ -263,7 +263,7 @@ class TestOnGPU:
 
     @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
-    def test_in_a_trainer(self, random_graph: Any, precision: str) -> None:
+    def test_a_trainer_gives_the_same_losses(self, random_graph: Any, precision: str) -> None:
         batches = make_batches(random_graph(), multilabel=False)
         losses = {}
         for cuda_graph in (False, True):

@@ -119,7 +119,7 @@ def test_torchs_profiler_sees_the_backward_pass() -> None:
     assert any("_ReplayBackward" in event.key for event in profile.key_averages())
 
 
-def test_a_parameter_frozen_after_the_forward_pass_gets_no_gradient() -> None:
+def test_a_parameter_frozen_later_gets_no_gradient() -> None:
     on_cpu = CapturedOnCPU()
     loss = on_cpu.new_loss()
     on_cpu.parameters[0].requires_grad_(False)
@@ -157,7 +157,7 @@ class TestOnGPU:
         for a, b in zip(gradients(net), gradients(plain), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
-    def test_backward_on_another_stream(self, batches: list[MiniBatch]) -> None:
+    def test_backward_on_another_stream_waits(self, batches: list[MiniBatch]) -> None:
         net = captured(batches, dropout=0.0)
         first = largest(batches)
         wanted = gradients_of_a_step(net, first)

@@ -34,7 +34,7 @@ def test_without_a_path_nothing_is_read_or_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_finished_job_is_known_again_wherever_it_lies(tmp_path: Path, capsys) -> None:
+def test_a_moved_finished_job_is_recognised(tmp_path: Path, capsys) -> None:
     first = JobResult(config(tmp_path / "a"))
     assert first.metric is None
     record = EpochRecord()

@@ -33,7 +33,7 @@ def composed(tmp_path):
         yield make
 
 
-def test_a_job_learns_and_prints_what_it_reaches(composed, capsys):
+def test_a_job_learns_and_prints_its_metrics(composed, capsys):
     cfg = composed(
         "dataset.num_nodes=400",
         "dataset.num_features=16",

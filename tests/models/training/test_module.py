@@ -60,7 +60,7 @@ def make_trainer(**options: Any) -> Trainer:
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_learns_and_reports_what_it_says(random_graph: Any, multilabel: bool) -> None:
+def test_learns_and_reports_its_metrics(random_graph: Any, multilabel: bool) -> None:
     torch.manual_seed(0)
     loader = make_loader(random_graph(), multilabel)
     model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=32, dropout=0.0, lr=0.02)
@@ -215,9 +215,7 @@ def test_training_metrics_are_those_of_the_epoch(random_graph: Any, multilabel: 
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_an_epoch_resumed_in_the_middle_reports_all_of_itself(
-    random_graph: Any, tmp_path: Any, multilabel: bool
-) -> None:
+def test_a_resumed_epoch_reports_all_of_itself(random_graph: Any, tmp_path: Any, multilabel: bool) -> None:
     graph = random_graph()
     results: list[list[dict[str, float]]] = []
     for resumed in (False, True):
@@ -263,7 +261,7 @@ class TestOnGPU:
     pytestmark = needs_gpu
 
     @pytest.mark.parametrize("multilabel", [False, True])
-    def test_a_training_step_does_not_wait_for_the_gpu(self, random_graph: Any, multilabel: bool) -> None:
+    def test_a_training_step_waits_for_no_gpu(self, random_graph: Any, multilabel: bool) -> None:
         batches = [b.to("cuda") for b in make_loader(random_graph(), multilabel)]
         model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel).cuda()
         optimizer = model.configure_optimizers()
@@ -281,7 +279,7 @@ class TestOnGPU:
             torch.cuda.set_sync_debug_mode("default")
         assert model.scores["train"].count == 200
 
-    def test_a_trainer_does_not_wait_for_the_gpu_between_epochs(self, random_graph: Any) -> None:
+    def test_a_trainer_waits_for_no_gpu_between_epochs(self, random_graph: Any) -> None:
         loader = ListLoader([b.to("cuda") for b in make_loader(random_graph(), multilabel=False)])
 
         class Watch(Callback):
@@ -310,7 +308,7 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
     @pytest.mark.parametrize("multilabel", [False, True])
-    def test_learns(self, random_graph: Any, precision: str, multilabel: bool) -> None:
+    def test_learns_in_every_precision(self, random_graph: Any, precision: str, multilabel: bool) -> None:
         torch.manual_seed(0)
         loader = make_loader(random_graph(), multilabel)
         model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=32, dropout=0.0, lr=0.02)

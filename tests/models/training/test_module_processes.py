@@ -112,7 +112,7 @@ def found(root: Path) -> dict[str, dict[str, float]]:
     return result
 
 
-def test_what_a_process_repeats_is_not_counted(found: dict[str, dict[str, float]], tmp_path: Path) -> None:
+def test_repeated_mini_batches_are_not_counted(found: dict[str, dict[str, float]], tmp_path: Path) -> None:
     assert found["whole"] == pytest.approx(fit(tmp_path), rel=1e-6)
 
 
@@ -120,15 +120,15 @@ def test_a_process_that_only_repeats_takes_part(found: dict[str, dict[str, float
     assert found["one mini-batch"] == pytest.approx(fit(tmp_path, num_train=15), rel=1e-6)
 
 
-def test_a_resumed_epoch_counts_what_each_process_did_before(found: dict[str, dict[str, float]]) -> None:
+def test_a_resumed_epoch_includes_scores_of_all_processes(found: dict[str, dict[str, float]]) -> None:
     assert found["resumed"] == pytest.approx(found["whole"], rel=1e-6)
 
 
-def test_one_process_goes_on_with_the_scores_of_two(root: Path, found: dict[str, dict[str, float]]) -> None:
+def test_one_process_continues_the_scores_of_two(root: Path, found: dict[str, dict[str, float]]) -> None:
     assert fit(root / "whole", SAVED.format(step=2)) == pytest.approx(found["whole"], rel=1e-6)
 
 
-def test_an_interrupted_process_waits_for_no_other_to_save() -> None:
+def test_an_interrupted_process_saves_without_waiting() -> None:
     def reduce(*_: Any, **__: Any) -> None:
         pytest.fail("the others may never come")
 

@@ -49,7 +49,7 @@ def fitted(**options: Any) -> tuple[Trainer, Tensor]:
     return trainer, model.weight.detach()
 
 
-def test_training_is_what_it_is_with_lightning_s_own() -> None:
+def test_training_equals_that_with_lightnings_profiler() -> None:
     own, expected = fitted()
     assert type(own.profiler) is PassThroughProfiler
     lean, found = fitted(profiler=NoProfiler())
@@ -58,7 +58,7 @@ def test_training_is_what_it_is_with_lightning_s_own() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_its_context_may_be_entered_again_while_it_is_entered() -> None:
+def test_the_profilers_contexts_may_nest() -> None:
     profiler = NoProfiler()
     with profiler.profile("outer"), profiler.profile("inner"), profiler.profile("inner"):
         pass

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "gpu/driver.h"
 #include "gpu/spelled.h"
@@ -30,7 +31,7 @@ class Kernel {
   const Run run;
 };
 
-inline void load(int, const std::vector<Kernel*>&) {}
+inline void load(int, std::initializer_list<Kernel*>) {}
 
 template <typename... Parameters>
 void launch(Kernel& kernel, int device, const Shape& shape, const Parameters&... arguments) {

@@ -32,7 +32,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(cases())
-def test_every_array_is_where_the_kernel_writes_it(case: dict[str, Any]) -> None:
+def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
     vertex, edge = case["dtypes"]
     layout = Layout(*case["capacity"], case["edge_ids"], vertex, edge)
     assert layout.dtype == vertex
@@ -81,7 +81,7 @@ def test_the_memory_of_a_mini_batch_counts_once(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_a_change_of_one_array_in_place_is_none_of_the_others(dtype: torch.dtype) -> None:
+def test_changing_one_array_changes_no_other(dtype: torch.dtype) -> None:
     """A backward pass checks that what it kept is as it was."""
     layout = Layout([2, 5], [4], False, torch.int32, dtype)
     nodes, (indices,), (indptr,), _ = layout.cut(torch.zeros(layout.length, dtype=torch.int32), [2, 3], [3])

@@ -62,7 +62,7 @@ def test_the_bytes_are_those_of_the_cpu(kind, schedule, vertex_set, fanouts) -> 
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("pinned", [False, True])
-def test_in_every_width_and_from_pinned_memory(kind, width, pinned) -> None:
+def test_every_width_and_pinned_memory_give_equal_bytes(kind, width, pinned) -> None:
     graph = graph_of(width, steep=True)
     there = graph_of(width, steep=True)
     there = there.pin_memory() if pinned else there.to("cuda")
@@ -75,7 +75,7 @@ def test_in_every_width_and_from_pinned_memory(kind, width, pinned) -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_one_hub_of_a_million(kind) -> None:
+def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     degree = 1_000_000
     weights = torch.rand(degree, generator=torch.Generator().manual_seed(0))
     weights[::250_000] = 1e12
@@ -87,7 +87,7 @@ def test_one_hub_of_a_million(kind) -> None:
     ours.close()
 
 
-def test_a_group_of_labor_is_what_its_mini_batches_are_alone() -> None:
+def test_a_group_of_labor_equals_single_mini_batches() -> None:
     from loader.samplers import Request
 
     graph = graph_of("int32", steep=False)
@@ -112,6 +112,6 @@ def test_a_group_of_labor_is_what_its_mini_batches_are_alone() -> None:
         ({"weights": "edge_weights", "weight_tables": False}, "a GPU sampler needs tables"),
     ],
 )
-def test_what_a_gpu_sampler_does_not_do_is_refused(options, message) -> None:
+def test_options_a_gpu_sampler_lacks_are_refused(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         CudaSampler([3], **options)

@@ -25,7 +25,7 @@ schedules = pytest.mark.parametrize(
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
-def test_without_cuda_it_says_what_to_do() -> None:
+def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU"):
         CudaSampler(10, 2)
 
@@ -40,7 +40,7 @@ def test_without_cuda_it_says_what_to_do() -> None:
         (0, 0, "bitmap"),
     ],
 )
-def test_the_vertex_set_of_auto(num_nodes: int, room: int, kind: str) -> None:
+def test_auto_chooses_a_vertex_set_by_size(num_nodes: int, room: int, kind: str) -> None:
     assert choose_vertex_set(num_nodes, room) == kind
 
 
@@ -69,7 +69,7 @@ class TestOnGPU:
 
     @schedules
     @pytest.mark.parametrize("seed", range(60))
-    def test_equals_the_oracle(self, seed: int, schedule: str, vertex_set: str) -> None:
+    def test_mini_batches_equal_the_oracles(self, seed: int, schedule: str, vertex_set: str) -> None:
         rng = random.Random(seed)
         graph = skewed_graph(seed)
         if rng.random() < 0.3:  # the wide types, as graphs beyond 2^31 edges have them
@@ -91,7 +91,7 @@ class TestOnGPU:
     @schedules
     @pytest.mark.parametrize("fanout", [1, 5, 10, 15, 20, 25, 32, 33, 64, 1024, -1])
     @pytest.mark.parametrize("replace", [False, True])
-    def test_fanouts(self, fanout: int, replace: bool, schedule: str, vertex_set: str) -> None:
+    def test_every_fanout_equals_the_oracle(self, fanout: int, replace: bool, schedule: str, vertex_set: str) -> None:
         g = torch.Generator().manual_seed(fanout)
         graph = Graph.from_edges(*torch.randint(3000, (2, 90000), generator=g), 3000)
         seeds = torch.randperm(3000, generator=g)[:500]
@@ -103,7 +103,7 @@ class TestOnGPU:
 
     @schedules
     @pytest.mark.parametrize("shape", ["chain", "star", "hub"])
-    def test_shapes(self, shape: str, schedule: str, vertex_set: str) -> None:
+    def test_chains_and_hubs_equal_the_oracle(self, shape: str, schedule: str, vertex_set: str) -> None:
         n = 1_000_001 if shape == "hub" else 2000
         v = torch.arange(n)
         if shape == "chain":
@@ -117,7 +117,7 @@ class TestOnGPU:
             assert got.digest() == expected.digest()
 
     @schedules
-    def test_pinned_graph(self, schedule: str, vertex_set: str) -> None:
+    def test_a_pinned_graph_equals_the_oracle(self, schedule: str, vertex_set: str) -> None:
         graph = skewed_graph(5)
         seeds = torch.arange(min(50, graph.num_nodes))
         expected = HopwiseSampler([10, 5]).sample(graph, seeds)
@@ -127,7 +127,7 @@ class TestOnGPU:
         )
 
     @schedules
-    def test_bad_seeds_then_good_ones(self, schedule: str, vertex_set: str) -> None:
+    def test_good_seeds_after_bad_ones_are_sampled(self, schedule: str, vertex_set: str) -> None:
         graph = Graph.from_edges(*torch.randint(500, (2, 5000)), 500)
         sampler = CudaSampler([5, 5], schedule=schedule, vertex_set=vertex_set)
         on_gpu = graph.to("cuda")
@@ -150,7 +150,7 @@ class TestOnGPU:
         assert sampler.sample(graph.to("cuda"), seeds).digest() == expected.digest()
 
     @schedules
-    def test_two_streams_and_a_busy_gpu(self, schedule: str, vertex_set: str) -> None:
+    def test_two_streams_on_a_busy_gpu_agree(self, schedule: str, vertex_set: str) -> None:
         graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
         on_gpu = graph.to("cuda")
         oracle = HopwiseSampler([10, 10, 10])
@@ -170,7 +170,7 @@ class TestOnGPU:
             assert got.digest() == oracle.sample(graph, s, batch=i).digest()
 
     @vertex_sets
-    def test_one_sampler_on_two_streams(self, vertex_set: str) -> None:
+    def test_one_sampler_may_use_two_streams(self, vertex_set: str) -> None:
         graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
         sampler, oracle = CudaSampler([10, 10], vertex_set=vertex_set), HopwiseSampler([10, 10])
         on_gpu = graph.to("cuda")
@@ -184,7 +184,7 @@ class TestOnGPU:
             assert got.digest() == oracle.sample(graph, torch.arange(i, i + 300), batch=i).digest()
 
     @vertex_sets
-    def test_many_begun_before_one_is_finished(self, vertex_set: str) -> None:
+    def test_many_may_be_begun_before_one_finishes(self, vertex_set: str) -> None:
         graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
         sampler, oracle = CudaSampler([10, 10], vertex_set=vertex_set), HopwiseSampler([10, 10])
         on_gpu = graph.to("cuda")
@@ -193,7 +193,7 @@ class TestOnGPU:
         for i, s in enumerate(seeds):
             assert finish[i]().digest() == oracle.sample(graph, s, batch=i).digest()
 
-    def test_one_is_finished_after_many_others(self) -> None:
+    def test_one_may_finish_after_many_others(self) -> None:
         graph = Graph.from_edges(*torch.randint(20000, (2, 400000)), 20000)
         session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
         seeds = torch.arange(300)
@@ -229,7 +229,9 @@ class TestOnGPU:
     @pytest.mark.parametrize("batches", [2, 3, 8, 16])
     @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
     @vertex_sets
-    def test_several_batches_a_launch(self, vertex_set: str, schedule: str, batches: int, fanouts: list[int]) -> None:
+    def test_several_batches_per_launch_equal_the_oracle(
+        self, vertex_set: str, schedule: str, batches: int, fanouts: list[int]
+    ) -> None:
         graph = skewed_graph(4)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts)
         sampler = CudaSampler(fanouts, schedule=schedule, batches_per_launch=batches, vertex_set=vertex_set)
@@ -246,7 +248,9 @@ class TestOnGPU:
     @schedules
     @pytest.mark.parametrize("edge_ids", [False, True])
     @pytest.mark.parametrize("fanouts", [[5, 5], [10, 10, 10], [40, 2]])
-    def test_padded(self, fanouts: list[int], edge_ids: bool, schedule: str, vertex_set: str) -> None:
+    def test_padded_mini_batches_trim_to_the_oracles(
+        self, fanouts: list[int], edge_ids: bool, schedule: str, vertex_set: str
+    ) -> None:
         graph = skewed_graph(5)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler(fanouts, edge_ids=edge_ids)
         sampler = CudaSampler(
@@ -271,7 +275,7 @@ class TestOnGPU:
 
     @vertex_sets
     @pytest.mark.parametrize("sizes", [[50, 50, 50], [50, 50, 20], [20, 50, 50, 7]])
-    def test_padded_together(self, sizes: list[int], vertex_set: str) -> None:
+    def test_padded_groups_equal_single_mini_batches(self, sizes: list[int], vertex_set: str) -> None:
         graph = skewed_graph(5)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
         together, alone = (
@@ -287,7 +291,7 @@ class TestOnGPU:
             assert padded.trim().digest() == oracle.sample(graph, s, batch=i).digest()
 
     @vertex_sets
-    def test_padded_with_bad_seeds(self, vertex_set: str) -> None:
+    def test_padded_bad_seeds_are_reported_later(self, vertex_set: str) -> None:
         graph = skewed_graph(5)
         on_gpu = graph.to("cuda")
         sampler = CudaSampler([5, 5], pad_to_capacity=True, vertex_set=vertex_set)
@@ -303,7 +307,7 @@ class TestOnGPU:
 
     @schedules
     @pytest.mark.parametrize("blocks_per_sm", [0.01, 0.5, 1])
-    def test_any_number_of_blocks(self, blocks_per_sm: float, schedule: str, vertex_set: str) -> None:
+    def test_any_number_of_blocks_equals_the_oracle(self, blocks_per_sm: float, schedule: str, vertex_set: str) -> None:
         graph = skewed_graph(5)
         sampler = CudaSampler([10, 10], schedule=schedule, vertex_set=vertex_set, blocks_per_sm=blocks_per_sm)
         seeds = torch.arange(min(graph.num_nodes, 500))
@@ -311,7 +315,7 @@ class TestOnGPU:
             sampler.sample(graph.to("cuda"), seeds).digest() == HopwiseSampler([10, 10]).sample(graph, seeds).digest()
         )
 
-    def test_auto_says_what_it_chose(self) -> None:
+    def test_auto_names_its_schedule(self) -> None:
         graph = Graph.from_edges(*torch.randint(300_000, (2, 6_000_000)), 300_000)
         session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
         chosen = []
@@ -323,7 +327,7 @@ class TestOnGPU:
         assert chosen[0] == "cooperative"
         assert chosen[3] == "hopwise"
 
-    def test_auto_leaves_multiprocessors_to_what_runs_beside(self) -> None:
+    def test_auto_leaves_some_multiprocessors_free(self) -> None:
         graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
         session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
         blocks = []
@@ -339,7 +343,7 @@ class TestOnGPU:
         processors = torch.cuda.get_device_properties(0).multi_processor_count
         assert blocks == [0, processors // 2, processors // 2, 0]  # 0: all
 
-    def test_auto_says_which_vertex_set_it_chose(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_auto_names_its_vertex_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
         session, queue = (CudaSampler([5, 5], schedule=name).open(on_gpu) for name in ("auto", "persistent"))
@@ -352,7 +356,7 @@ class TestOnGPU:
                 assert opened.launched_set == expected
 
     @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
-    def test_a_hash_set_orders_ids_that_lie_close_together(self, schedule: str) -> None:
+    def test_a_hash_set_orders_close_ids(self, schedule: str) -> None:
         # v has the in-neighbours v + 1 to v + 4: thousands of ids in a row, and nothing in the rest of the graph.
         n = 6_000_000
         v = torch.arange(n, dtype=torch.int32)
@@ -377,7 +381,7 @@ class TestOnGPU:
 
     @schedules
     @pytest.mark.parametrize("fanouts", [[10, 10, 10], [-1, -1]])
-    def test_every_vertex_is_a_seed(self, fanouts: list[int], schedule: str, vertex_set: str) -> None:
+    def test_every_vertex_may_be_a_seed(self, fanouts: list[int], schedule: str, vertex_set: str) -> None:
         # Every pick of the first hop is a seed: whichever mark comes first, no vertex may be sampled otherwise.
         graph = Graph.from_edges(*torch.randint(5000, (2, 60000)), 5000)
         sampler, oracle, on_gpu = (
@@ -390,7 +394,7 @@ class TestOnGPU:
             assert sampler.sample(on_gpu, seeds, batch=i).digest() == oracle.sample(graph, seeds, batch=i).digest()
 
     @schedules
-    def test_beyond_2_to_31_edges(self, schedule: str, vertex_set: str) -> None:
+    def test_more_than_2_to_31_edges_are_sampled(self, schedule: str, vertex_set: str) -> None:
         # Vertex v has the in-neighbours (v * 40 + i * 1_000_003) % n; the lists are made on the GPU.
         n, degree = 56_000_000, 40
         if torch.cuda.mem_get_info()[0] < 24 * 2**30:
@@ -430,6 +434,6 @@ class TestOptions:
             ({"pad_to_capacity": True, "fanouts": [-1]}, "fanout -1"),
         ],
     )
-    def test_bad_options(self, options: dict, message: str) -> None:
+    def test_bad_options_are_refused(self, options: dict, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             CudaSampler(**{"fanouts": [5], **options})

@@ -75,7 +75,7 @@ def test_a_metapath_gives_the_walks_of_the_cpu(width: str, stop: float) -> None:
     )
 
 
-def test_a_hub_and_its_filter() -> None:
+def test_a_hubs_filter_gives_the_cpus_walks() -> None:
     n = 200_001
     leaves = torch.arange(1, n)
     rim = torch.arange(1, n).roll(1)
@@ -89,7 +89,7 @@ def test_a_hub_and_its_filter() -> None:
         assert torch.equal(got.cpu(), expected)
 
 
-def test_starts_of_every_type_and_place(random_graph: Callable[..., Graph]) -> None:
+def test_starts_may_have_any_type_and_place(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000)
     expected = loader.random_walk(graph, torch.arange(500), 7)
     there = graph.to("cuda")
@@ -109,7 +109,7 @@ def test_starts_of_every_type_and_place(random_graph: Callable[..., Graph]) -> N
 
 
 @pytest.mark.parametrize("bad", [-1, 500, 2**32 + 3])
-def test_a_start_that_is_no_vertex(bad: int, random_graph: Callable[..., Graph]) -> None:
+def test_a_start_out_of_range_is_named(bad: int, random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000).to("cuda")
     starts = torch.tensor([4, bad, 7])
     with pytest.raises(ValueError, match=f"holds vertex {bad}; valid ids are 0 to 499"):
@@ -124,7 +124,7 @@ def test_a_start_that_is_no_vertex(bad: int, random_graph: Callable[..., Graph])
     session.close()
 
 
-def test_what_is_refused(random_graph: Callable[..., Graph]) -> None:
+def test_unsupported_walks_are_refused(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000)
     with pytest.raises(ValueError, match="want a graph there or in pinned memory"):
         WalkSampler(7, device="cuda").sample(graph, torch.arange(3))
@@ -135,7 +135,7 @@ def test_what_is_refused(random_graph: Callable[..., Graph]) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_loader_on_the_gpu(prefetch: int, random_graph: Callable[..., Graph]) -> None:
+def test_a_gpu_loader_gives_the_cpus_walks(prefetch: int, random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000)
     options: dict[str, Any] = {"p": 2, "q": 0.5, "num_negatives": 1}
 
@@ -147,7 +147,7 @@ def test_a_loader_on_the_gpu(prefetch: int, random_graph: Callable[..., Graph]) 
     assert digests(graph.to("cuda"), "cuda") == digests(graph, "cpu")
 
 
-def test_walks_on_several_streams(random_graph: Callable[..., Graph]) -> None:
+def test_walks_on_several_streams_are_the_cpus(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(5000, 60_000)
     starts = torch.arange(5000)
     expected = [WalkSampler(40, q=2).sample(graph, starts, batch=i).digest() for i in range(6)]

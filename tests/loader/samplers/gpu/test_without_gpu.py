@@ -76,7 +76,7 @@ def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, op
     ("options", "blocks", "ahead"),
     [({}, 0, 66), ({"schedule": "hopwise"}, 0, 0), ({"blocks_per_sm": 0.25}, 33, 33), ({"blocks_per_sm": 1}, 132, 132)],
 )
-def test_what_is_begun_ahead_leaves_half_of_the_gpu_unless_told_otherwise(
+def test_sampling_ahead_leaves_half_of_the_gpu(
     gpu: FakeGPU, graph: Graph, options: dict[str, Any], blocks: int, ahead: int
 ) -> None:
     session = CudaSampler([4, 3], batches_per_launch=2, **options).open(graph)
@@ -98,7 +98,7 @@ def test_a_configuration_is_copied_and_pickled(gpu: FakeGPU, graph: Graph) -> No
 
 
 @pytest.mark.parametrize("finished_between", [True, False])
-def test_one_that_is_finished_late_has_its_own_result(gpu: FakeGPU, graph: Graph, finished_between: bool) -> None:
+def test_a_late_finish_has_its_own_result(gpu: FakeGPU, graph: Graph, finished_between: bool) -> None:
     session, oracle = CudaSampler([4, 3], batches_per_launch=4).open(graph), HopwiseSampler([4, 3])
     late, group = requests(graph, [9]), requests(graph, range(1, 181))
     (finish,) = session.begin(late)
@@ -110,7 +110,7 @@ def test_one_that_is_finished_late_has_its_own_result(gpu: FakeGPU, graph: Graph
         expect_the_cpus([f() for f in begun], graph, group, oracle)
 
 
-def test_headers_are_given_back_by_what_is_finished_or_dropped(gpu: FakeGPU, graph: Graph) -> None:
+def test_finished_or_dropped_mini_batches_return_their_headers(gpu: FakeGPU, graph: Graph) -> None:
     session = CudaSampler([4, 3], batches_per_launch=4).open(graph)
     for _ in range(40):
         finish, *_ = session.begin(requests(graph, (5, 5, 5, 5)))
@@ -119,7 +119,7 @@ def test_headers_are_given_back_by_what_is_finished_or_dropped(gpu: FakeGPU, gra
     assert len(session._space.engine.written) == 64
 
 
-def test_a_launch_that_is_refused_in_its_midst_leaves_no_marks(gpu: FakeGPU, graph: Graph) -> None:
+def test_a_launch_that_fails_midway_leaves_no_marks(gpu: FakeGPU, graph: Graph) -> None:
     session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
     group = requests(graph, (5, 6, 7))
     for vertex_sets in range(2):
@@ -149,7 +149,7 @@ def test_more_edges_than_32_bits_hold_are_refused(gpu: FakeGPU, graph: Graph, mo
     assert len(gpu.launches) == 2
 
 
-def test_a_mini_batch_that_does_not_fit_is_sampled_again_alone(gpu: FakeGPU) -> None:
+def test_a_mini_batch_too_large_is_sampled_again(gpu: FakeGPU) -> None:
     degrees = torch.cat((torch.ones(4000), torch.full((4000,), 30))).long()
     indptr = torch.cat((torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)))
     indices = torch.randint(8000, (int(indptr[-1]),), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
@@ -166,9 +166,7 @@ def test_a_mini_batch_that_does_not_fit_is_sampled_again_alone(gpu: FakeGPU) -> 
 
 
 @pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
-def test_there_is_room_for_several_from_the_first_launch_of_several_on(
-    gpu: FakeGPU, graph: Graph, vertex_set: str
-) -> None:
+def test_the_first_launch_of_several_has_room(gpu: FakeGPU, graph: Graph, vertex_set: str) -> None:
     session = CudaSampler([4, 3], batches_per_launch=4, vertex_set=vertex_set).open(graph)
 
     def room(group: list[Request], *, ahead: bool = False) -> int:
@@ -185,7 +183,7 @@ def test_there_is_room_for_several_from_the_first_launch_of_several_on(
     assert room(alone) == four
 
 
-def test_another_stream_waits_for_one_that_was_sampled_again(gpu: FakeGPU, graph: Graph) -> None:
+def test_another_stream_waits_for_a_repeated_mini_batch(gpu: FakeGPU, graph: Graph) -> None:
     session = CudaSampler([20, 20]).open(graph)
     finished(session, requests(graph, (1,)))
     launched_on = gpu.stream
@@ -204,7 +202,7 @@ def test_another_stream_waits_for_one_that_was_sampled_again(gpu: FakeGPU, graph
     ("seeds", "message"),
     [([1, 2, 10**6], "seeds holds vertex 1000000"), ([3, 4, 3], "seeds holds vertex 3 more than once")],
 )
-def test_bad_seeds(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -> None:
+def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -> None:
     session = CudaSampler([4, 3], batches_per_launch=2).open(graph)
     good = requests(graph, (20,))
     bad = Request(torch.tensor(seeds).to(good[0].seeds.dtype), 0, 0)
@@ -221,14 +219,14 @@ def test_a_bipartite_graph_is_refused(gpu: FakeGPU) -> None:
 
 
 @pytest.mark.parametrize("position", [(-1, 0), (0, -1), (0, 2**64)])
-def test_bad_positions(gpu: FakeGPU, graph: Graph, position: tuple[int, int]) -> None:
+def test_bad_positions_are_refused_before_a_launch(gpu: FakeGPU, graph: Graph, position: tuple[int, int]) -> None:
     session = CudaSampler([4, 3]).open(graph)
     with pytest.raises(ValueError, match=r"must be in \[0, 2\*\*64\)"):
         session.begin([Request(seeds_of(graph), *position)])
     assert gpu.launches == []
 
 
-def test_padded_mini_batches(gpu: FakeGPU, graph: Graph) -> None:
+def test_padded_mini_batches_trim_to_the_cpus(gpu: FakeGPU, graph: Graph) -> None:
     session = CudaSampler([4, 3], batches_per_launch=2, pad_to_capacity=True).open(graph)
     sizes = (9, 9, 9, 4, 9)
     group, oracle = requests(graph, sizes), HopwiseSampler([4, 3])
@@ -241,7 +239,7 @@ def test_padded_mini_batches(gpu: FakeGPU, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("by_check", [True, False])
-def test_a_padded_mini_batch_of_bad_seeds_is_told_however_late(gpu: FakeGPU, graph: Graph, by_check: bool) -> None:
+def test_padded_bad_seeds_are_reported_even_late(gpu: FakeGPU, graph: Graph, by_check: bool) -> None:
     session = CudaSampler([4, 3], pad_to_capacity=True).open(graph)
     gpu.busy = True
     session.begin([Request(torch.tensor([7, 7], dtype=graph.indices.dtype), 3, 8)])
@@ -254,7 +252,7 @@ def test_a_padded_mini_batch_of_bad_seeds_is_told_however_late(gpu: FakeGPU, gra
     assert not session._unchecked
 
 
-def test_what_was_closed_says_so(gpu: FakeGPU, graph: Graph) -> None:
+def test_closed_samplers_and_sessions_say_so(gpu: FakeGPU, graph: Graph) -> None:
     sampler = CudaSampler([4, 3], batches_per_launch=2)
     session, group = sampler.open(graph), requests(graph, (20,))
     (finish,) = session.begin(group)
@@ -268,7 +266,7 @@ def test_what_was_closed_says_so(gpu: FakeGPU, graph: Graph) -> None:
         sampler.sample(graph, seeds_of(graph))
 
 
-def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
+def test_the_factorys_defaults_follow_the_schedule(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda").batches_per_launch == 8
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
@@ -276,7 +274,7 @@ def test_defaults_of_the_factory(gpu: FakeGPU) -> None:
     assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler
 
 
-def test_a_padded_mini_batch_that_was_let_go_of_holds_no_memory(gpu: FakeGPU, graph: Graph) -> None:
+def test_a_dropped_padded_mini_batch_holds_no_memory(gpu: FakeGPU, graph: Graph) -> None:
     session = CudaSampler([4, 3], pad_to_capacity=True, batches_per_launch=4).open(graph)
     gpu.busy = True  # nobody knows yet whether the seeds were good
     batches = finished(session, requests(graph, (5, 5, 5, 5)))

@@ -22,7 +22,7 @@ class Logging(BoringModel):
 
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
 @pytest.mark.parametrize("terminal", [True, False])
-def test_training_has_a_bar_on_a_terminal_and_lines_elsewhere(
+def test_only_a_terminal_gets_a_bar(
     capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)

@@ -7,7 +7,7 @@ import torch
 from models.training.callbacks import RandomState
 
 
-def test_drawing_goes_on_where_the_checkpoint_was_written() -> None:
+def test_random_numbers_go_on_after_a_checkpoint() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(5)
         torch.rand(3)

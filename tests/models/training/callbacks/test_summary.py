@@ -12,7 +12,7 @@ from models.training.callbacks.summary import summary_lines
 ACCURACIES = {"test/train_acc": 1.0, "test/val_acc": 0.9734, "test/test_acc": 0.5}
 
 
-def test_accuracies_times_and_shares() -> None:
+def test_the_summary_has_accuracies_times_and_shares() -> None:
     times = StageTimes()
     times.epoch_seconds, times.training_seconds = [1.0, 3.0, 2.5], 8.0
     times.stage_seconds = {"sample": 4.0, "train": 6.0, "waiting": 0.5}
@@ -58,7 +58,7 @@ def test_is_printed_after_the_test_by_one_process(first: bool, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_runs_where_is_one_line(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
     datamodule = SimpleNamespace(placement=lambda: {"sample": "FusedSampler on cpu", "train": "cpu"})
     trainer = SimpleNamespace(is_global_zero=first, datamodule=datamodule)
     RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]

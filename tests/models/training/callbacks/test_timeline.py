@@ -47,7 +47,7 @@ def test_writes_a_trace_and_a_picture(random_graph: Any, tmp_path: Path) -> None
     assert trainer.train_dataloader.timeline is None
 
 
-def test_the_last_training_of_an_epoch_has_its_bar(random_graph: Any, tmp_path: Path) -> None:
+def test_an_epochs_last_training_has_its_bar(random_graph: Any, tmp_path: Path) -> None:
     trainer = make_trainer(random_graph)
     record = TimelineRecord(tmp_path / "timeline", first=15, count=8)
     fit(record, trainer)
@@ -56,7 +56,7 @@ def test_the_last_training_of_an_epoch_has_its_bar(random_graph: Any, tmp_path: 
     assert trained == list(range(15, 23))  # the first epoch has 20 mini-batches
 
 
-def test_a_label_wider_than_its_bar_is_left_out(tmp_path: Path) -> None:
+def test_labels_wider_than_their_bars_are_omitted(tmp_path: Path) -> None:
     spans = [Span("train", 1, 0.0, 0.9, False), Span("train", 2, 0.9, 0.901, False), Span("train", 3, 0.901, 1, False)]
     timeline: Any = SimpleNamespace(spans=lambda: spans)
     with matplotlib.rc_context({"svg.fonttype": "none"}):
@@ -65,7 +65,7 @@ def test_a_label_wider_than_its_bar_is_left_out(tmp_path: Path) -> None:
     assert [">1<" in shown, ">2<" in shown, ">3<" in shown] == [True, False, True]
 
 
-def test_disabled_it_does_nothing(random_graph: Any, tmp_path: Path) -> None:
+def test_a_disabled_record_writes_nothing(random_graph: Any, tmp_path: Path) -> None:
     trainer = make_trainer(random_graph)
     fit(TimelineRecord(tmp_path / "timeline", enabled=False), trainer)
     assert not list(tmp_path.iterdir())

@@ -3,15 +3,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <utility>
 
 #include "gpu/kernel.h"
+#include "walks/cuda/shape.h"
 
 namespace loader {
 namespace {
 
-constexpr int kWalkThreads = 64, kTileSteps = 16;  // as in the kernels' headers, which are not compiled here
+constexpr int kTileSteps = 16;
 
 // The kernel of a function and these types, one for the whole process.
 template <typename P, typename N>
@@ -35,12 +35,10 @@ void walk_custom_on_gpu(const std::string& header, const CustomRules& rules, con
                         const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* told,
                         int device, gpu::Stream stream) {
   if (out.count == 0) return;
-  const int64_t blocks = (out.count + kWalkThreads - 1) / kWalkThreads;
-  if (blocks > INT32_MAX)
-    throw std::overflow_error(std::to_string(out.count) + " walkers are too many for one launch");
   gpu::launch<CustomRules, CustomLists<P, N>, WalkOut<P, N>, WalkStarts, Fault*, int*>(
-      custom_kernel<P, N>(header), device, {static_cast<unsigned>(blocks), kWalkThreads, 0, stream}, rules,
-      lists, out, starts, fault, told);
+      custom_kernel<P, N>(header), device,
+      {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, rules, lists, out,
+      starts, fault, told);
 }
 
 #define INSTANTIATE(P, N)                                                                            \

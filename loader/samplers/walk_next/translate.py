@@ -111,7 +111,9 @@ class _Body:
         if isinstance(node, ast.Assign):
             self._assign(node.targets, node.value)
         elif isinstance(node, ast.AugAssign):
-            if any(isinstance(part, ast.Call) for part in ast.walk(node.target)):
+            if any(
+                isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) for part in ast.walk(node.target)
+            ):
                 self.out.refuse(node, f"{ast.unparse(node)}: put the place into a variable first")
             result = ast.BinOp(_as_read(node.target), node.op, node.value)
             self._assign([node.target], ast.fix_missing_locations(ast.copy_location(result, node)))

@@ -18,7 +18,7 @@ from loader.kernels.nvrtc import CompilationError, NoCompilerError
 from loader.machine.forks import ForkSafeLock
 
 HOST = 0  # in the place of a chip's architecture
-_OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
+_OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden")
 _STRICT = "-Werror=return-type"  # what ends without return would do anything
 _COMPILERS = ("c++", "g++", "clang++")
 

@@ -130,6 +130,11 @@ class Next:
         return self._source
 
     @property
+    def cplusplus(self) -> str:
+        """What is compiled: a struct `loader::Next` (csrc/walks/custom/walker.h)."""
+        return self._text
+
+    @property
     def values(self) -> list[int]:
         """Of the constants."""
         return [value for _, value in self.constants]

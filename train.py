@@ -30,10 +30,12 @@ import torch
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from loader.machine.arguments import as_flag, as_seed
+from loader.machine.cpus import as_threads
 from models.training.checks import check_length, check_metrics
 from models.training.command_line import composed, composing
 from models.training.errors import one_line_errors
-from models.training.metrics import METRICS
+from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
 
 CONF = Path(__file__).resolve().parent / "conf"
 
@@ -52,33 +54,39 @@ def train(cfg: DictConfig) -> float:
         ValueError, FileNotFoundError, ImportError: something the user can mend, before work starts.
         Interrupted: Ctrl-C, while it trained; the message says how to go on.
     """
+    check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    if cfg.task == "node" and cfg.optimized_metric not in METRICS:
-        raise ValueError(f"optimized_metric is '{cfg.optimized_metric}'; it must be one of {', '.join(METRICS)}")
+    as_seed(cfg.seed)
+    for name in ("debug", "timeline"):
+        as_flag(name, cfg[name])
     check_length(cfg.trainer)
     if cfg.ckpt_path is not None:
-        if not Path(cfg.ckpt_path).is_file():
-            raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path}; there is no such file")
+        if not isinstance(cfg.ckpt_path, str) or not Path(cfg.ckpt_path).is_file():
+            raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path or repr(cfg.ckpt_path)}; there is no such file")
         cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
 
-    # Lightning takes seconds to import: what needs none of it is refused before.
-    with kept_levels("lightning.pytorch"):
-        from lightning.pytorch import seed_everything
-
-    from loader.machine.cpus import as_threads
-    from loader.whole_graph import WholeGraph
-    from models.training.console import save_config
     from models.training.device import check_features, device_of_run
-    from models.training.job_result import JobResult
-    from models.training.link_job import train_links
-    from models.training.trainer import fit, make_trainer
 
     cfg.device, why = device_of_run(cfg.device)
     if cfg.num_threads is not None:
         torch.set_num_threads(as_threads(cfg.num_threads))
+    check_trainer(cfg)
+    check_places(cfg)
     check_features(cfg.features, cfg.device)
+
+    # Lightning takes seconds to import: what needs none of it was refused before.
+    with kept_levels("lightning.pytorch"):
+        from lightning.pytorch import seed_everything
+
+    from loader.whole_graph import WholeGraph
+    from models.training.console import save_config
+    from models.training.job_result import JobResult
+    from models.training.link_job import train_links
+    from models.training.trainer import fit, make_trainer
+
+    check_monitors(cfg)
     if cfg.task == "link":
         return train_links(cfg)
 
@@ -88,8 +96,11 @@ def train(cfg: DictConfig) -> float:
 
     # Whatever can refuse its settings does so before the data are read; the model through a trial of its smallest size.
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])
-    instantiate(cfg.model, **datamodule_class.trial_sizes)
+    if not hasattr(datamodule_class, "trial_sizes"):
+        raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
+    trial = instantiate(cfg.model, **datamodule_class.trial_sizes)
     datamodule = instantiate(cfg.datamodule)
+    check_depth(trial, datamodule)
     trainer = make_trainer(cfg)
     written = save_config(cfg, Path(cfg.run_dir))
     if trainer.is_global_zero:
@@ -142,7 +153,7 @@ def main(cfg: DictConfig) -> float:
     warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
     if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-    with one_line_errors(cfg.debug):
+    with one_line_errors(cfg.debug in (True,)):
         return train(cfg)
 
 

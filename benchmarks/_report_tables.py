@@ -115,7 +115,7 @@ def sampler_cpu(result: Result) -> list[str]:
     head = ("graph", "fanouts", "batch", "fused, ms", "DGL, ms", "faster by", "memory of DGL's", "free cores")
     return [
         f"{result['threads']} threads, medians over mini-batches, the samplers in turns. Free cores: the work that two "
-        "threads got done, in that of one, before and after; well below 2 the machine was busy.",
+        "threads did in the time in which one does a unit, before and after. Well below 2, the machine was busy.",
         "",
         *markdown(head, rows),
     ]
@@ -153,18 +153,15 @@ def sampler_gpu(result: Result) -> list[str]:
     lines = [
         f"{result['graph']}. Whole sampling, synchronised at both ends, the blocks' arrays included, medians. The best "
         "peer is the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph on a graph of this shape (an H200, "
-        "2026-11-20). Host: its own work, to launch with schedule=cooperative and to take back. Faster by: "
-        "schedule=auto, which takes cooperative up to 1.5 million edges and hopwise beyond.",
+        "2026-11-20). Host: the host's own work to launch with schedule=cooperative and to take the result back. "
+        "Faster "
+        "by: of schedule=auto, which is cooperative up to 1.5 million edges and hopwise beyond.",
         "",
         f"Medians of {result['passes']} passes, on a core of the host that is at full speed. On a host that is shared, "
-        "anything takes up to 1.9 times as long on some cores, probably while another uses the core's other hardware "
-        f"thread; a fixed piece of Python tells that, of {result['fixed_work_us']:.1f} us. The host's work counts "
-        "where its core is quiet during the mini-batch; the second figure is that of all."
-        + (
-            " The third is what it takes to cut the arrays of the blocks, which was left for later."
-            if cut_later
-            else ""
-        ),
+        "anything takes up to 1.9 times as long on some cores, probably while the core's other hardware thread is in "
+        f"use. A fixed piece of Python of {result['fixed_work_us']:.1f} us shows when. The host's work counts only the "
+        "mini-batches during which the core was quiet; the second figure counts all."
+        + (" The third figure is the time to cut the arrays of the blocks, which was done later." if cut_later else ""),
         "",
         *markdown(
             ("fanouts", "batch", "edges", *(f"{n}, ms" for n in names), "host, us", "best peer, ms", "faster by"), rows
@@ -174,12 +171,12 @@ def sampler_gpu(result: Result) -> list[str]:
     ]
     several, work = table_of(result["batches_per_launch"]), table_of(result["host_work"])
     lines += [
-        "Milliseconds a mini-batch where several are sampled together"
+        "Milliseconds per mini-batch, if several are sampled together"
         + (", before the arrays of their blocks are cut:" if cut_later else ":"),
         "",
         *several,
     ]
-    return [*lines, "Milliseconds of the host's own work on it, to launch and to take back:", "", *work]
+    return [*lines, "Milliseconds of the host's own work per mini-batch, to launch it and to take it back:", "", *work]
 
 
 def sampler_gpu_paper(result: Result) -> list[str]:
@@ -233,13 +230,15 @@ def sampler_gpu_paper(result: Result) -> list[str]:
         rates.append(f"{graph} {best:.0f} beside {plain:.0f}")
     return [
         *lines,
-        "Why fusing brings so little here: the baseline has no wait of the host between hops, so all that fusing can "
-        "save is the gaps between some ten launches, about a microsecond each; beside a call a hop, which has such "
-        f"waits, hop by hop in one go is itself {_range(waits)} times as fast. And a queue has to put the blocks in "
+        "Why does fusing bring so little here? In the baseline the host does not wait between hops. So fusing can only "
+        "save the gaps between some ten launches, about a microsecond each. With one call per hop the host does wait, "
+        f"and our hop-by-hop baseline is {_range(waits)} times as fast as that. Also, a queue has to put the blocks in "
         "order afterwards.",
         "",
-        "Picks a nanosecond, at the setting with most of them, beside plain random reads of the same array by torch "
-        f"(a pick is such a read, two accesses to the sets of vertices and two to the local ids): {', '.join(rates)}.",
+        "Picks per nanosecond, at the setting with the most picks, beside plain random reads of the same array by "
+        "torch "
+        "(a pick is such a read, two accesses to the sets of vertices and two to the local ids): "
+        f"{', '.join(rates)}.",
         "",
         f"An edge at 10,240 seeds costs {min(costs):.2f} to {max(costs):.2f} of one at 2,048 (cooperative). A graph "
         f"with hubs takes, beside a regular one: {ratios}.",
@@ -256,11 +255,11 @@ def pipeline_cpu(result: Result) -> list[str]:
     head = ("", *(f"{key.replace('_', ' ')}, s" for key in next(iter(result["medians"].values()))))
     return [
         f"{result['num_edges']:,} edges, {result['num_features']} features, batch {result['batch_size']:,}, fanouts "
-        f"{cell(result['fanouts'])}; medians over epochs.",
+        f"{cell(result['fanouts'])}. Medians over epochs.",
         "",
         *markdown(head, rows),
-        f"With prefetch an epoch takes {result['epoch_ratio']:.3f} of the time without; loading took "
-        f"{result['load_to_train_ratio']:.2f} as long as training. Free cores, before and after: "
+        f"With prefetch an epoch takes {result['epoch_ratio']:.3f} of the time without. Loading took "
+        f"{result['load_to_train_ratio']:.2f} times as long as training. Free cores, before and after: "
         f"{', '.join(f'{x:.2f}' for x in result['free_cores'])}.",
         "",
     ]
@@ -306,14 +305,15 @@ def pipeline_gpu(result: Result) -> list[str]:
     )
     lines = [
         f"{result['num_nodes']:,} vertices, {result['num_edges']:,} edges, GraphSAGE with 3 layers of "
-        f"{result['hidden']}, batch {result['batch_size']:,}, {result['rows'][0]['batches']} mini-batches an epoch, "
-        "sampled on the GPU. "
-        "Milliseconds are a mini-batch's, of each stage by itself. lazy: the first layer reads the rows in GPU memory; "
-        "device: gathered there; cached: a quarter of the rows there; pinned: read over the bus; staged: gathered by "
-        "the host into pinned buffers and copied; host: gathered by the host and copied at once. Together: "
-        "mini-batches that are sampled by one launch. On: share of the multiprocessors that sampling takes beside "
-        "training, half by default. prefetch=0: one stage after the other. Lightning: its loop over one written by "
-        "hand. Bound: of the memory for mini-batches. Measured: when, UTC.",
+        f"{result['hidden']}, batch {result['batch_size']:,}, {result['rows'][0]['batches']} mini-batches per "
+        "epoch, sampled on the GPU. Milliseconds: per mini-batch, of each stage by itself. lazy: the first layer reads "
+        "the rows in GPU memory; "
+        "device: they are gathered there; cached: a quarter of the rows lies there; pinned: they are read over the "
+        "bus; "
+        "staged: the host gathers them into pinned buffers, which are copied; host: the host gathers them and copies "
+        "them at once. Together: mini-batches per launch of the sampler. On: share of the multiprocessors that "
+        "sampling takes beside training, half by default. prefetch=0: one stage after the other. Lightning: time of "
+        "its loop over that of a hand-written one. Bound: largest memory of the mini-batches. Measured: time in UTC.",
         "",
         *markdown(head, rows),
     ]
@@ -339,7 +339,12 @@ def contenders(result: Result) -> list[str]:
         best = f"{min(peers) / row['milliseconds']['ours']:.2f}x" if peers else ""
         rows.append({**{k: v for k, v in row.items() if k != "milliseconds"}, **row["milliseconds"], "faster by": best})
     rest = {k: v for k, v in result.items() if k != "rows"}
-    return [*generic(rest), "Milliseconds, medians; faster by: the best other over ours.", "", *table_of(rows)]
+    return [
+        *generic(rest),
+        "Milliseconds, medians. Faster by: the time of the best other over ours.",
+        "",
+        *table_of(rows),
+    ]
 
 
 def train_step(result: Result) -> list[str]:
@@ -387,7 +392,8 @@ def convergence(result: Result) -> list[str]:
         "Test accuracy of the best checkpoint with all neighbours, mean ± standard deviation over seeds; difference "
         f"with its {result['level']:.0%} interval (Welch); two one-sided tests at {result['level']:.0%}. Seconds "
         "without validation. Gap of the first loss: the largest difference of the first epoch's training loss between "
-        "runs of one seed, whose weights, order and dropout begin equal; with equal mini-batches it is rounding.",
+        "runs of one seed, which begin with equal weights, order and dropout. With equal mini-batches it is only "
+        "rounding.",
         "",
         *markdown(head, rows),
         "Jobs: " + ", ".join(f"`{command}`" for command in result["jobs"]) + ".",
@@ -413,8 +419,8 @@ def sampler_cpu_threads(result: Result) -> list[str]:
     heads = ("fanouts", "batch", "threads", "one, ms", "over 1 thread", "of 16, ms", "over 1 thread", "DGL, ms")
     return [
         f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Milliseconds per mini-batch, "
-        "medians: one by itself, one of a group of 16 that is passed as a group, and DGL's NeighborSampler with as "
-        "many threads.",
+        "medians: of one by itself, of one in a group of 16, and of DGL's NeighborSampler with the same number of "
+        "threads.",
         "",
         *markdown((*heads, "one over DGL", "of 16 over DGL"), rows),
     ]
@@ -431,7 +437,7 @@ def walks_gpu(result: Result) -> list[str]:
         "`loader.random_walk`, starts and walks on the GPU, synchronised at both ends, medians. For node2vec a table "
         f"of {cell(once['bytes'] / 2**20)} MiB is made once for the graph, in {1e3 * once['seconds']:.1f} ms.",
         "",
-        *markdown(("walk", "walkers", "steps", "ms", "10^9 steps a second"), rows),
+        *markdown(("walk", "walkers", "steps", "ms", "10^9 steps per second"), rows),
     ]
 
 
@@ -450,7 +456,8 @@ def picks_gpu(result: Result) -> list[str]:
     ]
     return [
         f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges with random weights. Whole "
-        "mini-batches, one a call, seeds and blocks on the GPU, medians. The tables of the weights were made once, in "
+        "mini-batches, one per call, seeds and blocks on the GPU, medians. The tables of the weights were made once, "
+        "in "
         f"{result['tables_seconds']:.1f} s, and take {result['tables_bytes'] / 2**20:,.0f} MiB.",
         "",
         *markdown(("fanouts", "batch", "picks", "ms", "of uniform", "input vertices", "edges"), rows),
@@ -464,8 +471,8 @@ def shortcuts_gpu(result: Result) -> list[str]:
         rows.append((row["what"], f"{row['with_s']:.3f}", f"{row['without_s']:.3f}", *shares))
     return [
         f"Epochs with and without each shortcut, in turns, fanouts {cell(result['fanouts'])}, batch "
-        f"{result['batch']:,}. What it brings is the median over rounds of the "
-        "time without it over the time with it, less one.",
+        f"{result['batch']:,}. Brings: the median over rounds of the time without the shortcut over the time with it, "
+        "less one.",
         "",
         *markdown(("shortcut", "with, s", "without, s", "brings", "from", "to"), rows),
     ]
@@ -473,7 +480,7 @@ def shortcuts_gpu(result: Result) -> list[str]:
 
 def shortcuts_removed(result: Result) -> list[str]:
     return [
-        "Each brought less than 2 %, which is not worth its code: all of them were removed.",
+        "Each brought less than 2 %, which is not worth its code. So all of them were removed.",
         "",
         *shortcuts_gpu(result),
     ]

@@ -26,9 +26,9 @@ DOC = ROOT / "docs" / "results.md"
 HEAD = """\
 # Results
 
-Every figure that was measured, with the command that repeats it, the hardware, the versions and the date. Written by
-`python benchmarks/report.py` from `benchmarks/results/*.json`; do not edit.
-`benchmarks/README.md` says how to read the benchmarks.
+The figures of `benchmarks/results/*.json`, each with the command that repeats it, the hardware, the versions and the
+date. `python benchmarks/report.py` writes this page; do not edit it. `benchmarks/README.md` says how to read the
+benchmarks.
 """
 
 
@@ -278,7 +278,7 @@ TARGETS = (
         "sampler_cpu_threads",
         _groups,
     ),
-    Target("It takes no more memory than DGL's", "sampler_cpu", _memory_cpu),
+    Target("Sampling on the CPU takes no more memory than DGL's", "sampler_cpu", _memory_cpu),
     Target("Sampling on a GPU is at least 6x as fast as the best peer in every shape", "sampler_gpu", _sampler_gpu),
     Target("Whole sampling on a GPU (cooperative) keeps within its limits", "sampler_gpu", _sampler_limits),
     Target(
@@ -286,9 +286,13 @@ TARGETS = (
         "sampler_gpu",
         _host_work,
     ),
-    Target("The same of eight a launch, as they are begun beside training", "sampler_gpu", _host_work_of_several),
     Target(
-        "With 8 mini-batches a launch, (10, 10) x 1,024 takes at most 0.04 ms each", "sampler_gpu", _several_a_launch
+        "The same with eight mini-batches per launch, as they are begun beside training",
+        "sampler_gpu",
+        _host_work_of_several,
+    ),
+    Target(
+        "With 8 mini-batches per launch, (10, 10) x 1,024 takes at most 0.04 ms each", "sampler_gpu", _several_a_launch
     ),
     Target(
         "The persistent queue is 2.22x as fast as hop by hop, whole sampling (PGSampler's figure over DGL)",
@@ -296,43 +300,55 @@ TARGETS = (
         _persistent("whole_ms", 2.22),
     ),
     Target(
-        "The same over a call a hop, whose sizes the host awaits, as DGL samples",
+        "The same beside one call per hop, after which the host waits for sizes, as DGL samples",
         "sampler_gpu_paper",
         _persistent("whole_ms", 2.22, "a call a hop"),
     ),
     Target(
-        "The queue over hop by hop on the GPU alone, 1.57x (PGSampler's figure for kernels)",
+        "The queue is 1.57x as fast as hop by hop, counting only the time on the GPU (PGSampler's figure for kernels)",
         "sampler_gpu_paper",
         _persistent("device_ms", 1.57),
     ),
     Target("An edge costs no more at 10,240 seeds than at 2,048", "sampler_gpu_paper", _large_batches),
-    Target("With hubs of degree 10^6 a pick costs at most 1.3x", "sampler_gpu_paper", _hubs),
+    Target("With hubs of degree 10^6 a pick costs at most 1.3x of one without hubs", "sampler_gpu_paper", _hubs),
     Target(
         "On a GPU the best fused schedule is as fast as ours hop by hop in every setting",
         "sampler_gpu_paper",
         _fused_gpu,
     ),
     Target(
-        "Picks by weight without replacement, from tables, take at most 1.5x of uniform ones on a GPU",
+        "Picks by weight without replacement, from tables, take at most 1.5x the time of uniform ones on a GPU",
         "picks_gpu",
         _weighted_picks,
     ),
     Target("Walks of 80 steps on a GPU keep within their limits", "walks_gpu", _walks),
-    Target("Gathering from GPU memory runs at 65 % of its copy at least", "gather_gpu", _gather("device", 0.65)),
     Target(
-        "Gathering from pinned memory runs at 80 % of a plain copy at least, rows aligned (copy=True), ids ascending "
-        "as in the hops of a mini-batch",
+        "Gathering from GPU memory runs at least at 65 % of the speed of a copy there",
+        "gather_gpu",
+        _gather("device", 0.65),
+    ),
+    Target(
+        "Gathering from pinned memory runs at least at 80 % of the speed of a plain copy, with aligned rows "
+        "(copy=True) and ascending ids, as in the hops of a mini-batch",
         "gather_gpu",
         _gather("pinned, copy=True", 0.80, ["sorted"]),
     ),
     Target("The same with ids in random order", "gather_gpu", _gather("pinned, copy=True", 0.80, ["unsorted"])),
-    Target("The same with rows where they are, ids in either order", "gather_gpu", _gather("pinned", 0.80)),
+    Target(
+        "The same with rows in the memory of the tensor itself (copy=False), ids in either order",
+        "gather_gpu",
+        _gather("pinned", 0.80),
+    ),
     Target("Aggregation on the CPU is as fast as the best other in every case", "aggregate", _aggregate),
     Target("Aggregation on a GPU is as fast as the best other in every case", "aggregate_gpu", _aggregate),
     Target("A training step on a GPU, (15, 10, 5) x 1,024, takes at most 1.6 ms", "train_step_gpu", _step_time),
     Target("A training step on a GPU is at least 2x as fast as the best of stock parts", "train_step_gpu", _train_step),
     Target("An epoch with features in GPU memory takes at most 0.45 s", "pipeline_gpu", _epoch(0.45, _ON_GPU)),
-    Target("With a cache of a quarter of them, 0.6 s", "pipeline_gpu", _epoch(0.6, ("cached",))),
+    Target(
+        "An epoch with a cache of a quarter of the features takes at most 0.6 s",
+        "pipeline_gpu",
+        _epoch(0.6, ("cached",)),
+    ),
     Target(
         "A pipelined epoch takes at most 1.05x its slowest stage, features read in GPU memory by the first layer "
         "(lazy) or cached",
@@ -340,12 +356,12 @@ TARGETS = (
         _pipeline("over_bound", 1.05, ("lazy", "cached")),
     ),
     Target(
-        "The same, features gathered in GPU memory first, for which gathering and training share the GPU",
+        "The same, features gathered in GPU memory first, so that gathering and training share the GPU",
         "pipeline_gpu",
         _pipeline("over_bound", 1.05, ("device",)),
     ),
     Target(
-        "The same, 1.10x, features in host memory",
+        "The same, at most 1.10x, features in host memory",
         "pipeline_gpu",
         _pipeline("over_bound", 1.10, ("pinned", "staged")),
     ),
@@ -364,7 +380,7 @@ TARGETS = (
         "pipeline_gpu",
         _pipeline("lightning_over_hand_written", 1.05, STORES),
     ),
-    Target("Memory and threads stay as they are after the third epoch", "pipeline_gpu", _soak),
+    Target("Memory and number of threads do not grow after the third epoch", "pipeline_gpu", _soak),
 )
 
 

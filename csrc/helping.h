@@ -10,8 +10,9 @@
 
 namespace loader {
 
-// A job goes through rounds of parts. Its member takes the parts one after the other, and is alone with them
-// as a rule; members that are idle take some, too. So nobody waits long for one whose processor is slow.
+// A job goes through rounds of parts. Its member takes the parts one after the other, and is the only one
+// with them as a rule; members that are idle take some, too. So nobody waits long for one whose processor is
+// slow.
 class HelpingThreads {
  public:
   explicit HelpingThreads(int size) : rounds_(static_cast<size_t>(size)) {}

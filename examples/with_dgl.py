@@ -1,8 +1,8 @@
-"""A model of DGL on our mini-batches, from either sampler. Needs [datasets,dgl]: python examples/with_dgl.py"""
+"""A DGL model on mini-batches of DGL's sampler, then of ours. Needs [datasets,dgl]: python examples/with_dgl.py"""
 
 import os
 
-os.environ.setdefault("DGLBACKEND", "pytorch")  # or DGL writes a file to your home folder
+os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL writes a file to your home folder
 
 import torch
 from dgl.nn import SAGEConv

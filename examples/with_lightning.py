@@ -1,4 +1,4 @@
-"""A module of your own on GraphDataModule. Needs [train,datasets]: python examples/with_lightning.py"""
+"""Your own LightningModule on GraphDataModule. Needs [train,datasets]: python examples/with_lightning.py"""
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -11,7 +11,7 @@ from loader.ops import aggregate_mean
 
 
 class Classifier(LightningModule):
-    """GraphSAGE of two layers: a vertex's own features beside the mean of its neighbours'."""
+    """Two layers of GraphSAGE. Each joins a vertex's own features with the mean of its neighbours' features."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()

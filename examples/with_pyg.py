@@ -1,4 +1,4 @@
-"""A model of PyTorch Geometric on our mini-batches. Needs [datasets]: python examples/with_pyg.py"""
+"""A PyTorch Geometric model on our mini-batches. Needs [datasets]: python examples/with_pyg.py"""
 
 import torch
 from torch.nn.functional import cross_entropy

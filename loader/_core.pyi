@@ -479,7 +479,9 @@ cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
 
 class SubgraphSampler:
-    def __init__(self, indptr: Tensor, indices: Tensor, num_threads: int) -> None:
+    def __init__(
+        self, indptr: Tensor, indices: Tensor, num_threads: int, picks: WeightTables | WeightOrder | None = None
+    ) -> None:
         """Samples the graph of these arrays, both int32 or int64, on the CPU. Any number of threads may call."""
 
     def sample(

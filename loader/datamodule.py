@@ -14,55 +14,56 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.items import as_size
-from loader.loader import Loader
+from loader.loader import MAX_PREFETCH, Loader
+from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.node_loader import NodeLoader
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
 
-GRAPH_MEMORY = ("device", "pinned")
-
 
 class GraphDataModule(LightningDataModule):
-    """Train, validation, test and predict loaders of one dataset.
+    """A LightningDataModule with the train, validation, test and predict loaders of one dataset.
 
-    Each split has one `NodeLoader`, kept until a trainer of another rank, number of processes or device asks for it,
-    so that Lightning's fit loop finds the loader whose state it saves in checkpoints: a run resumed with
-    `trainer.fit(..., ckpt_path=...)` sees exactly the mini-batches that were left, the one in hand among them, also
-    with another number of processes. Only the train loader shuffles. Lightning announces the epoch to the train and
-    validation loaders, and what they give follows from it; validating, testing and predicting outside of `fit` always
-    is epoch 0, so equal weights give equal numbers. Several processes take turns in every split's sequence of mini-
-    batches, see `loader.items.BatchSequence`.
+    Each split has one `NodeLoader`. It is kept until a trainer of another rank, number of processes or device asks for
+    it, and Lightning saves its state in checkpoints. A run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly
+    the mini-batches that were left, also with another number of processes. The mini-batch in hand at the checkpoint is
+    among them.
 
-    Mini-batches arrive on the device that the trainer gives this process, if it has one when `setup()` is called; a
-    GPU sampler made for another GPU is exchanged for one on that device, and the graph goes to where the samplers
-    want it.
+    Only the train loader shuffles. Lightning tells the train and validation loaders the number of the epoch, which
+    decides their mini-batches. Outside of `fit`, validation, test and prediction always use epoch 0, so equal weights
+    give equal results. Several processes take turns in the mini-batches of each split, see
+    `loader.items.BatchSequence`.
+
+    If there is a trainer when `setup()` is called, mini-batches arrive on the device that it gives this process. A GPU
+    sampler for another GPU is then replaced by one for that device. The graph is moved to where the samplers want it.
 
     Args:
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`.
-        sampler: for training.
-        eval_sampler: for validation, test and prediction; by default the train sampler.
-        features: makes the feature store of the dataset's feature tensor, see `loader.stores.open_store`.
+        sampler: samples for training.
+        eval_sampler: samples for validation, test and prediction; by default `sampler`.
+        features: a function that makes a store of the dataset's features, see `loader.stores.open_store`.
         edge_features: a store, or a tensor `[rows, D]`, of rows by edge id; see `NodeLoader`.
         batch_size: seeds of a training mini-batch, per process.
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
-        drop_last: leave out a last training mini-batch smaller than the others; evaluation never does.
+        drop_last: leave out the last training mini-batch of an epoch if it is smaller than the others.
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready per stage, see `NodeLoader`.
-        graph: where a GPU sampler reads the graph: "device" in GPU memory, "pinned" in host memory, page-locked.
+        graph: where the graph lies for a GPU sampler: "device", in GPU memory, or "pinned", in page-locked host memory.
         prioritize_loading: see `NodeLoader`.
 
     Attributes:
         data: the `NodeDataset`, from `setup()` on.
-        move_seconds: time the host spent in moving mini-batches that a loader had left elsewhere.
+        move_seconds: host seconds that moved mini-batches to the trainer's device, if a loader had left them elsewhere.
 
     Raises:
-        TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is no
-            such thing.
+        TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is of
+            another type.
     """
 
     def __init__(
@@ -84,37 +85,31 @@ class GraphDataModule(LightningDataModule):
         super().__init__()
         batch_size = as_size("batch_size", batch_size)
         eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
-        prefetch = as_size("prefetch", prefetch, least=0)
-        if graph not in GRAPH_MEMORY:
-            raise ValueError(f"graph is {graph!r}; it must be one of {', '.join(GRAPH_MEMORY)}")
+        prefetch = as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+        check_graph_memory(graph)
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
-            if not isinstance(value, Sampler) and (value is not None or name == "sampler"):
-                raise TypeError(f"{name} is a {type(value).__name__}; it must be a loader.samplers.Sampler")
+            if value is not None or name == "sampler":
+                check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
         if graph == "pinned" and all(s.device.type == "cpu" for s in samplers):
             raise ValueError(
                 "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
             )
-        if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
-            raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
-        if not callable(features):
-            raise TypeError(
-                f"features is a {type(features).__name__}; it must be what makes a store of the dataset's features, "
-                "e.g. the class loader.stores.HostFeatures"
-            )
+        check_dataset(dataset)
+        check_store_factory(features)
         self.dataset = dataset
         self.sampler = sampler
         self.eval_sampler = sampler if eval_sampler is None else eval_sampler
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
-        self.drop_last = drop_last
-        self.seed = seed
+        self.drop_last = as_flag("drop_last", drop_last)
+        self.seed = as_seed(seed)
         self.prefetch = prefetch
         self.data: NodeDataset | None = None
         self.move_seconds = 0.0
         self.graph_memory = graph
         self.edge_features = edge_features
-        self.prioritize_loading = prioritize_loading
+        self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
@@ -123,12 +118,14 @@ class GraphDataModule(LightningDataModule):
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
 
+    items_kind: ClassVar[str] = "node"  # that the samplers take
+
     # What a model is told of the data, to try whether it can be had before they are read.
     trial_sizes: ClassVar[dict[str, Any]] = {"num_features": 1, "num_classes": 2}
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What a model is told of the data, from `prepare_data` on."""
+        """The sizes of the data that a model needs, from `prepare_data` on."""
         data = self._loaded()
         return {"num_features": data.num_features, "num_classes": data.num_classes, "multilabel": data.multilabel}
 
@@ -153,7 +150,7 @@ class GraphDataModule(LightningDataModule):
 
     @property
     def loaders(self) -> dict[str, Loader]:
-        """The loaders made so far, by split; their `stats` say where the time went."""
+        """Split -> loader, of those made so far. Their `stats` hold the times of the stages."""
         return dict(self._loaders)
 
     def prepare_data(self) -> None:
@@ -189,7 +186,7 @@ class GraphDataModule(LightningDataModule):
             self._features = open_store(self._make_features, data.features, context)
 
     def placement(self) -> dict[str, str]:
-        """What runs where, in words, from `setup()` on: stage -> where and by what."""
+        """Stage -> where and by what it runs, in words, from `setup()` on."""
         loader, store = self.train_dataloader(), self.features
         places = self._placement(loader)
         return {"sample": places["sample"], "gather": f"{type(store).__name__}, rows on {store.device}", **places}
@@ -215,7 +212,7 @@ class GraphDataModule(LightningDataModule):
         return loader
 
     def val_dataloader(self) -> Any:
-        """The validation split; an empty list, which Lightning takes as no validation, where there is none."""
+        """The loader of the validation split. If that is empty, an empty list: Lightning then does not validate."""
         if self._split("val").numel() == 0:
             return []
         return self._eval_loader("val")
@@ -225,12 +222,13 @@ class GraphDataModule(LightningDataModule):
         return self._eval_loader("test")
 
     def predict_dataloader(self) -> Loader:
-        """Every vertex of the graph, in order. Of several processes the last step may hold mini-batches that another
-        process has, too; their `repeats` is true."""
+        """Every vertex of the graph, in order. With several processes, mini-batches of the last step may repeat those
+        of another process; their `repeats` is true.
+        """
         return self._eval_loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Moves what is not there yet; copies from pinned memory run asynchronously."""
+        """Moves a mini-batch that is not on the device yet. Copies from pinned memory run asynchronously."""
         if not isinstance(batch, Sample):
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
         if all(t.device == device for t in batch.tensors()):
@@ -241,8 +239,9 @@ class GraphDataModule(LightningDataModule):
         return batch
 
     def teardown(self, stage: str | None = None) -> None:
-        """Ends the loaders' threads. Data, samplers and statistics stay: Lightning calls this after `fit`, too, and
-        `test` may follow. `close()` frees the rest."""
+        """Ends the loaders' threads. Data, samplers and statistics stay, because Lightning also calls this after `fit`,
+        and `test` may follow. `close()` frees the rest.
+        """
         self._end_threads()
         if "train" in self._loaders:
             # The fit loop is done with all that it was given, and counts no more.
@@ -251,7 +250,8 @@ class GraphDataModule(LightningDataModule):
     def on_exception(self, exception: BaseException) -> None:
         """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`.
 
-        The fit loop still says with how many mini-batches it is done: a checkpoint may be saved afterwards.
+        The loader can still ask the fit loop for the number of finished mini-batches, because a checkpoint may be saved
+        afterwards.
         """
         self._end_threads()
 

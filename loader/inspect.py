@@ -1,4 +1,4 @@
-"""What a sampler will do on a graph, before anybody trains: sizes, repeats, degrees, cache hits, memory, time.
+"""Samples some mini-batches of a graph and shows their sizes, repeats, degrees, cache hits, memory and time.
 
 python -m loader.inspect --dataset ogbn-arxiv --data-dir data --fanouts 15,10,5 --batch-size 1024
 python -m loader.inspect --dataset mygraph.npz --json card.json
@@ -20,8 +20,11 @@ import torch
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, open_dataset
+from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
+from loader.loader import MAX_PREFETCH
+from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
@@ -30,6 +33,7 @@ from loader.stores import HostFeatures, degree_hotness
 if TYPE_CHECKING:
     from rich.console import Console
 
+MAX_BATCHES = 10**6  # the figures of each are kept
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 
 
@@ -43,37 +47,45 @@ def inspect(
     num_threads: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The statistics card of training mini-batches, as numbers for JSON.
+    """Statistics of training mini-batches, as a dict that can be written as JSON.
 
-    Mini-batches are those that `NodeLoader(..., shuffle=True, seed=seed)` gives with a `FusedSampler` of the same seed,
-    epoch after epoch until there are enough of them.
+    The mini-batches are those of `NodeLoader(..., shuffle=True, seed=seed)` with a `FusedSampler` of the same seed,
+    from epoch 0 on.
 
     Args:
-        data: where to sample.
+        data: the dataset to sample.
         fanouts: see `resolve_fanouts`.
         batch_size: seeds of a mini-batch; at most as many as the train split has.
-        batches: how many to look at, at least 2. A cache filled by visits is judged on the second half of them
-            by the visits of the first half.
-        prefetch: of the loader, for the memory of what is in flight.
-        num_threads: of the sampler and of the gatherer; None: one per processor.
+        batches: number of mini-batches, at least 2. For a cache by visits, the first half decides which rows are
+            cached, and the second half is counted.
+        prefetch: of the loader; it decides the memory of the mini-batches in flight.
+        num_threads: of the sampler and of the feature store; None: one per processor.
 
     Returns:
-        `graph`: sizes and bytes. `hops`: for each hop from the seeds outward its `fanout`; `mean`, `min`, `max` of
-        its number of `vertices` (all that the block's source side holds) and `edges`; `edges_per_source`, how often
-        a distinct picked vertex was picked; `picked_degree`, the mean in-degree of the picked ones (an edge each) and
-        `drawn_degree`, of those that they were picked for. `cache`: for each share of the rows the expected share of
-        gathered rows found in it. `memory`: bytes; `in_flight_bytes` is what the loader holds in all at most, without
-        what a GPU holds besides. `milliseconds`: medians.
+        `graph`: sizes and bytes.
+
+        `hops`, from the seeds outward: `fanout`; `mean`, `min` and `max` of `vertices` (all sources of the block) and
+        of `edges`; `edges_per_source`, the mean number of picks of a picked vertex; `picked_degree`, the mean
+        in-degree of the picked vertices, one per edge; `drawn_degree`, the mean in-degree of the vertices that they
+        were picked for.
+
+        `cache`: for each share of the rows in a cache, the share of gathered rows that are found there.
+
+        `memory`: bytes. `in_flight_bytes` is the most that the loader holds at one time, without the GPU's memory.
+
+        `milliseconds`: medians.
 
     Raises:
         ValueError: a fanout, `batch_size` or count is out of range.
     """
-    if batches < 2:
+    if not isinstance(data, NodeDataset):
+        raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
+    batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
+    if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
-    if prefetch < 0:
-        raise ValueError(f"prefetch is {prefetch}; give 0 (no threads) or more")
+    as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
     graph, train = data.graph, data.splits["train"]
-    sampler = FusedSampler(resolve_fanouts(list(fanouts)), seed=seed, num_threads=num_threads)
+    sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads)
     places = _places(train, batch_size, batches, seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
@@ -216,7 +228,7 @@ def show(card: dict[str, Any], console: Console) -> None:
         f"{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} per epoch), "
         f"fanouts {card['fanouts']}, {card['num_threads']} threads"
     )
-    console.print("\nBlocks, from the seeds outward; per mini-batch the mean ± what the farthest one differs by")
+    console.print("\nBlocks, from the seeds outward; mean per mini-batch ± largest difference from it")
     hops = Table(box=None, pad_edge=False)
     for name in ("hop", "fanout", "vertices", "edges", "edges per\nsource", "degree of\npicked", "degree of\ndrawn"):
         hops.add_column(name, justify="right")
@@ -230,7 +242,7 @@ def show(card: dict[str, Any], console: Console) -> None:
             f"{hop['drawn_degree']:.1f}",
         )
     console.print(hops)
-    console.print("\nFeature rows found in a cache that holds the hottest ones")
+    console.print("\nFeature rows found in a cache of the most used rows")
     cache = Table(box=None, pad_edge=False)
     for name in ("of the rows", "rows", "by degree", "by visits"):
         cache.add_column(name, justify="right")
@@ -280,19 +292,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m loader.inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dataset", required=True, help="name of a dataset (file in conf/dataset), or a .npz file")
-    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the dataset")
-    parser.add_argument("--data-dir", default="data", help="where the raw files lie (default: data)")
-    parser.add_argument("--cache-dir", default=None, help="of converted graphs (default: data-dir/cache)")
-    parser.add_argument("--conf", type=Path, default=None, help="a folder with dataset/NAME.yaml (the loader's own)")
-    parser.add_argument("--fanouts", type=_fanouts, default=[15, 10, 5], help="from the seeds outward (15,10,5)")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--batches", type=int, default=20, help="mini-batches to look at (20)")
-    parser.add_argument("--prefetch", type=int, default=2, help="of the loader (2)")
-    parser.add_argument("--num-threads", type=int, default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", default=None, metavar="FILE", help="write the figures there; - prints nothing else")
+    parser.add_argument("--dataset", required=True, help="name of a dataset (a file in conf/dataset), or a .npz file")
+    parser.add_argument(
+        "options", nargs="*", metavar="KEY=VALUE", help="options of the dataset, as for train.py without 'dataset.'"
+    )
+    parser.add_argument("--data-dir", default="data", help="folder of the raw files (default: data)")
+    parser.add_argument("--cache-dir", default=None, help="folder of the converted graphs (default: data-dir/cache)")
+    parser.add_argument(
+        "--conf", type=Path, default=None, help="folder with dataset/NAME.yaml (default: the loader's own)"
+    )
+    parser.add_argument(
+        "--fanouts",
+        type=_fanouts,
+        default=[15, 10, 5],
+        help="neighbours per vertex of each hop, from the seeds outward (default: 15,10,5)",
+    )
+    parser.add_argument("--batch-size", type=int, default=1024, help="seeds of a mini-batch (default: 1024)")
+    parser.add_argument("--batches", type=int, default=20, help="number of mini-batches to sample (default: 20)")
+    parser.add_argument(
+        "--prefetch", type=int, default=2, help="mini-batches that the loader holds ready per stage (default: 2)"
+    )
+    parser.add_argument("--num-threads", type=int, default=None, help="default: one per processor")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    parser.add_argument(
+        "--json", default=None, metavar="FILE", help="write the figures to this file; with - print only them"
+    )
     args = parser.parse_args(arguments)
+    if args.json not in (None, "-") and not is_writable(Path(args.json).absolute().parent):
+        sys.exit(f"error: --json is {args.json}; its folder cannot be written to, give another one")
     try:
         data = open_dataset(
             args.dataset,

@@ -1,4 +1,4 @@
-"""The LightningDataModule of links to be predicted: a loader to train from, and what to be tested on."""
+"""The LightningDataModule for link prediction: a loader for training, and held-out links to test on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.items import as_size
 from loader.link_loader import LinkLoader
-from loader.link_split import LinkSplit, split_links
+from loader.link_split import LinkSplit, check_shares, split_links
+from loader.loader import MAX_PREFETCH
+from loader.machine.arguments import as_flag, as_seed, as_size
+from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samples import Links
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
@@ -25,13 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class HeldOutLinks:
-    """A loader whose one batch is itself: links of a split, and what they are to be told from.
+    """A loader whose one batch is itself: the links of a split, and negatives to compare them with.
 
     Attributes:
-        graph, features: all that may be looked at; on the CPU.
+        graph, features: all that the model may use; on the CPU.
         links: `[n, 2]` int64, each once.
         negatives: `[n, 2]` int64, pairs of vertices that are no links: for the AUC.
-        targets: `[n, k]` int64, vertices with which the first end of a link has none: for its rank.
+        targets: `[n, k]` int64: row `i` has vertices without a link to the first end of link `i`, to rank it among
+            them.
     """
 
     graph: Graph
@@ -47,28 +51,28 @@ class HeldOutLinks:
         yield self
 
     def to(self, device: torch.device, **_: Any) -> HeldOutLinks:
-        """Itself: the graph stays in host memory, inference moves what it needs."""
+        """This object. The graph stays in host memory; inference moves the parts that it needs."""
         return self
 
 
 class LinkDataModule(LightningDataModule):
-    """Links of a dataset, some held out for validation and test.
+    """A LightningDataModule of the links of a dataset. Some are held out for validation and test.
 
-    A model sees the graph of the train links alone, and of that not the links of the mini-batch that it is asked about,
-    see `LinkSampler`. Negatives are strict: no links of any split. Those of validation and test are the same in every
-    epoch.
+    A model sees only the graph of the train links, without the links of the mini-batch that it has to predict, see
+    `LinkSampler`. Negatives are strict: no negative is a link of any split. The negatives of validation and test are
+    the same in every epoch.
 
     Args:
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used.
-        sampler: of the ends' neighbourhoods.
-        features: makes the feature store, see `loader.stores.open_store`.
-        batch_size: positive links of a mini-batch, per process. Each link comes in both directions.
-        val, test: shares of the links, see `split_links`.
+        sampler: samples the neighbourhood of the ends.
+        features: a function that makes the feature store, see `loader.stores.open_store`.
+        batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions.
+        val, test: shares of the links to hold out, see `split_links`.
         amount: negatives per positive link in training.
-        ranked: negatives per held-out link for its rank.
+        ranked: negatives among which a held-out link is ranked.
         exclude: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loader.Loader`.
-        graph: where a GPU sampler reads the graph: "device" or "pinned".
+        graph: where the graph lies for a GPU sampler: "device" or "pinned".
         seed: of the split, of the negatives and of the order.
 
     Raises:
@@ -94,17 +98,20 @@ class LinkDataModule(LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if graph not in ("device", "pinned"):
-            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        check_graph_memory(graph)
+        check_dataset(dataset)
+        check_sampler("sampler", sampler, "node")
+        check_store_factory(features)
+        check_shares(val, test)
         self.dataset, self.around = dataset, sampler
-        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked)
-        self.amount, self.exclude, self.seed = amount, exclude, seed
+        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
+        self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
         self.shares = {"val": val, "test": test}
         self.graph_memory = graph
         self._options: dict[str, Any] = {
-            "drop_last": drop_last,
-            "prefetch": prefetch,
-            "prioritize_loading": prioritize_loading,
+            "drop_last": as_flag("drop_last", drop_last),
+            "prefetch": as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH),
+            "prioritize_loading": as_flag("prioritize_loading", prioritize_loading),
         }
         self._make_features = features
         LinkSampler(sampler, Negatives("binary", amount, strict=True), exclude=exclude)  # says at once what is wrong
@@ -190,7 +197,7 @@ class LinkDataModule(LightningDataModule):
         )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Moves what is not there yet."""
+        """Moves a mini-batch that is not on the device yet."""
         if isinstance(batch, Links) and any(t.device != device for t in batch.tensors()):
             return batch.to(device, non_blocking=True)
         return batch

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
+from loader.graph.checks import check_range
 from loader.items import EdgeItems
 from loader.loader import Loader
-from loader.options import check_options
+from loader.options import check_labels, check_options
 from loader.samplers.links import LinkSampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class LinkLoader(Loader):
-    """A `Loader` of links with the features of the vertices around them, and labels; it gives `Links`.
+    """A `Loader` of mini-batches around links, with features of vertices and labels of links. It gives `Links` objects.
 
     Args:
-        graph: where to sample; it lies where the sampler wants it.
-        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None.
-        pairs: `[n, 2]`, integer, the positive links, (source, destination). They may come several times, and need not
-            be edges of the graph.
-        sampler: samples around the ends of each mini-batch's links, and draws negatives.
+        graph: the graph to sample; it lies where the sampler wants it.
+        features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None.
+        pairs: `[n, 2]`, integer, the positive links as (source, destination). A link may come several times, and need
+            not be an edge of the graph.
+        sampler: samples around the ends of the links of a mini-batch, and draws negative links.
         batch_size: positive links of a mini-batch, at least 1.
-        labels: `[n, ...]` of the links, or None. They are kept where the sampler works.
+        labels: `[n, ...]` of the links, or None. They are kept on the sampler's device.
         options: see `Loader`.
 
     Raises:
@@ -47,7 +47,7 @@ class LinkLoader(Loader):
         check_options(options, type(self).__name__)
         items = EdgeItems(pairs)
         require_graph(graph)
-        check_pairs(pairs, graph.num_nodes)
+        check_pairs(items.ids, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.LinkSampler")
         stores: dict[str, FeatureStore] = {}
@@ -56,16 +56,11 @@ class LinkLoader(Loader):
             if store.num_rows != graph.num_nodes:
                 raise ValueError(f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
-            if not isinstance(labels, Tensor):
-                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
-            if labels.dim() == 0 or labels.shape[0] != len(items):
-                raise ValueError(f"labels has shape {list(labels.shape)}, there are {len(items)} pairs")
+            check_labels(labels, len(items), f"there are {len(items)} pairs")
             stores["pair"] = TensorRows(labels.to(sampler.device))
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
 
 
 def check_pairs(pairs: Tensor, num_nodes: int) -> None:
     """Raises ValueError unless all ends are vertices."""
-    low, high = (int(x) for x in torch.aminmax(pairs))
-    if low < 0 or high >= num_nodes:
-        raise ValueError(f"pairs holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
+    check_range("pairs", pairs, num_nodes)

@@ -1,4 +1,4 @@
-"""Links held out of a graph, to be predicted."""
+"""Holds links out of a graph, for a model to predict."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.items import Order
+from loader.machine.arguments import as_number
 
 
 @dataclass(frozen=True)
 class LinkSplit:
-    """The links of an undirected graph in three parts, and the graph of those of the first.
+    """The links of an undirected graph in three parts, and the graph of the first part.
 
     Attributes:
-        graph: the train links as edges, in both directions: all that a model may look at.
-        known: all links as edges, in both directions: what strict negatives must not be.
+        graph: the train links as edges, in both directions. A model may use only these.
+        known: all links as edges, in both directions. Strict negatives are none of these.
         pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, the smaller vertex first.
     """
 
@@ -27,9 +28,9 @@ class LinkSplit:
 
 
 def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: int = 0) -> LinkSplit:
-    """Holds links out for validation and test, drawn at random; by default as Kipf and Welling 2016 do.
+    """Holds random links out for validation and test, by default as many as Kipf and Welling 2016.
 
-    A link is a pair of different vertices with an edge in either direction; it counts once, and loops do not.
+    A link is a pair of different vertices with an edge in either direction, or in both. Loops are no links.
 
     Args:
         graph: on the CPU.
@@ -37,8 +38,12 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
         seed: of the draw, `0 <= seed < 2**64`.
 
     Raises:
-        ValueError: the shares leave no links for a part.
+        TypeError, ValueError: a share is none, or the shares leave no links for a part.
     """
+    require_graph(graph)
+    val, test = check_shares(val, test)
+    if graph.device.type != "cpu":
+        raise ValueError(f"the graph lies on {graph.device}; links are split on the CPU: graph.to('cpu')")
     n = graph.num_nodes
     src, dst = graph.indices.long(), torch.arange(n).repeat_interleave(graph.in_degrees().long())
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
@@ -59,8 +64,19 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
     return split
 
 
+def check_shares(val: float, test: float) -> tuple[float, float]:
+    """Both as floats; raises TypeError or ValueError unless they are above 0 and leave some links."""
+    shares = as_number("val", val), as_number("test", test)
+    for name, share in zip(("val", "test"), shares, strict=True):
+        if not 0 < share < 1:
+            raise ValueError(f"{name} is {share}; it must be above 0 and below 1, a share of the links")
+    if sum(shares) >= 1:
+        raise ValueError(f"val and test are {val} and {test}; together they must be below 1, to leave some to train on")
+    return shares
+
+
 def check_no_leak(split: LinkSplit) -> None:
-    """Raises ValueError if a link that is held out is an edge of the graph that a model looks at, in any direction."""
+    """Raises ValueError if a held-out link is an edge, in either direction, of the graph that a model sees."""
     graph = split.graph
     dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().long())
     edges = graph.indices.long() * graph.num_nodes + dst
@@ -70,8 +86,8 @@ def check_no_leak(split: LinkSplit) -> None:
             if bool(seen.any()):
                 u, v = ends[int(seen.nonzero()[0])].tolist()
                 raise ValueError(
-                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: whoever looks at the "
-                    "graph knows the answer. Leave it out"
+                    f"the graph has the edge {u} -> {v}, which is a link of the {name} split: a model that sees the "
+                    "graph knows the answer. Leave the edge out"
                 )
 
 

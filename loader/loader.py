@@ -1,4 +1,4 @@
-"""The loader: takes items in order, samples, gathers the rows that samples want, and prefetches mini-batches."""
+"""The base class of the loaders: takes items in order, samples, gathers rows, and prefetches mini-batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 import torch
 
 from loader.graph import Graph, require_graph
-from loader.items import BatchSequence, Items, Order, Turn, as_size
+from loader.items import BatchSequence, Items, Order, Turn
+from loader.machine.arguments import as_flag, as_size, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
 from loader.stages import GatherStage, SampleStage, arrange, choose_device
 from loader.stores import FeatureStore
 from loader.timing import PipelineStats, Timeline
+
+MAX_PREFETCH = 2**16  # more would be a mistake; each stage has a slot for each
 
 _STATE_VERSION = 2
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
@@ -29,54 +32,58 @@ _MEASURED = 16  # the first mini-batches that are measured; after them one in th
 class Loader:
     """Iterates over mini-batches: items -> sample -> gather the rows that samples want -> move to the device.
 
-    Each `for batch in loader` is an epoch. Epochs are numbered from 0; an epoch counts as begun with its first
-    mini-batch, and the next `for` goes on to the next epoch whether the last one was finished or abandoned.
-    `set_epoch` chooses the number instead. What an epoch holds is a pure function of the arguments and its
-    number: not of `prefetch`, of threads, of devices, of the number of ranks, or of what ran before.
+    Each `for batch in loader` is an epoch. Epochs are numbered from 0. An epoch begins with its first mini-batch; the
+    next `for` is the next epoch, also if the last one was abandoned. `set_epoch` sets the number. The mini-batches of
+    an epoch are a pure function of the arguments and its number. They do not depend on `prefetch`, threads, devices,
+    the number of ranks (processes that train together) or earlier epochs.
 
-    With `prefetch=n` the stages work before the consumer asks. Each holds at most `n` mini-batches, under way or
-    waiting for the next stage; the first holds some more if the sampler takes several together. With `prefetch=0`
-    everything happens in the consumer's thread. One iterator is alive at a time: a new one ends the one before it. An
-    iterator that is closed, abandoned or interrupted ends its threads, which finish their current call first.
+    With `prefetch=n` the stages work before the consumer, your loop, asks for a mini-batch. Each holds at most `n`
+    mini-batches, under way or waiting for the next stage; the first holds some more if the sampler takes several
+    together. With `prefetch=0` the consumer's thread does all work. Only one iterator is alive at a time: a new one
+    ends the one before it. An iterator that is closed, abandoned or interrupted ends its threads after their current
+    call.
 
-    On a GPU each stage has a stream of its own, made once. A mini-batch is ready for all work that the consumer puts on
-    the stream that was current at `next()`. Work on another stream has to wait for that one, and to call
+    On a GPU each stage has its own CUDA stream, made once. A mini-batch is ready for work on the stream that was
+    current at `next()`. Another stream that uses it has to wait for that stream; also call
     `batch.record_stream(other)`. If sampler and stores are asynchronous, the consumer's thread launches the work of all
-    stages when it asks for mini-batches, else each stage has a thread. The host may be `n` mini-batches ahead of the
-    consumer's stream. `max_items` and `max_bytes` are the most that may exist in all.
+    stages when it asks for a mini-batch. Else each stage has a thread. The host may be `n` mini-batches ahead of the
+    consumer's stream. `max_items` and `max_bytes` limit the mini-batches that exist at one time.
 
-    `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched, and
-    `load_state_dict()` goes on with exactly the next one, also with another number of ranks.
+    `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched.
+    `load_state_dict()` continues with exactly the next one, also with another number of ranks.
 
-    A copy (`pickle`, `copy`) stands where the loader stands, and makes sessions, streams and threads of its own.
+    A copy (`pickle`, `copy`) has the same state as the loader, and its own sessions, streams and threads.
 
     Args:
-        graph: where to sample; it lies where the sampler wants it.
-        items: what an epoch is made of.
+        graph: the graph to sample; it lies where the sampler wants it.
+        items: the items of an epoch.
         sampler: samples around the items of each mini-batch. It takes items of the kind `sampler.items`.
         batch_size: items of a mini-batch, at least 1.
-        stores: where samples get the rows that they want, by kind, see `loader.samples.Sample.wants`.
-        stages: more stages, which come after the rows were gathered, each with a name of its own.
+        stores: kind of rows -> the store that has them, see `loader.samples.Sample.wants`.
+        stages: more stages, which come after the gathering of rows. Their names must differ.
         shuffle: take the items in a new order each epoch, see `loader.items.Order`.
-        drop_last: leave out a last mini-batch smaller than the others.
+        drop_last: leave out the last mini-batch if it is smaller than the others.
         seed: of the order of the items; the sampler has a seed of its own.
         prefetch: mini-batches to hold ready per stage; 0 for no prefetching.
-        rank, world_size: whose turns this process takes in the global sequence of mini-batches, see
-            `loader.items.BatchSequence`.
-        device: where the mini-batches arrive, "cpu" or a GPU; None takes the GPU of sampler or stores, if any.
-        session: samples, if several loaders share one; the loader does not close it. By default it opens its own.
-        prioritize_loading: kernels of the stages go before those of an ordinary stream that wait for the GPU's
-            multiprocessors, see `Stage.priority`. Training by CUDA graphs goes before sampling, not before gathering.
+        rank, world_size: number of this process among those that train together, and their number. They take turns in
+            one sequence of mini-batches, see `loader.items.BatchSequence`.
+        device: where the mini-batches arrive, "cpu" or a GPU. None takes the GPU of sampler or stores, else the CPU.
+        session: a session of `sampler` that several loaders share; the loader does not close it. By default it opens
+            its own.
+        prioritize_loading: kernels of the stages are run before waiting kernels of an ordinary stream, see
+            `Stage.priority`. Training by CUDA graphs is run before sampling, but not before gathering.
 
     Attributes:
-        sequence: the global sequence of mini-batches, and this rank's turns in it.
+        sequence: the sequence of mini-batches of all ranks, and the turns of this rank.
         stats: a `PipelineStats`: seconds and bytes of the stages, and of the consumer's waiting.
-        timeline: where the next iterator records what the stages do, or None.
+        timeline: records the work of the stages from the next iterator on, or None.
         device: where the mini-batches arrive.
-        finished: says with how many mini-batches of this rank the consumer is done in this epoch, or None. A state
-            then begins with the first one that it is not done with, else with the first one that it was not given.
-        on_resume: called with the number of steps that are done of an epoch whose rest was loaded, or None.
-        follows_epochs: whether Lightning, which announces its epochs, is listened to.
+        finished: a function that returns the number of this rank's mini-batches that the consumer is done with in this
+            epoch, or None. With it, a state begins with the first mini-batch that the consumer is not done with;
+            without it, with the first one that the consumer was not given.
+        on_resume: a function that is called with the number of finished steps when the rest of an epoch begins after
+            `load_state_dict`, or None.
+        follows_epochs: whether the loader takes the number of the epoch from Lightning.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
@@ -103,31 +110,37 @@ class Loader:
         prioritize_loading: bool = True,
     ) -> None:
         require_graph(graph)
-        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
-            if flag not in (True, False):
-                raise TypeError(f"{name} is {flag!r}; it must be True or False")
+        if not isinstance(items, Items):
+            raise TypeError(f"items is a {type(items).__name__}; it must be a loader.items.Items, as NodeItems(seeds)")
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
-        self._order = Order(len(items), shuffle=bool(shuffle), seed=seed)
+        self._order = Order(len(items), shuffle=shuffle, seed=seed)
         if not isinstance(sampler, Sampler):
             raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
         if sampler.items != items.kind:
             raise ValueError(
-                f"{type(sampler).__name__} samples around items of kind '{sampler.items}', these are '{items.kind}'"
+                f"{type(sampler).__name__} samples around items of kind '{sampler.items}', but the items are of kind "
+                f"'{items.kind}'; give a sampler for these items"
             )
+        if session is not None and not isinstance(session, Session):
+            raise TypeError(
+                f"session is a {type(session).__name__}; it must be the session that sampler.open(graph) returned"
+            )
+        if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
+            raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")
         names = [stage.name for stage in stages]
         for name in names:
             if name in _TAKEN or _MOVE.fullmatch(name) or names.count(name) > 1:
                 raise ValueError(
-                    f"stage '{name}' needs a name of its own, none of {names}, {sorted(_TAKEN)} and 'move 2' and so on "
-                    "again"
+                    f"stage '{name}' needs a name of its own: {sorted(_TAKEN)}, 'move 2' and so on are taken, and the "
+                    f"stages are {names}"
                 )
         self.stores = dict(stores or {})
         self.device = choose_device(device, sampler, self.stores)
         self.graph = graph
         self.items = items
         self.neighbor_sampler = sampler
-        self.prefetch = as_size("prefetch", prefetch, least=0)
-        self.prioritize_loading = bool(prioritize_loading)
+        self.prefetch = as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+        self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
         self.finished: Callable[[], int] | None = None
@@ -147,7 +160,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the last mini-batch belonged to or, before any, the one to come."""
+        """The epoch of the last mini-batch, or the one to come if there was none yet."""
         return (self._at or self._next)[0]
 
     @property
@@ -157,17 +170,17 @@ class Loader:
 
     @property
     def ahead(self) -> str:
-        """Who prefetches: nobody ("none", `prefetch=0`), "threads" (one per stage) or the "consumer"'s thread."""
+        """Which threads prefetch: "none" (`prefetch=0`), "threads" (one per stage) or "consumer" (its thread)."""
         return "none" if not self.prefetch else "threads" if self._open().threaded else "consumer"
 
     @property
     def max_items(self) -> int:
-        """Mini-batches that may exist at one time, the consumer's included."""
+        """The most mini-batches that may exist at one time, including those of the consumer."""
         return self._open().max_items + self._open().max_consumed
 
     @property
     def max_bytes(self) -> int:
-        """An upper bound of what `max_items` mini-batches take, by the largest so far; 0 before the first."""
+        """An upper bound of the bytes of `max_items` mini-batches, from the largest one so far; 0 before the first."""
         return self.max_items * self.stats.largest_item
 
     @property
@@ -184,9 +197,9 @@ class Loader:
         return _Epoch(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be iterated over, from its first mini-batch.
+        """Makes `epoch` the next epoch, from its first mini-batch.
 
-        After `load_state_dict` of a state in that very epoch it changes nothing: the rest of the epoch follows.
+        After `load_state_dict` of a state within this same epoch it changes nothing: the rest of the epoch follows.
         """
         epoch = as_size("epoch", epoch, least=0)
         amid = 0 < self._next[1] < self.sequence.num_batches
@@ -197,11 +210,12 @@ class Loader:
         self._at = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer stands, and what it needs to find again; plain numbers and strings.
+        """The position of the consumer, and the arguments that must be equal to continue there, as plain numbers and
+        strings.
 
-        `next` is the number, in the global sequence of `epoch`, of the first mini-batch that is left, for all ranks
-        together. Until the consumer has asked for more than the last mini-batch, its epoch is not over. A mini-batch
-        that the consumer is not done with, as `finished` says, is left.
+        `next` is the number of the first mini-batch that is left of `epoch`, counted over all ranks. An epoch is over
+        when the consumer asks for a mini-batch after the last one. If `finished` says that the consumer is not done
+        with a mini-batch, that one is left.
         """
         epoch, following = self._at or self._next
         if self._at is not None and self.finished is not None:
@@ -215,9 +229,9 @@ class Loader:
         Any iterator that runs is closed.
 
         Raises:
-            ValueError: the state is not one of a `Loader`, or of one with other arguments (`prefetch`, ranks,
-                devices and threads may differ, and the sampler may be another one of the same spec); the message names
-                the first difference.
+            ValueError: the state is not that of a `Loader`, or its loader had other arguments; the message names the
+                first difference. `prefetch`, ranks, devices and threads may differ, and the sampler may be another one
+                of the same spec.
         """
         if not isinstance(state, dict) or not {"version", "epoch", "next", "config"} <= state.keys():
             raise ValueError(f"this is not the state of a {type(self).__name__}; give what its state_dict() returned")
@@ -232,7 +246,7 @@ class Loader:
             if theirs != own.get(key):
                 raise ValueError(
                     f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
-                    "restore it, or start a new run from the weights alone"
+                    "restore it, or start a new run with only the weights"
                 )
         epoch, following, most = int(state["epoch"]), int(state["next"]), self.sequence.num_batches
         if epoch < 0 or following < 0:
@@ -244,23 +258,23 @@ class Loader:
             self.on_resume(len(self) - self.sequence.steps(self._next[1]))
 
     def done(self) -> None:
-        """Says that the consumer is done with the mini-batch that it was given last, and asks for no other.
+        """Tells the loader that the consumer is done with the last mini-batch, and asks for no other.
 
-        A timeline then has the end of that one, too; else asking for the next one says so.
+        A timeline then records the end of that mini-batch, too. Otherwise the request for the next one tells this.
         """
         running = self._running() if self._running is not None else None
         if running is not None:
             running.done()
 
     def close(self) -> None:
-        """Ends the iterator that runs and its threads; the loader can be iterated over again."""
+        """Ends the running iterator and its threads. The loader can be iterated over again."""
         running = self._running() if self._running is not None else None
         if running is not None:
             running.close()
         self._running = None
 
     def release(self) -> None:
-        """Ends the iterator and closes the stages, the session among them. The next epoch makes them anew."""
+        """Ends the iterator and closes the stages and the session. The next epoch makes new ones."""
         self.close()
         pipeline, self._pipeline = self._pipeline, None
         for stage in pipeline.stages if pipeline is not None else ():

@@ -8,26 +8,27 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
+from loader.graph.checks import check_range
 from loader.items import NodeItems
 from loader.loader import Loader
-from loader.options import check_options
+from loader.options import check_labels, check_options, check_sampler
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
-    """A `Loader` of vertices with features and labels.
+    """A `Loader` of mini-batches around vertices, with features and labels. It gives `MiniBatch` objects.
 
     Args:
-        graph: where to sample; it lies where the sampler wants it.
-        features: a `FeatureStore`, or a tensor `[num_nodes, F]` (then gathered by `HostFeatures`), or None for
+        graph: the graph to sample; it lies where the sampler wants it.
+        features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None for
             mini-batches without `x`.
-        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the output nodes, or None for mini-batches
-            without `y`. They are kept where the sampler works.
-        seeds: `[num_seeds]`, integer, distinct vertices.
-        sampler: samples the neighbourhood of each mini-batch's seeds.
+        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, or None for mini-batches without `y`. They
+            are kept on the sampler's device.
+        seeds: `[num_seeds]`, integer, distinct: the vertices of an epoch.
+        sampler: samples the neighbourhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
-        edge_features: a store (or tensor `[rows, D]`) of rows by edge id, gathered for the edges of every block; the
+        edge_features: a store, or a tensor `[rows, D]`, of rows by edge id, gathered for the edges of every block. The
             sampler must return edge ids.
         options: see `Loader`.
 
@@ -51,19 +52,13 @@ class NodeLoader(Loader):
         check_options(options, type(self).__name__)
         items = NodeItems(seeds)
         require_graph(graph)
-        if not isinstance(sampler, Sampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
-        _check_seeds(seeds, graph.num_nodes)
+        check_sampler("sampler", sampler, "node")
+        _check_seeds(items.ids, graph.num_nodes)
         self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
         if labels is not None:
-            if not isinstance(labels, Tensor):
-                raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
-            if labels.layout != torch.strided:
-                raise ValueError(f"labels has the layout {labels.layout}; it must be dense: .to_dense()")
-            if labels.dim() == 0 or labels.shape[0] != graph.num_nodes:
-                raise ValueError(f"labels has shape {list(labels.shape)}, the graph {graph.num_nodes} vertices")
+            check_labels(labels, graph.num_nodes, f"the graph {graph.num_nodes} vertices")
             labels = labels.to(sampler.device)
         self.labels = labels
         self.edge_features = _edge_store(edge_features, graph, sampler)
@@ -98,10 +93,7 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
 
 
 def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
-    low, high = (int(x) for x in torch.aminmax(seeds))
-    if low < 0 or high >= num_nodes:
-        bad = low if low < 0 else high
-        raise ValueError(f"seeds holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+    check_range("seeds", seeds, num_nodes)
     seen = torch.zeros(num_nodes, dtype=torch.bool)
     seen[seeds.long()] = True
     if int(seen.sum()) != seeds.numel():

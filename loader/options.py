@@ -1,4 +1,4 @@
-"""The options that all loaders share, as they are misspelt."""
+"""Arguments that loaders and data modules share: what is said of those that are wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from loader.loader import Loader
+from loader.machine.arguments import check_dense, shown
+from loader.samplers import Sampler
+
+GRAPH_MEMORY = ("device", "pinned")
+# What samples around items of a kind.
+_SAMPLERS = {
+    "node": "one of vertices, as FusedSampler (sampler=fused; walks go with model=node2vec)",
+    "walker": "one of walks, as WalkSampler (sampler=walks)",
+}
 
 
 def check_options(options: Mapping[str, Any], who: str) -> None:
@@ -18,6 +29,7 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
         who: whose options they are.
     """
     known = [name for name, p in inspect.signature(Loader).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    known.remove("stores")  # which they make of their features and labels
     for name in options.keys() - set(known):
         if name in ("num_workers", "persistent_workers", "prefetch_factor"):
             way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
@@ -25,3 +37,32 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
             found = difflib.get_close_matches(name, known, n=1)
             way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
         raise TypeError(f"{name} is no option of {who}; {way}")
+
+
+def check_labels(labels: Any, count: int, why: str) -> None:
+    """Raises TypeError or ValueError unless it is a dense tensor of `count` rows, as `why` says."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
+    check_dense("labels", labels)
+    if labels.dim() == 0 or labels.shape[0] != count:
+        raise ValueError(f"labels has shape {list(labels.shape)}, {why}")
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raises TypeError unless it is a `NodeDataset`, or loads one."""
+    if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+
+
+def check_sampler(name: str, sampler: Any, kind: str) -> None:
+    """Raises TypeError unless it is a `Sampler` that takes items of that kind."""
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+    if sampler.items != kind:
+        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be {_SAMPLERS[kind]}")
+
+
+def check_graph_memory(graph: Any) -> None:
+    """Raises ValueError unless it is a name of `GRAPH_MEMORY`."""
+    if not isinstance(graph, str) or graph not in GRAPH_MEMORY:
+        raise ValueError(f"graph is {shown(graph)}; it must be one of {', '.join(GRAPH_MEMORY)}")

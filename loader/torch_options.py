@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from loader.items import as_size
+from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device
 
 _log = logging.getLogger("loader")
@@ -48,12 +51,12 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     for name in _ELSEWHERE:
         if given.pop(name, None) not in (None, 0):
             raise TypeError(
-                f"{who} takes no {name}: it makes mini-batches itself; order and parts of the seeds are those of "
-                "shuffle, seed, rank and world_size"
+                f"{who} takes no {name}: it makes mini-batches itself; shuffle, seed, rank and world_size decide "
+                "their order and the part of each process"
             )
     num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
     prefetch_factor = given.pop("prefetch_factor", None)
-    persistent = bool(given.pop("persistent_workers", False))
+    persistent = _flag("persistent_workers", given)
     if num_workers or persistent or prefetch_factor is not None:
         _tell_once()
     if prefetch_factor is not None:
@@ -61,14 +64,43 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
             raise TypeError(f"{who} was given both prefetch and prefetch_factor, which mean the same; give one")
         given["prefetch"] = as_size("prefetch_factor", prefetch_factor)
     generator, seed = given.pop("generator", None), given.pop("seed", None)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator is {shown(generator)}; it must be a torch.Generator, or None")
     if seed is None:
         place = "cpu" if generator is None else generator.device
         seed = int(torch.empty((), dtype=torch.int64, device=place).random_(generator=generator))
-    pin = bool(given.pop("pin_memory", False)) and device.type == "cpu"
+    pin = _flag("pin_memory", given) and device.type == "cpu"
     known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
     if unknown := sorted(given.keys() - known):
         raise TypeError(f"{who} takes no argument {unknown[0]!r}")
     return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
+
+
+def as_fanouts(name: str, fanouts: Any) -> list[Any]:
+    """The list of picks per hop of a peer's signature, whose numbers the sampler looks at.
+
+    Raises:
+        TypeError: it is no list.
+    """
+    if (
+        isinstance(fanouts, (str, bytes, Set))
+        or not isinstance(fanouts, Iterable)
+        or not getattr(fanouts, "ndim", True)
+    ):
+        raise TypeError(f"{name} is {shown(fanouts)}; it must be a list of integers, one per hop, e.g. [15, 10, 5]")
+    return list(fanouts)
+
+
+def as_ids(name: str, ids: Any) -> Tensor:
+    """A tensor of what a peer takes as ids: a tensor, an array or a list.
+
+    Raises:
+        TypeError: it is none of them.
+    """
+    try:
+        return ids if isinstance(ids, Tensor) else torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {shown(ids)}; it must be a tensor or a list of ids, [n]") from None
 
 
 def device_of(device: torch.device | str | None) -> torch.device:
@@ -77,8 +109,13 @@ def device_of(device: torch.device | str | None) -> torch.device:
     Raises:
         NoGpuError: a GPU was asked for and there is none.
     """
-    device = torch.device("cpu" if device is None else device)
+    device = as_device("cpu" if device is None else device)
     return cuda_device(device) if device.type == "cuda" else device
+
+
+def _flag(name: str, given: dict[str, Any]) -> bool:
+    value = given.pop(name, None)
+    return value is not None and as_flag(name, value)
 
 
 def refuse(who: str, instead: str, given: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The LightningDataModule of random walks: embeddings are trained on walks, and tried on the labels."""
+"""The LightningDataModule of random walks: an embedding is trained on walks and evaluated by the labels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from loader.whole_graph import WholeGraph
 
 
 class WalkDataModule(GraphDataModule):
-    """Walks from every vertex of a dataset's graph, for training; its labels, for validation and test.
+    """A LightningDataModule with walks from every vertex for training, and labels for validation and test.
 
-    An epoch has `walks_per_node` walks from each vertex, of every split: walks see the graph, never the labels. What
-    is validated and tested is the embedding of all vertices, so the loaders of validation and test have one batch, the
-    dataset as a `WholeGraph`. A run resumed in mid-epoch goes on with exactly the walks that were left, see
+    An epoch has `walks_per_node` walks from each vertex of every split, because walks use the graph and no labels.
+    Validation and test evaluate the embedding of all vertices. So their loaders have one batch, the dataset as a
+    `WholeGraph`. A run that is resumed within an epoch continues with exactly the walks that were left, see
     `GraphDataModule`.
 
     Args:
@@ -32,6 +32,8 @@ class WalkDataModule(GraphDataModule):
     Raises:
         TypeError, ValueError: an argument is not as said above.
     """
+
+    items_kind: ClassVar[str] = "walker"
 
     trial_sizes: ClassVar[dict[str, Any]] = {"num_nodes": 1, "num_classes": 2}
 
@@ -50,11 +52,9 @@ class WalkDataModule(GraphDataModule):
         given = {"eval_sampler": eval_sampler, "features": features, "eval_batch_size": eval_batch_size}
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"{name} is {value!r}; of walks there is none to choose: leave it null")
-        if not isinstance(sampler, Sampler) or sampler.items != "walker":
-            raise TypeError(f"sampler is a {type(sampler).__name__}; walks want a WalkSampler (sampler=walks)")
+                raise ValueError(f"{name} is {value!r}; walks have no such choice: leave it null")
         super().__init__(dataset, sampler, batch_size=batch_size, **options)
-        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class WalkDataModule(GraphDataModule):
         return self._placement(self.train_dataloader())
 
     def val_dataloader(self) -> WholeGraph | list[WholeGraph]:
-        """The whole graph; an empty list, which Lightning takes as no validation, where there is no such split."""
+        """The whole graph. If there is no validation split, an empty list: Lightning then does not validate."""
         return [] if self._split("val").numel() == 0 else self.test_dataloader()
 
     def test_dataloader(self) -> WholeGraph:  # type: ignore[override]

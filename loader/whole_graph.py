@@ -18,7 +18,7 @@ class WholeGraph:
 
     Attributes:
         graph, features: as `models.inference.layerwise_inference` takes them.
-        labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` when multilabel.
+        labels: `[num_nodes]` int64; if a vertex may have several labels, `[num_nodes, num_classes]`.
         splits: "train", "val" and "test" -> vertices whose accuracy is reported.
     """
 
@@ -34,5 +34,5 @@ class WholeGraph:
         yield self
 
     def to(self, device: torch.device, **_: Any) -> WholeGraph:
-        """Itself: the graph stays in host memory, whoever takes it moves what it needs."""
+        """This object. The graph stays in host memory; its user moves the parts that it needs."""
         return self

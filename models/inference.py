@@ -9,7 +9,8 @@ import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_size
 from loader.machine.gpu import free_bytes
 from loader.ops import aggregate_mean
 from loader.samples import Block
@@ -47,8 +48,12 @@ def layerwise_inference(
         `[num_nodes, out_dim]` on the CPU, in the vertices' order; dtype of the model's parameters.
 
     Raises:
+        TypeError: `graph` is no `Graph`, `features` no tensor, or `chunk_bytes` no integer.
         ValueError: the features do not fit the graph or the model, or one of them lies on a GPU.
     """
+    require_graph(graph)
+    if not isinstance(features, Tensor):
+        raise TypeError(f"features is a {type(features).__name__}; it must be a torch tensor (torch.from_numpy)")
     if features.shape != (graph.num_nodes, model.convs[0].in_dim):
         raise ValueError(
             f"features have shape {tuple(features.shape)}; graph and model need "
@@ -56,9 +61,10 @@ def layerwise_inference(
         )
     for name, device in (("graph", graph.device), ("features", features.device)):
         if device.type != "cpu":
-            raise ValueError(f"the {name} lies on {device}; layer-wise inference reads it from host memory")
-    if chunk_bytes < 1:
-        raise ValueError(f"chunk_bytes is {chunk_bytes}; it must be at least 1")
+            raise ValueError(
+                f"the {name} lies on {device}; layer-wise inference reads it from host memory: move it to the CPU"
+            )
+    as_size("chunk_bytes", chunk_bytes)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), disable=not progress
     )

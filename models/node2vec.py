@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loader.machine.arguments import as_flag, as_size
+
 
 class Node2Vec(nn.Module):
     """An embedding of vertices that tells those on one walk from vertices at random.
@@ -26,16 +28,15 @@ class Node2Vec(nn.Module):
         sparse: gradients have the rows of the mini-batch only, for `torch.optim.SparseAdam`.
 
     Raises:
-        ValueError: a size is too small.
+        TypeError, ValueError: a size is none, or too small.
     """
 
     def __init__(self, num_nodes: int, dim: int = 128, context_size: int = 10, *, sparse: bool = True) -> None:
         super().__init__()
         for name, size, least in (("num_nodes", num_nodes, 1), ("dim", dim, 1), ("context_size", context_size, 2)):
-            if size < least:
-                raise ValueError(f"{name} is {size}; it must be at least {least}")
+            as_size(name, size, least, most=2**40 if name == "num_nodes" else 2**31 - 1)
         self.context_size = context_size
-        self.embedding = nn.Embedding(num_nodes, dim, sparse=sparse)
+        self.embedding = nn.Embedding(num_nodes, dim, sparse=as_flag("sparse", sparse))
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         """Rows `[n, dim]` of `nodes` `[n]`, or of all vertices."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from loader.machine.arguments import as_flag, as_number, as_size
 
 
 class LogisticRegression:
@@ -20,20 +24,36 @@ class LogisticRegression:
         max_iter: iterations of L-BFGS.
 
     Raises:
-        ValueError: `c` or `max_iter` is out of range.
+        TypeError, ValueError: `c` or `max_iter` is out of range.
     """
 
     def __init__(self, num_classes: int, *, multilabel: bool = False, c: float = 1.0, max_iter: int = 150) -> None:
-        if not c > 0:
-            raise ValueError(f"c is {c}; it must be greater than 0")
-        if max_iter < 1:
-            raise ValueError(f"max_iter is {max_iter}; it must be at least 1")
+        if not 0 < as_number("c", c) < math.inf:
+            raise ValueError(f"c is {c}; it must be greater than 0 and finite")
+        as_size("max_iter", max_iter)
+        as_size("num_classes", num_classes)
+        multilabel = as_flag("multilabel", multilabel)
         self.num_classes, self.multilabel, self.c, self.max_iter = num_classes, multilabel, c, max_iter
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
 
     def fit(self, x: Tensor, y: Tensor) -> LogisticRegression:
-        """Fits `x [n, dim]` and `y`, in float64, where `x` lies."""
+        """Fits `x [n, dim]` and `y`, in float64, on the device of `x`.
+
+        Raises:
+            TypeError, ValueError: they are no tensors of these shapes.
+        """
+        for name, array in (("x", x), ("y", y)):
+            if not isinstance(array, Tensor):
+                raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+        wanted = (len(x), self.num_classes) if self.multilabel else (len(x),)
+        if x.dim() != 2 or y.shape != wanted:
+            raise ValueError(
+                f"x has shape {list(x.shape)} and y {list(y.shape)}; they must be [n, dim] and [n]"
+                f"{', several labels [n, num_classes]' if self.multilabel else ''}"
+            )
+        if not self.multilabel:
+            _check_classes(y, self.num_classes)
         x = x.detach().double()
         y = y.to(x.device)
         target = y.double() if self.multilabel else y
@@ -72,6 +92,17 @@ class LogisticRegression:
         if self.weight is None or self.bias is None:
             raise RuntimeError("call fit() first")
         return torch.addmm(self.bias, x.detach().double(), self.weight)
+
+
+def _check_classes(y: Tensor, num_classes: int) -> None:
+    """Raises TypeError or ValueError unless `y` holds classes."""
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(f"y has dtype {y.dtype}; it must be an integer type: y.long()")
+    if y.numel() == 0:
+        raise ValueError("y is empty; at least one vertex is needed to fit to")
+    low, high = (int(x) for x in torch.aminmax(y))
+    if low < 0 or high >= num_classes:
+        raise ValueError(f"y holds class {low if low < 0 else high}; valid classes are 0 to {num_classes - 1}")
 
 
 def top_labels(logits: Tensor, labels: Tensor) -> Tensor:

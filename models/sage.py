@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loader.machine.arguments import as_number, as_size
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 from loader.samples import Block, LazyRows
 
 # One gathered element costs about as much as this many multiply-adds of the projection, forward and backward
 # together (on an AMD EPYC core: 0.29 ns and 0.09 ns).
 _MACS_PER_GATHER = 3
+
+_MOST_LAYERS, _MOST_WIDTH = 1024, 2**31 - 1
 
 
 class SAGEConv(nn.Module):
@@ -82,7 +85,7 @@ class GraphSAGE(nn.Module):
         norm: "none", "batch" or "layer", applied to the hidden layers.
 
     Raises:
-        ValueError: a size below 1, a probability outside [0, 1), an unknown norm.
+        TypeError, ValueError: a size below 1, a probability outside [0, 1), an unknown norm.
     """
 
     def __init__(
@@ -97,13 +100,12 @@ class GraphSAGE(nn.Module):
     ) -> None:
         super().__init__()
         for name, size in (("in_dim", in_dim), ("hidden", hidden), ("out_dim", out_dim), ("num_layers", num_layers)):
-            if size < 1:
-                raise ValueError(f"{name} is {size}; it must be at least 1")
+            as_size(name, size, most=_MOST_LAYERS if name == "num_layers" else _MOST_WIDTH)
         for name, p in (("dropout", dropout), ("input_dropout", input_dropout)):
-            if not 0 <= p < 1:
+            if not 0 <= as_number(name, p) < 1:
                 raise ValueError(f"{name} is {p}; it must be in [0, 1)")
-        if norm not in _NORMS:
-            raise ValueError(f"norm is '{norm}'; it must be one of {', '.join(_NORMS)}")
+        if not isinstance(norm, str) or norm not in _NORMS:
+            raise ValueError(f"norm is {norm!r}; it must be one of {', '.join(_NORMS)}")
         self.dropout = dropout
         self.input_dropout = input_dropout
         widths = [in_dim, *[hidden] * (num_layers - 1), out_dim]

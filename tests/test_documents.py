@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,10 @@ def has_dgl() -> bool:
     return True
 
 
+def has_compiler() -> bool:
+    return any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
+
+
 # The README
 
 
@@ -64,7 +69,7 @@ def test_the_readmes_code_runs(tmp_path: Path) -> None:
     ("claim", "figure"),
     [
         ("at least 2.0 times as fast as DGL", r"at least 2x as fast as DGL's in every setting \| 2\.0\dx to"),
-        ("takes 3.4 % longer than training alone", r"longer than training alone \| lazy \(15, 10, 5\) 3\.4 %"),
+        ("less than 4 % longer than training alone", r"longer than training alone \| lazy \(15, 10, 5\) 3\.4 %"),
         ("within 0.09 points", r"largest difference 0\.09 points \| yes"),
     ],
 )

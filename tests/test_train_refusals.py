@@ -22,6 +22,33 @@ from models.training.errors import one_line_errors
         (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),
         (["sampler.fanouts=ten"], "fanouts is the text 'ten'; give a list of integers"),
         (["ckpt_path=."], "ckpt_path is .; there is no such file"),
+        (["ckpt_path=''"], "ckpt_path is ''; there is no such file"),
+        (["ckpt_path=3"], "ckpt_path is 3; there is no such file"),
+        (["debug=maybe"], "debug is 'maybe'; it must be True or False"),
+        (["timeline=maybe"], "timeline is 'maybe'; it must be True or False"),
+        (["data_dir=null"], "data_dir is None; it must be the path of a folder"),
+        (["run_dir=/dev/null/run"], "run_dir is /dev/null/run; that is no folder that can be written to or made"),
+        (["trainer.fast_dev_run=yes"], "trainer.fast_dev_run is 'yes'; it must be an integer"),
+        (["callbacks.best.monitor=val/accc"], "callbacks.best.monitor is 'val/accc'; it must be one of train/loss"),
+        (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
+        (["+model.layers=3"], "model.layers is no option of NodeClassifier; leave it out"),
+        (["model.hidden=abc"], "hidden is 'abc'; it must be an integer of at least 1"),
+        (["model.hidden=1000000000000"], "hidden is 1000000000000; it must be at most 2147483647"),
+        (["model.dropout=null"], "dropout is None; it must be a number"),
+        (["model.num_layers=1.5"], "num_layers is 1.5; it must be an integer"),
+        (["model.lr=nan"], "lr is nan; it must be greater than 0 and finite"),
+        (["model.weight_decay=x"], "weight_decay is 'x'; it must be a number"),
+        (["model.cuda_graph=true"], "model.cuda_graph is true, but this run has no GPU"),
+        (["model=node2vec", "sampler=fused"], "model=node2vec learns from random walks, and fused gives none"),
+        (["model=node2vec", "model.probe_c=x"], "probe_c is 'x'; it must be a number"),
+        (["model=node2vec", "sampler.metapath=0"], "metapath is 0; it must be a list of integers"),
+        (["sampler=walks"], "sampler is a WalkSampler; it must be one of vertices"),
+        (["sampler.num_hops=3"], "sampler samples 3 hops, the model has 2 layers; give sampler.num_hops=2"),
+        (["sampler.replace=yes"], "replace is 'yes'; it must be True or False"),
+        (["task=link", "sampler=walks"], "sampler=walks does not go with task=link"),
+        (["task=link", "datamodule.val=x"], "val is 'x'; it must be a number"),
+        (["dataset.undirected=maybe"], "undirected is 'maybe'; it must be True or False"),
+        (["dataset.split_seed=x"], "split_seed is 'x'; it must be an integer of at least 0"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path is nowhere.ckpt; there is no such file"),
         (["optimized_metric=val/f1"], "optimized_metric is 'val/f1'; it must be one of"),
         (["datamodule.batch_size=0"], "batch_size is 0"),
@@ -120,6 +147,11 @@ def test_a_checkpoint_of_another_run_is_one_line(
 
 def test_a_trial_of_one_batch_writes_no_checkpoint(composed: Composer, tmp_path: Path) -> None:
     in_process(composed, "trainer.fast_dev_run=true")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_link_run_goes_without_callbacks(composed: Composer, tmp_path: Path) -> None:
+    assert 0 < in_process(composed, "task=link", "callbacks=none", "logger=none", "datamodule.ranked=2") <= 1
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "bindings/choice.h"
 #include "bindings/sampled_buffer.h"
 #include "bindings/views.h"
 #include "sampler/cpu/subgraph.h"
@@ -28,11 +29,15 @@ class AnySubgraphSampler {
   using Sampled = std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>,
                              std::shared_ptr<SampledBuffer>>;
 
-  AnySubgraphSampler(py::object indptr, py::object indices, int64_t num_threads)
+  AnySubgraphSampler(py::object indptr, py::object indices, int64_t num_threads, py::object picks)
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
+        picks_(std::move(picks)),
         pool_(std::make_shared<BufferPool>(kKeptBuffers)) {
     check_num_threads(num_threads);
+    if (!picks_.is_none() && !py::isinstance<WeightTables>(picks_) && !py::isinstance<WeightOrder>(picks_))
+      throw py::type_error("picks is a " + std::string(py::str(py::type::of(picks_).attr("__name__"))) +
+                           "; it must be WeightTables, WeightOrder or None");  // the degree says how many
     if (dtype_of(indptr_) == "torch.int32")
       make<int32_t>(static_cast<int>(num_threads));
     else
@@ -62,12 +67,12 @@ class AnySubgraphSampler {
   }
 
   template <typename T>
-  static SampleOptions options_for(const SubgraphSampler<T>& sampler, const std::vector<int64_t>& fanouts,
-                                   uint64_t key, bool replace, bool edge_ids) {
+  SampleOptions options_for(const SubgraphSampler<T>& sampler, const std::vector<int64_t>& fanouts,
+                            uint64_t key, bool replace, bool edge_ids) const {
     if (fanouts.size() > kMostHops)
       throw py::value_error("num_neighbors has " + std::to_string(fanouts.size()) + " entries; up to " +
                             std::to_string(kMostHops) + " are possible");
-    SampleOptions options{fanouts, UniformChoice{replace}, edge_ids, {key, 0, 0}};
+    SampleOptions options{fanouts, make_choice(picks_, replace, sampler.num_edges()), edge_ids, {key, 0, 0}};
     for (int64_t& k : options.fanouts) {
       if (k < 0 || (!replace && k >= sampler.max_degree())) k = kAllNeighbours;  // the same picks
       if (k > kMaxFanout)
@@ -111,7 +116,7 @@ class AnySubgraphSampler {
     return {counted.nodes, counted.edges, offsets, std::move(buffer)};
   }
 
-  const py::object indptr_, indices_;  // the core holds their addresses
+  const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
   std::shared_ptr<BufferPool> pool_;
   std::variant<std::unique_ptr<SubgraphSampler<int32_t>>, std::unique_ptr<SubgraphSampler<int64_t>>> impl_;
 };
@@ -120,8 +125,8 @@ class AnySubgraphSampler {
 
 void bind_pyg(py::module_& m) {
   py::class_<AnySubgraphSampler>(m, "SubgraphSampler")
-      .def(py::init<py::object, py::object, int64_t>(), py::arg("indptr"), py::arg("indices"),
-           py::arg("num_threads"))
+      .def(py::init<py::object, py::object, int64_t, py::object>(), py::arg("indptr"), py::arg("indices"),
+           py::arg("num_threads"), py::arg("picks") = py::none())
       .def("sample", &AnySubgraphSampler::sample, py::arg("seeds"), py::arg("fanouts"), py::arg("key"),
            py::arg("replace"), py::arg("edge_ids"), py::arg("induced"));
 }

@@ -86,7 +86,7 @@ struct Shape {
 };
 
 // Thread blocks for this many threads, or parts of work, `per_block` each. Throws std::overflow_error, which
-// names `what` they are, if one launch cannot have so many.
+// names `what` they are, if one launch cannot have this many.
 unsigned blocks_for(int64_t threads, int64_t per_block, const char* what);
 
 void launch_with(Kernel& kernel, int device, const Shape& shape, void** arguments);

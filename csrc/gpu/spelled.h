@@ -47,7 +47,7 @@ struct Spelled<Bool<V>> {
     static constexpr const char *header = HEADER, *name = NAME; \
   };
 
-// name<arguments>; the name alone if there are none.
+// name<arguments>; only the name if there are none.
 template <typename... Arguments>
 std::string spelled(const std::string& name) {
   std::string list;

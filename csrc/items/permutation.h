@@ -52,7 +52,8 @@ class Permutation {
     do {
       x = network(x);
     } while (x >= n_);
-    // The network alone would only make even permutations of some n; this makes one odd or even by chance.
+    // The network by itself would only make even permutations of some n; this makes one odd or even by
+    // chance.
     if (n_ > 1 && x < 2) x ^= keys_[rounds_] & 1;
     return static_cast<int64_t>(x);
   }

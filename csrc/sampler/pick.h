@@ -193,7 +193,7 @@ inline void floyd_bits(const uint32_t* draws, uint32_t degree, uint32_t fanout, 
 //
 // Without replacement: Floyd's method (Bentley and Floyd, "A sample of brilliance", CACM 1987). Draw i is
 // uniform in [0, j] with j = degree - fanout + i; where it was taken already, j itself is picked, which
-// exceeds all so far. So draws that all differ are the picks. The cost depends on the fanout alone, never on
+// exceeds all so far. So draws that all differ are the picks. The cost depends only on the fanout, never on
 // the degree.
 LOADER_HD void positions_from_words(const Draws& draws, const uint32_t* words, uint32_t degree,
                                     uint32_t fanout, bool replace, uint32_t* out) {

@@ -1,4 +1,4 @@
-"""Named sources of graphs with features, labels and splits. `conf/dataset/` has one file for each."""
+"""Datasets: graphs with features, labels and splits, by name. `conf/dataset/` has one file per dataset."""
 
 from loader.datasets.base import Dataset
 from loader.datasets.digits import Digits

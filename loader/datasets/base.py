@@ -1,4 +1,4 @@
-"""What every dataset is: a description that can be loaded, through a cached conversion."""
+"""The base class of all datasets: a description that can be loaded, through a cached conversion."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.feature_rows import read_rows
 from loader.datasets.launch import is_of_this_launch
-from loader.datasets.locations import check_name, resolve_cache_dir
+from loader.datasets.locations import check_folder, check_name, resolve_cache_dir
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
+from loader.machine.arguments import as_flag
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +29,21 @@ _MAPPED = frozenset({"features", "labels"})
 
 
 class Dataset(ABC):
-    """The description of a dataset. `load()` converts it once and opens the conversion from then on.
+    """The description of a dataset. The first `load()` converts the files; later ones open the conversion.
 
     Args:
-        name: what the user calls it; part of the cache folder's name.
-        data_dir: the folder of all datasets' files. It is never written to, but by a download and, where
-            `cache_dir` is None, by the cache.
-        cache_dir: the folder of all conversions; None takes `data_dir/cache`, or `~/.cache/gnn-loader` where
-            `data_dir` cannot be written to.
-        rebuild: convert again, even though there is a conversion: once for each time that this is set, and by one of
-            the processes that were launched together.
-        verify: compare features and labels with their checksums, which reads them once, whenever the dataset is
-            opened. The topology always is compared.
+        name: of the dataset; part of the name of its cache folder.
+        data_dir: the folder of the files of all datasets. Only downloads are written there and, if `cache_dir` is None,
+            conversions.
+        cache_dir: the folder of all conversions; None takes `data_dir/cache`, or `~/.cache/gnn-loader` if `data_dir`
+            cannot be written to.
+        rebuild: convert again, even if there is a conversion. This is done once each time that `rebuild` is set, by one
+            of the processes that were launched together.
+        verify: compare features and labels with their checksums whenever the dataset is opened, which reads them once.
+            The topology is always compared.
 
     Raises:
-        ValueError: the name cannot be that of a folder.
+        TypeError, ValueError: an option is not as said above; the name cannot be that of a folder.
     """
 
     def __init__(
@@ -56,10 +57,13 @@ class Dataset(ABC):
     ) -> None:
         check_name(name)
         self.name = name
+        check_folder("data_dir", data_dir)
+        if cache_dir is not None:
+            check_folder("cache_dir", cache_dir)
         self.data_dir = Path(os.path.abspath(Path(data_dir).expanduser()))
         self.cache_dir = resolve_cache_dir(cache_dir, self.data_dir)
         self.rebuild = rebuild
-        self.verify = verify
+        self.verify = as_flag("verify", verify)
 
     @property
     def rebuild(self) -> bool:
@@ -68,17 +72,18 @@ class Dataset(ABC):
 
     @rebuild.setter
     def rebuild(self, value: bool) -> None:
-        self._rebuild = value
+        self._rebuild = as_flag("rebuild", value)
         self._asked_at = time.time_ns()
 
     def load(self) -> NodeDataset:
-        """Opens the dataset, converting it first where that was not done before.
+        """Opens the dataset. If there is no conversion yet, it is made first.
 
-        The topology is read, features and labels are memory-mapped; features that are mostly zeros are read, too.
+        The topology is read into memory. Features and labels are memory-mapped; only features that are mostly zeros are
+        read, too.
 
         Raises:
-            DatasetError: it is absent, incomplete, or contradicts itself.
-            CacheError: its conversion cannot be written, or is damaged.
+            DatasetError: the source is absent, incomplete, or contradicts itself.
+            CacheError: the conversion cannot be written, or is damaged.
         """
         key = {"dataset": self.name, "source": self.source(), "options": self.options()}
         folder = cache_folder(self.cache_dir, self.name, key)
@@ -130,26 +135,28 @@ class Dataset(ABC):
 
     @abstractmethod
     def source(self) -> Any:
-        """What tells one state of the source from another, as JSON; fetches the source where it can be.
+        """A description of the state of the source, as JSON, that changes with the source. Downloads the source if
+        possible.
 
         Raises:
             DatasetError: there is no source.
         """
 
     def options(self) -> dict[str, Any]:
-        """Every option that changes what is converted, as JSON."""
+        """Every option that changes the conversion, as JSON."""
         return {}
 
     @abstractmethod
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
-        """Writes `indptr indices features labels`, the splits unless `draw_splits` draws them, and the
-        properties `num_classes` and `multilabel`; where the source has them also `edge_weights edge_times edge_types
-        node_times`, and the property `node_types`, a list of [name, size]."""
+        """Writes the arrays `indptr indices features labels`, the splits unless `draw_splits` draws them, and the
+        properties `num_classes` and `multilabel`. If the source has them, also writes `edge_weights edge_times
+        edge_types node_times`, and the property `node_types`, a list of [name, size].
+        """
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
-        """Splits that are drawn whenever the dataset is opened; None where the conversion holds them.
+        """Splits that are drawn whenever the dataset is opened; None if the conversion holds the splits.
 
-        Drawing them here spares a conversion for every seed of the split.
+        So another seed of the split needs no other conversion.
         """
         return None
 

@@ -39,13 +39,13 @@ _PART = 1 << 24  # bytes that a checksum is of
 
 
 def cache_folder(root: Path, name: str, key: Mapping[str, Any]) -> Path:
-    """Where the conversion of `name` with that source and those options lies below `root`."""
+    """The folder, below `root`, of the conversion of `name` with this source and these options."""
     return root / f"{name}-{digest({'version': VERSION, **key})[:12]}"
 
 
 @dataclass(frozen=True)
 class CachedArrays:
-    """A conversion that was opened and checked: arrays in memory, memory-mapped ones, and its properties."""
+    """A conversion that was opened and checked: arrays in memory, memory-mapped arrays, and properties."""
 
     arrays: dict[str, Tensor]
     properties: dict[str, Any]
@@ -64,8 +64,8 @@ def open_cache(
     Args:
         folder: where it lies.
         key: source and options that it must have been made from.
-        mapped: the arrays to be memory-mapped instead of read. Writing to such a tensor changes this process'
-            memory only, never the file.
+        mapped: arrays to memory-map in place of reading them. Writing to such a tensor changes only the memory of this
+            process, never the file.
         verify: compare mapped arrays with their checksums, too, which reads them once.
 
     Raises:
@@ -96,7 +96,7 @@ def current_version(folder: Path) -> Path:
 
 
 def read_meta(version: Path) -> dict[str, Any]:
-    """What `meta.json` of a version says.
+    """The content of a version's `meta.json`.
 
     Raises:
         CacheError: it is none of this release, or was changed.

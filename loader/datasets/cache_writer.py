@@ -34,8 +34,8 @@ class CacheWriter:
                 out.append(chunk)
             writer.properties["num_classes"] = 47
 
-    Whatever ends the block early, an exception or Ctrl-C, leaves nothing behind; what a killed process left
-    is removed by the next conversion.
+    If an exception or Ctrl-C ends the block early, nothing is left behind. The next conversion removes the files that a
+    killed process left.
 
     Args:
         folder: the place, see `cache_folder`.

@@ -1,4 +1,4 @@
-"""Handwritten digits as a graph: nothing to download, seconds to train."""
+"""Handwritten digits as a graph. They need no download, and training takes seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.splits import check_fractions, stratified_split
-from loader.graph.checks import count
+from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional
 
 
@@ -19,13 +19,13 @@ class Digits(EdgeListDataset):
     """scikit-learn's 1,797 handwritten digits (8 x 8 pixels, 10 classes), each joined to its nearest
     neighbours.
 
-    The neighbours are those by Euclidean distance between pixels, so the graph knows nothing of the labels.
+    Neighbours are the nearest by Euclidean distance between pixels, so labels do not influence the graph.
 
     Args:
         name: of the dataset.
-        num_neighbors: of each digit.
+        num_neighbors: nearest neighbours per digit.
         split: fractions of train, val and test, equal in every class.
-        split_seed: of the split.
+        split_seed: seed of the split.
         options: see `EdgeListDataset`.
     """
 
@@ -39,11 +39,9 @@ class Digits(EdgeListDataset):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        self.num_neighbors = count("num_neighbors", num_neighbors)
-        if not 1 <= num_neighbors < 1797:
-            raise ValueError(f"num_neighbors is {num_neighbors}; it must be 1 to 1796")
+        self.num_neighbors = as_size("num_neighbors", num_neighbors, most=1796)
         self.split = check_fractions(split)
-        self.split_seed = split_seed
+        self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Datasets whose reader yields an edge list, and what becomes of it."""
+"""Datasets whose reader yields an edge list, and the conversion of that list."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.transforms import check_edge_options, edges_to_csc_with, induced_subgraph_with, largest_component
+from loader.machine.arguments import as_flag
 
 _FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
 _CHUNK_BYTES = 1 << 26  # of features written at once
@@ -27,15 +28,15 @@ _CHUNK_BYTES = 1 << 26  # of features written at once
 
 @dataclass
 class EdgeList:
-    """What a reader found.
+    """The content of a source, as its reader returns it.
 
     Attributes:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
-        labels: `[num_nodes]` integer, negative or NaN where there is none; or `[num_nodes, num_classes]` of
+        labels: `[num_nodes]` integer, negative or NaN for a vertex without a label; or `[num_nodes, num_classes]` of
             zeros and ones, for several labels per vertex.
         num_classes: None takes one more than the largest label.
-        splits: ascending int64 ids; None where the dataset draws them itself.
+        splits: ascending int64 ids; None if the dataset draws the splits itself.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
         edge_times: `[num_edges]` integer.
         edge_types: `[num_edges]` integer, from 0 on.
@@ -63,8 +64,8 @@ class EdgeListDataset(Dataset):
         undirected: add the reverse of every edge, with the weight and the time of the edge.
         self_loops: "keep", "remove", or "add" (one for every vertex).
         parallel_edges: "keep" or "remove".
-        largest_component: keep the largest connected component only.
-        check_features: refuse features that are NaN or infinite, when converting.
+        largest_component: keep only the largest connected component.
+        check_features: refuse features that are NaN or infinite, at the conversion.
         options: see `Dataset`.
     """
 
@@ -81,11 +82,11 @@ class EdgeListDataset(Dataset):
     ) -> None:
         super().__init__(name, **options)
         check_edge_options(self_loops, parallel_edges)
-        self.undirected = undirected
+        self.undirected = as_flag("undirected", undirected)
         self.self_loops = self_loops
         self.parallel_edges = parallel_edges
-        self.largest_component = largest_component
-        self.check_features = check_features
+        self.largest_component = as_flag("largest_component", largest_component)
+        self.check_features = as_flag("check_features", check_features)
 
     def options(self) -> dict[str, Any]:
         return {
@@ -102,7 +103,7 @@ class EdgeListDataset(Dataset):
         """Reads the source; `writer.scratch` is a folder for temporary files."""
 
     def transform_features(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What happens to features, some rows at a time."""
+        """Changes features, some rows at a time."""
         return rows
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
@@ -232,7 +233,7 @@ class EdgeListDataset(Dataset):
 def checked_labels(
     labels: NDArray[np.generic], num_classes: int | None, num_nodes: int, name: str
 ) -> tuple[NDArray[np.generic], int]:
-    """Labels as they are stored, int64 or float32 for several a vertex, and the number of classes.
+    """Labels in the form to store, int64, or float32 if vertices have several, and the number of classes.
 
     Raises:
         DatasetError: they are no labels of `num_nodes` vertices, or of another number of classes.

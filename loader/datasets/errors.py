@@ -1,4 +1,4 @@
-"""What goes wrong with a dataset. Each message is one line: what, the value, the limit, the way out."""
+"""Errors of datasets. Each message is one line with the value, the limit and the way out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class DatasetError(RuntimeError):
-    """A dataset cannot be had: it is absent, incomplete, or contradicts itself."""
+    """A dataset cannot be used: it is absent, incomplete, or contradicts itself."""
 
 
 class CacheError(DatasetError):

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from loader.machine.arguments import shown
+
 _LONGEST_NAME = 200  # bytes; file systems take 255, and a checksum follows
 
 
@@ -15,8 +17,8 @@ def check_name(name: str) -> None:
     """Raises ValueError unless a folder below another one can have that name."""
     if not isinstance(name, str) or not name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
         raise ValueError(
-            f"name is {name!r}; it becomes that of a folder, so it must be printable characters without '/' and must "
-            "not begin with a dot"
+            f"name is {shown(name)}; it becomes that of a folder, so it must be printable characters without '/' and "
+            "must not begin with a dot"
         )
     if len(name.encode()) > _LONGEST_NAME:
         raise ValueError(
@@ -24,11 +26,19 @@ def check_name(name: str) -> None:
         )
 
 
-def is_writable(folder: Path) -> bool:
-    """Whether files may be made in `folder`, or it may be made itself where it does not exist yet.
+def check_folder(what: str, folder: str | Path) -> None:
+    """Raises TypeError or ValueError unless it can be the path of a folder; `what` is its name."""
+    if not isinstance(folder, (str, Path)):
+        raise TypeError(f"{what} is {shown(folder)}; it must be the path of a folder")
+    if not str(folder).strip() or "\0" in str(folder):
+        raise ValueError(f"{what} is {shown(folder)}; it must be the path of a folder, e.g. '.' for this one")
 
-    A folder without any write permission counts as read-only for root too, who could write there: whoever
-    took the permission away meant it.
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be made in `folder`, or the folder itself if it does not exist yet.
+
+    A folder without any write permission counts as read-only, also for root, who could write there: the permission was
+    taken away on purpose.
     """
     while not folder.exists():
         if folder == folder.parent:
@@ -41,8 +51,9 @@ def is_writable(folder: Path) -> bool:
 
 
 def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
-    """The folder of all conversions: `cache_dir`, else `data_dir/cache` where that can be written, else
-    `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`)."""
+    """The folder of all conversions: `cache_dir`, else `data_dir/cache` if that can be written, else
+    `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`).
+    """
     if cache_dir is not None:
         return Path(cache_dir).expanduser().absolute()
     beside = data_dir / "cache"

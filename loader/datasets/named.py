@@ -1,9 +1,10 @@
-"""Datasets by their names: the files of `conf/dataset/`, which an installed loader has with it."""
+"""Datasets by name: the files of `conf/dataset/`, which are part of the installed package."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
@@ -11,6 +12,10 @@ from loader.datasets.npz import NpzDataset
 from loader.machine.optional import import_optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def _keys(config: Any) -> list[str]:
+    return [str(key) for key in config if not str(key).startswith("_")]
 
 
 def conf_folder() -> Path:
@@ -41,10 +46,10 @@ def open_dataset(
     """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file.
 
     Args:
-        name: of the file without `.yaml`, or path of a .npz file.
-        options: `key=value` over what the file says, e.g. `split_seed=3`.
+        name: name of the file without `.yaml`, or path of a .npz file.
+        options: `key=value` in place of values of the file, e.g. `split_seed=3`.
         data_dir, cache_dir: see `Dataset`.
-        seed: for files that refer to the run's.
+        seed: value of `${seed}` in the file.
         conf: the folder; None takes `conf_folder()`.
 
     Raises:
@@ -70,9 +75,16 @@ def open_dataset(
             f"there is no {file}; give a .npz file or one of: {', '.join(known) or 'none'} (--conf names the folder)"
             f"{nearest(name, known)}"
         )
+    chosen = OmegaConf.load(file)
+    for option in options:
+        key = option.partition("=")[0]
+        if key.split(".")[0] not in chosen:
+            raise ValueError(
+                f"{key} is no option of {name}; it has {', '.join(_keys(chosen))}{nearest(key, _keys(chosen))}"
+            )
     instantiate = import_optional("hydra.utils", "a dataset by its name", "datasets").instantiate
     config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": seed})
-    config["dataset"] = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(options)))
+    config["dataset"] = OmegaConf.merge(chosen, OmegaConf.from_dotlist(list(options)))
     if missing := OmegaConf.missing_keys(config):
         key = min(missing).removeprefix("dataset.")
         raise ValueError(f"{name} needs {key}; add {key}=... to the command line")

@@ -1,8 +1,8 @@
-"""A dataset for node classification, ready to be loaded from."""
+"""A dataset for node classification, in memory or memory-mapped."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.datasets.errors import DatasetError
 from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_flag, as_index, check_dense, shown
 
 SPLITS = ("train", "val", "test")
 
@@ -20,14 +21,14 @@ class NodeDataset:
     """A graph whose vertices have features and labels, and the vertices of each split.
 
     Attributes:
-        name: what the user called it by.
+        name: of the dataset.
         graph: CSC, on the CPU.
-        features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows you need.
-        labels: `[num_nodes]` int64, -1 where a vertex has none; if `multilabel`, `[num_nodes, num_classes]`
+        features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows that you need.
+        labels: `[num_nodes]` int64, -1 for a vertex without a label; if `multilabel`, `[num_nodes, num_classes]`
             float32 of zeros and ones.
-        splits: for each of "train", "val", "test" the `[size]` int64 vertex ids, ascending.
+        splits: "train", "val" and "test" -> `[size]` int64 vertex ids, ascending.
         num_classes: number of classes (of labels, if `multilabel`).
-        multilabel: a vertex may have several labels at once.
+        multilabel: whether a vertex may have several labels.
 
     Raises:
         DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two
@@ -55,6 +56,7 @@ class NodeDataset:
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
         object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=1))
+        object.__setattr__(self, "multilabel", as_flag("multilabel", self.multilabel))
         n = self.num_nodes
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
             raise DatasetError(
@@ -95,8 +97,10 @@ def require_dense(array: Any, what: str) -> None:
     """Raises DatasetError unless `array` is a dense torch tensor."""
     if not isinstance(array, Tensor):
         raise DatasetError(f"{what} is a {type(array).__name__}; it must be a torch tensor: torch.as_tensor")
-    if array.layout != torch.strided:
-        raise DatasetError(f"{what} has the layout {array.layout}; it must be dense: .to_dense()")
+    try:
+        check_dense(what, array)
+    except ValueError as error:
+        raise DatasetError(str(error)) from None
 
 
 def checked_num_classes(num_classes: Any, name: str, least: int = 2) -> int:
@@ -105,14 +109,11 @@ def checked_num_classes(num_classes: Any, name: str, least: int = 2) -> int:
     Raises:
         DatasetError: it is no integer, or less than `least`.
     """
-    try:
-        number = operator.index(num_classes)
-    except TypeError:
-        number = 0
-    if number < least or isinstance(num_classes, bool):
+    number = as_index(num_classes)
+    if number is None or not least <= number < 2**31:
         raise DatasetError(
-            f"{name}: num_classes is {num_classes!r}; it must be an integer of at least {least}, one more than the "
-            "largest label"
+            f"{name}: num_classes is {shown(num_classes)}; it must be an integer of at least {least} and below 2**31, "
+            "one more than the largest label"
         )
     return number
 
@@ -123,6 +124,10 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
     Raises:
         DatasetError: they are not; the message names the first offending vertex.
     """
+    if not isinstance(splits, Mapping):
+        raise DatasetError(
+            f"{name}: splits is {shown(splits)}; it must be a dict of {', '.join(SPLITS)}, each ids [size]"
+        )
     if tuple(splits) != SPLITS:
         raise DatasetError(f"{name}: the splits are {list(splits)}; they must be {list(SPLITS)}")
     for split, ids in splits.items():
@@ -146,7 +151,9 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
                 f"{name}: split {split} holds vertex {int(ids[at + 1])} {what}; ids must be unique and ascending"
             )
     if splits["train"].numel() == 0:
-        raise DatasetError(f"{name}: the training split is empty; it needs at least one vertex")
+        raise DatasetError(
+            f"{name}: the training split is empty; it needs at least one vertex: list some, or raise its share"
+        )
     taken = torch.zeros(num_nodes, dtype=torch.bool)
     for split, ids in splits.items():
         if bool(taken[ids].any()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -19,8 +20,10 @@ from loader.datasets.locations import fingerprint
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
+from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
+_OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes")
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 
 
@@ -60,22 +63,24 @@ class NpzDataset(EdgeListDataset):
     ==================== ============================== =====================================================
     `edge_weights`       [num_edges] float32 or float64 finite and at least 0; like the next two in the order
                                                         of the edges above
-    `edge_times`         [num_edges] integer            in whatever unit
+    `edge_times`         [num_edges] integer            in any unit
     `edge_types`         [num_edges] integer            from 0 on
-    `node_times`         [num_nodes] integer            in whatever unit
+    `node_times`         [num_nodes] integer            in any unit
     `node_types`         [num_types] strings            names of the types of vertices: each is a range of
                                                         ids, in this order,
     `node_type_sizes`    [num_types] integer            of this many vertices
     ==================== ============================== =====================================================
 
-    Messages go from the source to the destination of an edge; give `undirected=True` for both ways.
+    Messages go from the source to the destination of an edge. With `undirected=True` they go in both directions.
 
     Args:
-        path: of the file; a relative one is searched in `data_dir` if it is not in the working directory.
-        name: of the dataset; None takes the file's name.
-        split: fractions of train, val and test, where the file has no split: drawn among the labelled
-            vertices, equal in every class (for several labels per vertex: among all vertices).
-        split_seed: of that draw.
+        path: of the file. A relative path is also looked for in `data_dir`, if the file is not in the working
+            directory.
+        name: of the dataset; None takes the name of the file.
+        split: fractions of train, val and test, if the file has no split. The split is drawn from the labelled
+            vertices, with equal fractions in every class. If vertices have several labels, it is drawn from all
+            vertices.
+        split_seed: seed of that draw.
         options: see `EdgeListDataset`.
     """
 
@@ -103,7 +108,7 @@ class NpzDataset(EdgeListDataset):
         given = Path(path).expanduser()
         self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
         self.split = check_fractions(split) if split is not None else None
-        self.split_seed = split_seed
+        self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> list[Any]:
         if self.path.is_dir():
@@ -124,14 +129,31 @@ class NpzDataset(EdgeListDataset):
             with open(self.path, "rb") as file:
                 loaded = np.load(file, allow_pickle=False)
                 arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
-        except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (
+            ValueError,
+            OSError,
+            MemoryError,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+        ) as error:
+            if "Object arrays" in str(error):
+                raise DatasetError(
+                    f"{self.path} holds an array of Python objects; save numbers: astype(...)"
+                ) from error
+            if "pickle" in str(error):
+                raise DatasetError(f"{self.path} is no .npz file; write one by numpy.savez") from error
             raise DatasetError(f"{self.path} cannot be read as a .npz file ({error}); is it truncated?") from error
         if arrays is None:
             raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
         for needed in ("features", "labels"):
             self._require(needed in arrays, f"no array '{needed}'", arrays)
         features = arrays["features"]
-        self._require(features.ndim == 2, f"features of shape {list(features.shape)}", arrays)
+        self._require(
+            features.ndim == 2, f"features of shape {list(features.shape)}, not [num_nodes, num_features]", arrays
+        )
+        self._check_names(arrays)
         src, dst = self._edges(arrays, features.shape[0])
         given = [split for split in SPLITS if split in arrays]
         if self.split is not None and given:
@@ -158,6 +180,16 @@ class NpzDataset(EdgeListDataset):
             node_types=self._node_types(arrays),
             **{name: arrays[name] for name in _VALUES if name in arrays},
         )
+
+    def _check_names(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        """Refuses an array that nothing reads, if its name is nearly that of one that is read and is not there."""
+        left = [name for name in _OPTIONAL if name not in arrays]
+        for name in sorted(arrays.keys() - set(_OPTIONAL)):
+            if meant := difflib.get_close_matches(name, left, n=1, cutoff=0.85):
+                raise DatasetError(
+                    f"{self.path} has an array '{name}', which is not read; did you mean '{meant[0]}'? Rename it, "
+                    "or leave it out"
+                )
 
     def _num_classes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
         if "num_classes" not in arrays:
@@ -204,7 +236,8 @@ class NpzDataset(EdgeListDataset):
                 arrays,
             )
             dimensions = 2 if name == "edge_index" else 1
-            self._require(array.ndim == dimensions, f"{name} of shape {list(array.shape)}", arrays)
+            wanted = "[2, num_edges]" if dimensions == 2 else "[num_nodes + 1]" if name == "indptr" else "[num_edges]"
+            self._require(array.ndim == dimensions, f"{name} of shape {list(array.shape)}, not {wanted}", arrays)
         first: Any = arrays[found[0][0]]
         if found[0] == ("edge_index",):
             shape = list(first.shape)

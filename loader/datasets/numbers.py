@@ -1,4 +1,4 @@
-"""What a source's arrays must be made of, before anything is computed from them."""
+"""Checks of the types of a source's arrays, before they are used."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def check_real(array: NDArray[np.generic], what: str) -> None:
 
 
 def as_int64(array: NDArray[np.generic], what: str) -> NDArray[np.int64]:
-    """`array` as int64, without a copy where it is that.
+    """`array` as int64, without a copy if it has this type.
 
     Args:
-        what: what the array is, in the singular, for an error.
+        what: the name of the array, in the singular, for an error.
 
     Raises:
-        DatasetError: it holds other than integers, or one that is too large.
+        DatasetError: it does not hold integers, or one of them is too large.
     """
     if array.dtype.kind not in "iu":
         raise DatasetError(f"{what} has dtype {array.dtype}; it must be integers: convert it by astype(numpy.int64)")

@@ -37,13 +37,12 @@ class OGBDataset(ReaderDataset):
 
     The years of the papers of arxiv and papers100M are the times of the graph's vertices.
 
-    ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB).
-    Converting papers100M takes memory for all of it at once (57 GB of features, 26 GB of edges, about as much
-    again twice for sorting them) and as much space in the cache folder for what ogb saves meanwhile.
+    ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB). The
+    conversion of papers100M needs memory for the whole dataset: 57 GB for the features, 26 GB for the edges, and about
+    52 GB for sorting the edges. It needs as much space in the cache folder for the files that ogb writes in between.
 
-    Only the csv and npz files are shown to ogb, not what it or others pickled beside them: so it never comes
-    to `torch.load`, which refuses its files since torch 2.6 (ogb#497), and never to a `processed/` older than
-    `raw/`.
+    ogb gets only the csv and npz files, not pickled files beside them. So it never calls `torch.load`, which refuses
+    its files since torch 2.6 (ogb#497), and never reads a `processed/` that is older than `raw/`.
 
     Args:
         name: "ogbn-arxiv", "ogbn-products" or "ogbn-papers100M".

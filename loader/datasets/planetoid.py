@@ -12,6 +12,7 @@ from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
 from loader.datasets.transforms import l1_normalize
+from loader.machine.arguments import as_flag
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _ORIGIN = "https://github.com/kimiyoung/planetoid/tree/master/data"
@@ -23,7 +24,7 @@ class PlanetoidDataset(ReaderDataset):
 
     Args:
         name: "cora" or "citeseer".
-        normalize_features: divide each vertex' features by their sum, as those who publish results on them do.
+        normalize_features: divide the features of each vertex by their sum, as in published results on these datasets.
         options: see `EdgeListDataset`.
     """
 
@@ -34,7 +35,7 @@ class PlanetoidDataset(ReaderDataset):
         self.folder = f"planetoid/{_NAMES[name]}"
         self.files = tuple(f"raw/ind.{name}.{part}" for part in _PARTS)
         self.origin = _ORIGIN
-        self.normalize_features = normalize_features
+        self.normalize_features = as_flag("normalize_features", normalize_features)
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "normalize_features": self.normalize_features}

@@ -1,4 +1,4 @@
-"""The progress bar of a conversion: on a terminal it shows what is being done, elsewhere it is silent."""
+"""The progress bar of a conversion: on a terminal it shows the current step, elsewhere it is silent."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ConversionProgress:
         """Shows a step while it lasts; yields `advance(amount)`.
 
         Args:
-            description: what is being done.
-            total: the amount of work; None where nobody knows.
+            description: of the step.
+            total: the amount of work; None if it is not known.
         """
         bars = self._bars
         if bars is None:

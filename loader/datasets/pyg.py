@@ -13,6 +13,7 @@ from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
+from loader.machine.arguments import as_flag, as_size
 from loader.machine.optional import import_optional
 
 _SAINT_FILES = ("raw/adj_full.npz", "raw/feats.npy", "raw/class_map.json", "raw/role.json")
@@ -83,11 +84,10 @@ class ShchurDataset(ReaderDataset):
 
     Args:
         name: "coauthor-physics", "coauthor-cs", "amazon-computers" or "amazon-photo".
-        split_seed: of the split.
+        split_seed: seed of the split.
         num_train, num_val: vertices per class.
-        largest_component: keep the largest connected component only, as the paper does.
-        normalize_features: divide each vertex' features by the sum of their absolute values, as the paper
-            does.
+        largest_component: keep only the largest connected component, as the paper does.
+        normalize_features: divide the features of each vertex by the sum of their absolute values, as the paper does.
         options: see `EdgeListDataset`.
     """
 
@@ -109,10 +109,10 @@ class ShchurDataset(ReaderDataset):
         self.folder = f"{self._group}/{self._part}"
         self.files = (f"raw/{file}",)
         self.origin = f"{_SHCHUR_ORIGIN}/{file}"
-        self.split_seed = split_seed
-        self.num_train = num_train
-        self.num_val = num_val
-        self.normalize_features = normalize_features
+        self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.num_train = as_size("num_train", num_train)
+        self.num_val = as_size("num_val", num_val, least=0)
+        self.normalize_features = as_flag("normalize_features", normalize_features)
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "normalize_features": self.normalize_features}

@@ -1,4 +1,4 @@
-"""Datasets whose files another library reads, downloads and knows the format of."""
+"""Datasets whose files another library downloads and reads."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ class ReaderDataset(EdgeListDataset):
     cache, and `data_dir` may be read-only. What is absent is downloaded into a temporary folder first and
     moved to its place when it is complete.
 
-    Attributes of a subclass' objects:
-        folder: of the dataset, below `data_dir`.
-        files: what must be there, below `folder`.
-        origin: where a person can get the files.
+    Attributes of a subclass' objects: folder: of the dataset, below `data_dir`. files: files that must be there, below
+    `folder`. origin: where you can get the files.
     """
 
     folder: str

@@ -19,15 +19,15 @@ def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[
 
     Args:
         num_nodes: number of vertices.
-        fractions: of train, val and test; each in [0, 1], together at most 1. Where they sum to 1 every
-            vertex is in a split.
+        fractions: of train, val and test; each in [0, 1], together at most 1. If their sum is 1, every vertex is in a
+            split.
         seed: of the draw.
 
     Returns:
         For each split ascending int64 ids.
 
     Raises:
-        ValueError: fractions as they must not be.
+        ValueError: the fractions are not as said above.
     """
     order = np.random.default_rng(seed).permutation(num_nodes)
     return _cut(order, check_fractions(fractions))
@@ -109,7 +109,7 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
-    """The three fractions as floats; raises ValueError where they are not three in [0, 1] that sum to at most 1."""
+    """The three fractions as floats; raises ValueError unless they are three in [0, 1] that sum to at most 1."""
     try:
         values = tuple(float(f) for f in fractions)
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""A dataset that is drawn instead of read: planted classes, heavy-tailed degrees, noisy features."""
+"""A dataset that is drawn at random: planted classes, heavy-tailed degrees, noisy features."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import csc_from_keys
-from loader.graph.checks import count
+from loader.machine.arguments import as_flag, as_number, as_size
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
@@ -27,25 +28,25 @@ _LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
 class SyntheticDataset(Dataset):
     """A simple symmetric graph of planted classes; see `loader.datasets.planted` for its edges.
 
-    Vertex numbers say nothing of class or degree. The features of a vertex are its class' random direction of
-    length 1 plus normal noise, so that a classifier needs its neighbours; `label_noise` bounds what any can
-    reach.
+    The number of a vertex says nothing about its class or degree. The features of a vertex are a vector of length 1,
+    which is random per class, plus normal noise. So a classifier needs the neighbours of a vertex. `label_noise` limits
+    the accuracy that any classifier can reach.
 
     Args:
         name: of the dataset.
         num_nodes: number of vertices.
         mean_degree: directed edges per vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
-        skew: of the degrees, in [0, 1), see `PlantedGraph`.
+        skew: skew of the degrees, in [0, 1), see `PlantedGraph`.
         max_degree: exact largest degree; None leaves it to `skew`.
-        num_features: a vertex.
+        num_features: features per vertex.
         num_classes: number of planted classes; with `multilabel` also the number of labels.
         homophily: share of the edges that join vertices of the same planted class.
-        class_skew: class `c` has a size proportional to `(c + 1) ** -class_skew`; 0 makes all equal.
+        class_skew: the size of class `c` is proportional to `(c + 1) ** -class_skew`; with 0 all are equal.
         feature_noise: standard deviation of the noise in each feature.
-        label_noise: share of the vertices whose label is that of a random vertex instead of their own.
-        multilabel: give every vertex several of the labels (the set of its class, each with some noise).
+        label_noise: share of the vertices that have the label of a random vertex in place of their own.
+        multilabel: give every vertex several labels: the set of its class, each label with some noise.
         split: fractions of train, val and test.
-        seed: of everything.
+        seed: of all random choices.
         options: see `Dataset`.
     """
 
@@ -69,36 +70,32 @@ class SyntheticDataset(Dataset):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        for what, size in (("num_nodes", num_nodes), ("num_features", num_features), ("num_classes", num_classes)):
-            count(what, size)
-        for what, value, least in (
-            ("num_classes", num_classes, 2),
-            ("num_nodes", num_nodes, num_classes),
-            ("num_features", num_features, 1),
-            ("mean_degree", mean_degree, 0),
-            ("class_skew", class_skew, 0),
-            ("feature_noise", feature_noise, 0),
-            ("label_noise", label_noise, 0),
-            ("seed", seed, 0),
+        num_classes = as_size("num_classes", num_classes, least=2)
+        num_nodes = as_size("num_nodes", num_nodes, least=num_classes)
+        self.num_features = as_size("num_features", num_features)
+        for what, value in (
+            ("mean_degree", mean_degree),
+            ("class_skew", class_skew),
+            ("feature_noise", feature_noise),
+            ("label_noise", label_noise),
+            ("skew", skew),
+            ("homophily", homophily),
         ):
-            if not isinstance(value, (int, float)):
-                raise TypeError(f"{what} is {value!r}; it must be a number of at least {least}")
-            if not value >= least:  # NaN is not
-                raise ValueError(f"{what} is {value}; it must be at least {least}")
+            if not 0 <= as_number(what, value) < math.inf:  # NaN is not
+                raise ValueError(f"{what} is {value}; it must be at least 0 and finite")
         if label_noise > 1:
             raise ValueError(f"label_noise is {label_noise}; it must be at most 1")
-        self.num_features = num_features
         self.feature_noise = feature_noise
         self.label_noise = label_noise
         self.class_skew = class_skew
-        self.multilabel = multilabel
+        self.multilabel = as_flag("multilabel", multilabel)
         self.split = check_fractions(split)
-        self.seed = seed
+        self.seed = as_size("seed", seed, least=0)
         self.plan = PlantedGraph(
             sizes=class_sizes(num_nodes, num_classes, class_skew),
             num_pairs=round(num_nodes * mean_degree / 2),
             skew=skew,
-            max_degree=max_degree,
+            max_degree=None if max_degree is None else as_size("max_degree", max_degree),
             homophily=homophily,
         )
 

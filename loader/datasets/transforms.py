@@ -77,7 +77,10 @@ def edges_to_csc_with(
     if src.shape != dst.shape or src.ndim != 1:
         raise ValueError(f"src has shape {src.shape}, dst {dst.shape}; both must be [num_edges]")
     if num_nodes > 3_037_000_499:
-        raise ValueError(f"{num_nodes} vertices; edges are sorted as 64-bit keys, good for 3037000499")
+        raise ValueError(
+            f"the graph has {num_nodes} vertices; at most 3037000499 are possible, because edges are sorted as 64-bit "
+            "keys"
+        )
     for name, ids in (("src", src), ("dst", dst)):
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
             bad = ids.min() if ids.min() < 0 else ids.max()
@@ -137,7 +140,7 @@ def _check_twins(
 
 
 def drop_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct values of an ascending array; the array itself where all are distinct."""
+    """The distinct values of an ascending array; the array itself if all are distinct."""
     fresh = np.empty(keys.size, dtype=bool)
     fresh[:1] = True
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])

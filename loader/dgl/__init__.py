@@ -1,7 +1,7 @@
-"""DGL's data loading on our pipeline: what `dgl.dataloading` calls these names, with its signatures.
+"""Names of `dgl.dataloading`, with DGL's signatures, on our pipeline.
 
-DGL counts fanouts from the input layer and so do the names here: in `NeighborSampler([15, 10, 5])` the seeds have 5
-neighbours each. `loader.FusedSampler` and all else of this package count them from the seeds.
+Fanouts are counted from the input layer, as in DGL: in `NeighborSampler([15, 10, 5])` the seeds get at most 5
+neighbours each. `loader.FusedSampler` and the rest of this package count them from the seeds.
 """
 
 from loader.dgl import negative_sampler

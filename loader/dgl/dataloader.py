@@ -1,4 +1,4 @@
-"""`dgl.dataloading.DataLoader`, with our pipeline under it."""
+"""`dgl.dataloading.DataLoader` on our pipeline."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
 from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
 from loader.loader import Loader
+from loader.machine.arguments import as_flag
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler, fused
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
-from loader.torch_options import device_of, read_options, refuse
+from loader.torch_options import as_ids, device_of, read_options, refuse
 
 _graphs = Kept()  # loaders of one graph share it
 _stores = Kept()  # and those of one tensor its rows on a GPU
@@ -27,30 +28,30 @@ _stores = Kept()  # and those of one tensor its rows on a GPU
 class DataLoader:
     """Mini-batches of a `dgl.DGLGraph` around vertices or edges: `dgl.dataloading.DataLoader`.
 
-    Around vertices it gives `(input_nodes, output_nodes, blocks)`, around edges `(input_nodes, pair_graph, blocks)`
-    or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`, of DGL's blocks and graphs, with ids of the
-    type `g.idtype`. Features are in the blocks if they were asked for by the `prefetch_...` of the sampler.
+    Around vertices it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
+    blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`. Blocks and graphs are DGL's, with ids
+    of the type `g.idtype`. Blocks hold the features that the `prefetch_...` options of the sampler name.
 
-    New vertices of a hop come in ascending order of their ids, in DGL in order of arrival. What an epoch holds is a
-    function of the arguments and of its number, the same on the CPU and on a GPU.
+    New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
+    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
 
     Args:
-        graph: of one type. It is sorted once for all loaders of it.
-        indices: `[n]` distinct vertices, or edge ids if `graph_sampler` is one of edges.
-        graph_sampler: of `loader.dgl`.
-        device: where mini-batches arrive and are sampled; by default where the graph lies. A graph on the CPU is
+        graph: a graph of one type. It is sorted once for all its loaders.
+        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges.
+        graph_sampler: a sampler of `loader.dgl`.
+        device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
-        use_ddp: this process takes its turns in the mini-batches, as `torch.distributed` numbers it.
-        ddp_seed: with `use_ddp`, of the order and of the picks.
-        batch_size, drop_last, shuffle: as ever.
-        use_uva: the graph and the rows stay in host memory, page-locked, where the GPU reads them.
-        use_prefetch_thread, use_alternate_streams, pin_prefetcher: of DGL; our pipeline always has threads and streams
-            of its own, so they change nothing.
-        gpu_cache: of DGL; must be None.
-        options: of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
+        use_ddp: the processes of `torch.distributed` take turns in the mini-batches.
+        ddp_seed: with `use_ddp`, the seed of the order and of the picks.
+        batch_size, drop_last, shuffle: as in DGL.
+        use_uva: the graph and the features stay in page-locked host memory, where the GPU reads them.
+        use_prefetch_thread, use_alternate_streams, pin_prefetcher: options of DGL without effect here: our pipeline
+            always has its own threads and streams.
+        gpu_cache: an option of DGL; must be None.
+        options: options of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
 
     Raises:
-        NotImplementedError: an option of DGL that there is not.
+        NotImplementedError: an option of DGL is not supported.
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
@@ -75,6 +76,8 @@ class DataLoader:
     ) -> None:
         self._dgl = import_dgl("loader.dgl")
         refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
+        if not hasattr(graph, "is_homogeneous"):
+            raise TypeError(f"graph is a {type(graph).__name__}; it must be a dgl.DGLGraph")
         edges = isinstance(graph_sampler, EdgePredictionSampler)
         if not edges and not isinstance(graph_sampler, NeighborSampler):
             raise TypeError(
@@ -88,11 +91,11 @@ class DataLoader:
         self.device = device_of(graph.device if device is None else device)
         if use_uva and self.device.type != "cuda":
             raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
-        if use_ddp:
+        if as_flag("use_ddp", use_ddp):
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
-        self.graph, self.indices, self.graph_sampler = graph, torch.as_tensor(indices), graph_sampler
-        self._uva = bool(use_uva)
+        self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler
+        self._uva = as_flag("use_uva", use_uva)
         nodes: NeighborSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
         around = fused(
             nodes.fanouts[::-1],  # ours are counted from the seeds
@@ -151,11 +154,11 @@ class DataLoader:
                 yield (self._ids(sample.around.input_nodes), *self._pairs(sample), blocks)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be iterated over. Without it each `for` goes on to the next by itself."""
+        """Makes `epoch` the next epoch. Otherwise each `for` is the epoch after the last one."""
         self.loader.set_epoch(epoch)
 
     def close(self) -> None:
-        """Ends the iterator that runs, and frees threads and workspaces; the next epoch makes them anew."""
+        """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""
         self.loader.release()
 
     def _ids(self, ids: Tensor) -> Tensor:

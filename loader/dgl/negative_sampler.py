@@ -1,4 +1,4 @@
-"""How negative links are drawn, as `dgl.dataloading.negative_sampler` names it. Draws are ours, see `Negatives`."""
+"""Names of `dgl.dataloading.negative_sampler`. The negative links are drawn by our `Negatives`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from loader.samplers import Negatives
 
 
 class PerSourceUniform:
-    """For each positive link `k` negatives from its source, to targets uniform over all vertices. They may be edges.
+    """Draws `k` negatives per positive link, from its source to targets that are uniform over all vertices. A negative
+    may be an edge.
 
     Args:
         k: at least 1.
@@ -28,12 +29,12 @@ Uniform = PerSourceUniform
 
 
 class GlobalUniform:
-    """For each positive link `k` pairs of vertices, uniform over all that are no edges and no loops.
+    """Draws `k` pairs of vertices per positive link, uniformly from all pairs that are no edges and no loops.
 
     Args:
         k: at least 1.
         exclude_self_loops: must be true.
-        replace: must be true: pairs are drawn independently, so one may come twice. DGL's default is false.
+        replace: must be true: pairs are drawn independently, so a pair may come twice. The default of DGL is false.
 
     Raises:
         NotImplementedError: one of these two is false.
@@ -54,10 +55,10 @@ class GlobalUniform:
 
 
 def negatives_of(sampler: Any) -> Negatives | None:
-    """What a negative sampler, of DGL or of this module, means to our sampler of links.
+    """The `Negatives` for a negative sampler of DGL or of this module.
 
     Raises:
-        TypeError: it is none of those above.
+        TypeError: the sampler is none of these.
     """
     if sampler is None:
         return None

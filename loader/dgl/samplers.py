@@ -1,20 +1,22 @@
-"""How to sample, with the signatures of `dgl.dataloading`."""
+"""Samplers with the signatures of `dgl.dataloading`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from loader.dgl.negative_sampler import negatives_of
-from loader.torch_options import refuse
+from loader.machine.arguments import as_flag, as_size, shown
+from loader.samplers.base import MAX_HOPS
+from loader.torch_options import as_fanouts, refuse
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 
 
 class NeighborSampler:
-    """What `dgl.dataloading.NeighborSampler` is: neighbours of each vertex, picked uniformly, layer by layer.
+    """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex uniformly, layer by layer.
 
     Args:
         fanouts: neighbours of a vertex, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
@@ -22,11 +24,11 @@ class NeighborSampler:
         prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
-        fused: of DGL; all hops always are sampled in one call.
-        edge_dir, prob, mask, output_device: of DGL; must have their defaults.
+        fused: an option of DGL without effect here: all hops are always sampled in one call.
+        edge_dir, prob, mask, output_device: options of DGL; must have their defaults.
 
     Raises:
-        NotImplementedError: an option of DGL that there is not.
+        NotImplementedError: an option of DGL is not supported.
     """
 
     def __init__(
@@ -52,10 +54,10 @@ class NeighborSampler:
                 "output_device": (output_device, None),
             },
         )
-        self.fanouts = list(fanouts)
+        self.fanouts = as_fanouts("fanouts", fanouts)
         if any(isinstance(fanout, dict) for fanout in self.fanouts):
             raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
-        self.replace = bool(replace)
+        self.replace = as_flag("replace", replace)
         self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
         self.prefetch_edge_feats = _names("prefetch_edge_feats", prefetch_edge_feats)
@@ -65,7 +67,7 @@ MultiLayerNeighborSampler = NeighborSampler
 
 
 class MultiLayerFullNeighborSampler(NeighborSampler):
-    """All neighbours, layer by layer.
+    """Takes all neighbours, layer by layer.
 
     Args:
         num_layers: number of layers.
@@ -73,7 +75,7 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
     """
 
     def __init__(self, num_layers: int, **options: Any) -> None:
-        super().__init__([-1] * num_layers, **options)
+        super().__init__([-1] * as_size("num_layers", num_layers, most=MAX_HOPS), **options)
 
 
 class EdgePredictionSampler:
@@ -97,6 +99,8 @@ class EdgePredictionSampler:
             )
         if exclude == "reverse_id" and reverse_eids is None:
             raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
+        if reverse_eids is not None and not isinstance(reverse_eids, Tensor):
+            raise TypeError(f"reverse_eids is {shown(reverse_eids)}; it must be a tensor of edge ids, [num_edges]")
         self.sampler, self.exclude, self.reverse_eids = sampler, exclude, reverse_eids
         self.negatives = negatives_of(negative_sampler)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
@@ -110,20 +114,20 @@ def as_edge_prediction_sampler(
     negative_sampler: Any = None,
     prefetch_labels: Sequence[str] | None = None,
 ) -> EdgePredictionSampler:
-    """A sampler around the ends of edges, from one around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
+    """Makes a sampler around edges of a sampler around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
 
     Args:
-        sampler: of the ends' neighbourhoods.
-        exclude: None; "self": the mini-batch's own edges are left out of the blocks; "reverse_id": and their reverses.
-            Where a pair has parallel edges, all of them are left out, while DGL leaves those with the very ids out: a
-            parallel edge tells as much.
-        reverse_eids: `[num_edges]` the id of each edge's reverse, with "reverse_id".
-        negative_sampler: of `loader.dgl.negative_sampler`, or DGL's `Uniform`.
+        sampler: samples the neighbourhood of the ends of edges.
+        exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses. If
+            a pair has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL
+            leaves out only the edges of the given ids.
+        reverse_eids: `[num_edges]`, with "reverse_id": the id of the reverse of each edge.
+        negative_sampler: one of `loader.dgl.negative_sampler`, or DGL's `Uniform`.
         prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`.
-        reverse_etypes: of DGL; must be None.
+        reverse_etypes: an option of DGL; must be None.
 
     Raises:
-        NotImplementedError: an option of DGL that there is not.
+        NotImplementedError: an option of DGL is not supported.
         TypeError, ValueError: an argument is not as said above.
     """
     return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)
@@ -131,5 +135,7 @@ def as_edge_prediction_sampler(
 
 def _names(option: str, names: Any) -> list[str]:
     if isinstance(names, dict):
-        raise NotImplementedError(f"{option} by type is not possible; give the names alone, or take {DGLS}")
-    return list(names or [])
+        raise NotImplementedError(f"{option} by type is not possible; give only names, or take {DGLS}")
+    if isinstance(names, str) or (names is not None and not isinstance(names, Iterable)):
+        raise TypeError(f"{option} is {shown(names)}; it must be a list of names")
+    return [] if names is None else list(names)

@@ -1,30 +1,19 @@
-"""What a graph refuses, before a sampler reads it. Nothing here computes in a type that could wrap."""
+"""The checks of a graph, before a sampler reads it. No computation here can overflow."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import as_size, check_dense, shown
+
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
+MAX_VERTICES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
-
-
-def count(name: str, value: int) -> int:
-    """`value` as a number of vertices; raises TypeError or ValueError where it is none."""
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is {value}; it must be an integer")
-    try:
-        value = operator.index(value)
-    except TypeError as error:
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be an integer") from error
-    if value < 0:
-        raise ValueError(f"{name} is {value}; it must be at least 0")
-    return value
 
 
 def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
@@ -32,13 +21,19 @@ def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
     _check_vector(name, array, device)
     if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
+    return signed(name, array)
+
+
+def signed(name: str, array: Tensor) -> Tensor:
+    """`array`, of any integer type, as one that torch compares; ValueError if a number does not fit int64."""
     if array.dtype not in _UNSIGNED:
         return array
-    signed = array.to(torch.int64)
-    if array.element_size() == 8 and signed.numel() and int(signed.min()) < 0:
-        at = int((signed < 0).nonzero()[0])
-        raise ValueError(f"{name}[{at}] is {int(signed[at]) % 2**64}; it must fit int64, which ends at {2**63 - 1}")
-    return signed
+    known = array.to(torch.int64)
+    if array.element_size() == 8 and known.numel() and int(known.min()) < 0:
+        at = int((known.flatten() < 0).nonzero()[0])
+        value = int(known.flatten()[at]) % 2**64
+        raise ValueError(f"{name}[{at}] is {value}; it must fit int64, which ends at {2**63 - 1}")
+    return known
 
 
 def weight_vector(array: Tensor, device: torch.device) -> Tensor:
@@ -52,7 +47,7 @@ def weight_vector(array: Tensor, device: torch.device) -> Tensor:
 
 
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:
-    """Raises ValueError unless `array` has `length` entries, which `what` says the number of."""
+    """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
         raise ValueError(f"{name} has {array.numel()} entries, {what}")
 
@@ -87,11 +82,12 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
 
 
 def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, dst: Tensor | None = None) -> None:
-    """Raises ValueError unless all weights are finite and at least 0; the message names the first other edge.
+    """Raises ValueError unless all weights are finite and at least 0; the message names the first edge for which this
+    is false.
 
     Args:
         weights, src: `[num_edges]`.
-        indptr, dst: one of them says which vertex an edge goes to.
+        indptr, dst: give one of them; it says which vertex an edge goes to.
     """
     if weights.numel() == 0:
         return
@@ -125,9 +121,11 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
     """The range of ids of each type, in ascending order, from sizes or from bounds.
 
     Raises:
-        TypeError: a name is no string, or a value is neither a size nor bounds.
+        TypeError: it is no mapping, a name is no string, or a value is neither a size nor bounds.
         ValueError: the ranges do not follow each other from 0 to `num_src`.
     """
+    if not isinstance(node_types, Mapping):
+        raise TypeError(f"node_types is {shown(node_types)}; it must be a dict: name -> number of vertices")
     ranges: dict[str, range] = {}
     end = 0
     for name, value in node_types.items():
@@ -137,9 +135,9 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
             bounds = (value.start, value.stop) if isinstance(value, range) else tuple(value)
             if len(bounds) != 2 or (isinstance(value, range) and value.step != 1):
                 raise TypeError(f"node_types[{name!r}] is {value!r}; it must be a size, or (begin, end)")
-            begin, stop = (count(f"node_types[{name!r}]", bound) for bound in bounds)
+            begin, stop = (as_size(f"node_types[{name!r}]", bound, least=0) for bound in bounds)
         else:
-            begin, stop = end, end + count(f"node_types[{name!r}]", value)
+            begin, stop = end, end + as_size(f"node_types[{name!r}]", value, least=0)
         if begin != end or stop < begin:
             raise ValueError(
                 f"node_types[{name!r}] is {begin} to {stop}; types follow each other without a gap, so it must begin "
@@ -155,10 +153,11 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+    check_dense(name, array)
     if array.dim() != 1:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
     if array.device != device:
         raise ValueError(
-            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (afterwards "
-            "graph.place parts them)"
+            f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "
+            "separate them afterwards)"
         )

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from loader.graph.checks import (
+    MAX_VERTICES,
     check_csc,
     check_edge_types,
     check_length,
     check_range,
     check_weights,
-    count,
     integer_vector,
     type_ranges,
     weight_vector,
 )
 from loader.graph.placement import Placement
+from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.pinning import PinnedTensor
 
@@ -30,28 +31,29 @@ _ARRAYS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_
 class Graph:
     """A directed graph in CSC form: the in-neighbours of `v` are `indices[indptr[v]:indptr[v + 1]]`.
 
-    Rows are destinations, columns sources. Both are the same vertices unless `num_src` says otherwise.
+    A list belongs to a destination and holds sources. Both are the same vertices unless `num_src` is given.
 
     Args:
         indptr: `[num_dst + 1]`, integer, monotone, from 0 to `len(indices)`.
         indices: `[num_edges]`, integer, source vertices in `[0, num_src)`.
-        num_src: number of source vertices, where they are others than the destinations (a bipartite graph). None:
-            the same vertices, `num_nodes` of them (a square graph).
-        edge_ids: `[num_edges]`, integer, the user's id of the edge at each position; without it an edge's id
-            is its position in `indices`.
+        num_src: number of source vertices of a bipartite graph, whose sources are not its destinations. None: sources
+            and destinations are the same `num_nodes` vertices (a square graph).
+        edge_ids: `[num_edges]`, integer, your id of the edge at each position of `indices`. By default an edge's id is
+            its position.
         edge_weights: `[num_edges]`, float32 or float64, finite and at least 0.
-        edge_times: `[num_edges]`, integer, stored as int64, in whatever unit.
+        edge_times: `[num_edges]`, integer, stored as int64, in any unit.
         edge_types: `[num_edges]`, integer, from 0 on, stored as int32.
-        node_times: `[num_src]`, integer, of the source vertices, stored as int64, in whatever unit.
+        node_times: `[num_src]`, integer, of the source vertices, stored as int64, in any unit.
         node_types: name -> number of vertices, or name -> (begin, end): the source vertices of a type are a range of
             ids, and the ranges follow each other from 0 to `num_src`.
-        validate: check the arrays (one pass over each). Turn off only for arrays that were checked before.
+        validate: check the arrays, in one pass over each. Turn this off only for arrays that were checked before.
 
-    `indptr` becomes int32 where `num_edges` fits and int64 elsewhere, `indices` likewise by the numbers of vertices;
-    indices never are wider than indptr. Edge ids keep their type; without them, sampled ids have that of `indptr`.
-    Arrays that already have the right type are not copied.
+    `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of vertices fit, else
+    int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
+    `indptr`. Arrays that already have the right type are not copied.
 
-    A pickled or deep-copied graph has copies of its arrays: what was page-locked or in a file lies in ordinary memory.
+    A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
+    in a file.
 
     Attributes:
         node_types: name -> `range` of ids, in ascending order, or None.
@@ -81,7 +83,7 @@ class Graph:
         if indptr.numel() == 0:
             raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no vertices)")
         num_dst, num_edges = indptr.numel() - 1, indices.numel()
-        self._num_src = num_dst if num_src is None else count("num_src", num_src)
+        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
 
         def optional(name: str, array: Tensor | None, length: int, what: str) -> Tensor | None:
             if array is not None:
@@ -101,7 +103,7 @@ class Graph:
             f"the graph has {self._num_src} source vertices; it needs one of each",
         )
         self.node_types = None if node_types is None else type_ranges(node_types, self._num_src)
-        if validate:
+        if as_flag("validate", validate):
             check_csc(indptr, indices, self._num_src)
             if edge_weights is not None:
                 check_weights(edge_weights, indices, indptr)
@@ -142,7 +144,7 @@ class Graph:
             dst: `[num_edges]`, integer, in `[0, num_nodes)`.
             num_nodes: number of vertices; of a bipartite graph the number of destinations.
             num_src: number of sources of a bipartite graph.
-            keep_edge_ids: remember each edge's place in `src`, so that samplers report it as the edge's id.
+            keep_edge_ids: keep each edge's position in `src` as its id, which samplers return.
             edge_weights, edge_times, edge_types: `[num_edges]`, in the order of `src`; see `Graph`.
             node_times, node_types: see `Graph`.
         """
@@ -150,8 +152,8 @@ class Graph:
         src, dst = integer_vector("src", src, device), integer_vector("dst", dst, device)
         if src.numel() != dst.numel():
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
-        num_nodes = count("num_nodes", num_nodes)
-        columns = num_nodes if num_src is None else count("num_src", num_src)
+        num_nodes = as_size("num_nodes", num_nodes, 0, MAX_VERTICES)
+        columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
         if num_nodes * columns < 2**63:
@@ -175,7 +177,7 @@ class Graph:
             indptr,
             src[order],
             num_src=num_src,
-            edge_ids=order if keep_edge_ids else None,
+            edge_ids=order if as_flag("keep_edge_ids", keep_edge_ids) else None,
             edge_weights=sorted_like_src("edge_weights", edge_weights),
             edge_times=sorted_like_src("edge_times", edge_times),
             edge_types=sorted_like_src("edge_types", edge_types),
@@ -233,8 +235,8 @@ class Graph:
         """
         if self._num_src != self.num_dst:
             raise ValueError(
-                f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no one number of "
-                "vertices; ask num_dst or num_src"
+                f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no num_nodes; ask "
+                "num_dst or num_src"
             )
         return self._num_src
 
@@ -244,12 +246,12 @@ class Graph:
 
     @property
     def device(self) -> torch.device:
-        """Where `indices` lies; `placement` tells of each array."""
+        """The device of `indices`; `placement` says it of each array."""
         return self.indices.device
 
     @property
     def placement(self) -> dict[str, Placement]:
-        """Where each array lies that the graph has, by its name."""
+        """Where each array of the graph lies, by name."""
         return {name: Placement.of(array) for name, array in self._arrays().items()}
 
     def in_degrees(self) -> Tensor:
@@ -261,12 +263,12 @@ class Graph:
     ) -> Graph:
         """The same graph with its arrays at other places: `graph.place("pinned", indptr="cuda")`.
 
-        Page-locking happens in place where the system allows it: this graph and the new one then share the memory,
-        which stays locked until the new one, and all that were made of it, are gone. It then is ordinary memory again.
+        Memory is page-locked in place if the system allows it. Then this graph and the new one share the memory. It
+        stays locked until the new graph, and all graphs that were made of it, are gone.
 
         Args:
-            where: for all arrays that are not named; None leaves them where they are.
-            arrays: name of an array -> where, see `Placement`: "cpu", "pinned", "cuda:0", "disk:FILE.npy".
+            where: place of all arrays that are not named; None leaves them where they are.
+            arrays: name of an array -> its place, see `Placement`: "cpu", "pinned", "cuda:0", "disk:FILE.npy".
 
         Raises:
             TypeError, ValueError: the graph has no such array, or a placement is none.
@@ -293,7 +295,7 @@ class Graph:
         return self._with(moved, locks)
 
     def to(self, device: torch.device | str) -> Graph:
-        """The same graph on `device`; itself where all of it lies there. Pinned memory and files are on the CPU."""
+        """The same graph on `device`, or this one if all of it lies there. Pinned memory and files count as the CPU."""
         goal = as_device(device)
         kind = goal.type
         if all(array.device == goal for array in self._arrays().values()):
@@ -304,9 +306,8 @@ class Graph:
     def reverse(self) -> Graph:
         """The graph with every edge turned round: its lists are the out-neighbours of this one's vertices.
 
-        Edges keep their ids: without ids of your own, an edge's id is its position in this graph's `indices`. Weights,
-        times and types of the edges come along, times and types of the vertices where the graph is square. Lists are
-        sorted.
+        Edges keep their ids, weights, times and types. If this graph has no edge ids, an edge's id is its position in
+        this graph's `indices`. Vertices keep their times and types if the graph is square. Lists are sorted.
         """
         rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
         square = self.num_src == self.num_dst
@@ -377,6 +378,6 @@ def require_square(graph: Graph, who: str) -> None:
     if graph.num_src != graph.num_dst:
         raise ValueError(
             f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
-            f"{graph.num_src} sources: a source has no in-neighbours that could be asked for. Number both sets in one "
+            f"{graph.num_src} sources. Number both sets in one "
             "range of ids (node_types names the ranges) and make a square graph of that"
         )

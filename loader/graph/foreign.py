@@ -1,4 +1,4 @@
-"""What is given in the place of a graph, and how a graph is made of it."""
+"""Objects that users give in place of a graph, and how to convert them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from loader.graph.csc import Graph
 
 
 def require_graph(graph: Any, what: str = "graph") -> None:
-    """Raises TypeError unless `graph` is a `Graph`; of a graph of another library the message says how to convert it.
+    """Raises TypeError unless `graph` is a `Graph`. For a graph of another library the message says how to convert it.
 
     Args:
-        graph: what was given.
-        what: what the messages call it.
+        graph: the object that was given.
+        what: its name in the message.
     """
     if isinstance(graph, Graph):
         return

@@ -1,4 +1,4 @@
-"""Graphs of torch_geometric and of DGL as ours."""
+"""Converts graphs of torch_geometric and of DGL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: str | None) -> Graph:
     """See `Graph.from_pyg`."""
+    if isinstance(data, Tensor) or not (
+        hasattr(data, "edge_index") or hasattr(data, "adj_t") or hasattr(data, "num_nodes")
+    ):
+        raise TypeError(f"data is a {type(data).__name__}; it must be a torch_geometric.data.Data")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         raise TypeError(
             f"data is a {type(data).__name__}, of several types; give data.to_homogeneous(), whose ids follow each "
@@ -40,6 +44,8 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
 
 def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
     """See `Graph.from_dgl`."""
+    if not hasattr(g, "is_homogeneous"):
+        raise TypeError(f"g is a {type(g).__name__}; it must be a dgl.DGLGraph")
     if not g.is_homogeneous:
         raise TypeError(
             f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; give "
@@ -48,14 +54,14 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
     src, dst = g.edges(order="eid")
     weights = None
     if weight_attr is not None:
-        if weight_attr not in g.edata:
+        if not isinstance(weight_attr, str) or weight_attr not in g.edata:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
         weights = g.edata[weight_attr]
     return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
 
 
 def _attribute(data: Any, name: str, option: str) -> Tensor:
-    if name not in data:
+    if not isinstance(name, str) or name not in data:
         raise ValueError(f"{option} is {name!r}; data has {sorted(data.keys())}")
     value = data[name]
     if not isinstance(value, Tensor):

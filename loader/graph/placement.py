@@ -33,7 +33,7 @@ class Placement:
 
     @classmethod
     def parse(cls, where: Placement | torch.device | str) -> Placement:
-        """The placement that is meant; "cuda" is the current GPU.
+        """The placement of this name; "cuda" is the current GPU.
 
         Raises:
             TypeError, ValueError: it is none, or this machine has no such GPU.
@@ -58,7 +58,7 @@ class Placement:
 
     @classmethod
     def of(cls, array: Tensor) -> Placement:
-        """Where `array` lies. That a file is behind its memory is known on Linux only."""
+        """Where `array` lies. Only on Linux it is known whether the memory is mapped from a file."""
         if array.device.type == "cuda":
             return cls("cuda", index=array.device.index)
         if array.device.type != "cpu":
@@ -69,14 +69,14 @@ class Placement:
         return cls("cpu") if file is None else cls("disk", file=file)
 
     def take(self, name: str, array: Tensor) -> tuple[Tensor, PinnedTensor | None]:
-        """`array` at this place, and what keeps it locked there; itself where it lies there already. An empty one has
-        no pages to be locked or mapped.
+        """`array` at this place, and the object that keeps it locked. An array that lies there already is returned
+        itself. An empty array has no pages to lock or map.
 
-        Memory is locked in place where the system allows it, so who shares it sees it locked, too; else it is copied
-        once. On disk, the array is written as a .npy file.
+        Memory is locked in place if the system allows it, else it is copied once. For "disk" the array is written as a
+        .npy file.
 
         Raises:
-            ValueError: "disk" names no file, and the array is in none yet.
+            ValueError: "disk" names no file, and the array is not in a file yet.
             RuntimeError: the system does not lock that much memory.
             OSError: the file cannot be written.
         """

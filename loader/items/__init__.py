@@ -1,10 +1,11 @@
-"""What an epoch is made of, in which order, and how its mini-batches are shared among ranks."""
+"""The items of an epoch, their order, and how ranks (processes that train together) share the mini-batches."""
 
 from loader.items.edges import EdgeItems
 from loader.items.items import Items, NodeItems, Seeds
 from loader.items.order import Order
-from loader.items.sequence import BatchSequence, Turn, as_seed, as_size
+from loader.items.sequence import BatchSequence, Turn
 from loader.items.walkers import Walkers
+from loader.machine.arguments import as_seed, as_size
 
 __all__ = [
     "BatchSequence",

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from loader.graph.checks import signed
 from loader.items.items import Items, Seeds
+from loader.machine.arguments import check_dense
 
 
 class EdgeItems(Items):
-    """Pairs of vertices, (source, destination). Any of them may come several times, also the other way round.
+    """Pairs of vertices, (source, destination). A pair may come several times, also in the opposite direction.
 
     Args:
         ids: `[n, 2]`, integer, not empty.
@@ -27,13 +29,16 @@ class EdgeItems(Items):
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
             raise TypeError(f"pairs is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        check_dense("pairs", ids)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
             raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type")
         if ids.dim() != 2 or ids.shape[1] != 2:
             raise ValueError(f"pairs has shape {list(ids.shape)}; it must be [n, 2] (edge_index.t())")
         if ids.shape[0] == 0:
             raise ValueError("pairs is empty; a loader needs at least one pair")
-        self.ids, self.device = ids, ids.device
+        if ids.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"pairs lies on {ids.device}; it must lie on the CPU or on a GPU")
+        self.ids, self.device = signed("pairs", ids), ids.device
 
     def __len__(self) -> int:
         return self.ids.shape[0]

@@ -1,4 +1,4 @@
-"""Items: what an epoch is made of."""
+"""The items of an epoch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from loader.graph.checks import signed
+from loader.machine.arguments import check_dense
+
 
 class Seeds(NamedTuple):
-    """Items of one mini-batch, as a sampler takes them.
+    """The items of one mini-batch, for a sampler.
 
     Attributes:
         ids: `[n]` vertices or, for edges, `[n, 2]`.
-        numbers: `[n]` int64, their positions in the list of items, from kinds of items whose samples tell them.
+        numbers: `[n]` int64, their positions in the list of items; None for kinds of items whose samples do not need
+            them.
     """
 
     ids: Tensor
@@ -25,11 +29,11 @@ class Seeds(NamedTuple):
 
 
 class Items(ABC):
-    """A list of things to sample around, of one kind.
+    """A list of items of one kind to sample around.
 
     Attributes:
-        kind: of the items: "node", "edge", "walker", or one of your own. A sampler names the kind it takes.
-        device: where they lie, and where `take` wants its positions.
+        kind: of the items: "node", "edge", "walker", or a kind of your own. A sampler names the kind that it takes.
+        device: where the items lie. The positions for `take` lie there, too.
     """
 
     kind: str
@@ -45,16 +49,16 @@ class Items(ABC):
 
         Args:
             positions: `[n]` int64, in `[0, len(self))`, or a slice of them.
-            sizes: of the mini-batches, in order; they sum up to `n`.
+            sizes: of the mini-batches, in order; their sum is `n`.
         """
 
     @abstractmethod
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """The same items on `device`, ids of type `dtype`."""
+        """The same items on `device`, with ids of type `dtype`."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Digits that tell lists of items apart. Equal lists have equal ones, wherever they lie."""
+        """A digest of the list of items. Equal lists have equal digests on every device."""
 
 
 class NodeItems(Items):
@@ -65,7 +69,7 @@ class NodeItems(Items):
 
     Raises:
         TypeError: `ids` is not an integer tensor.
-        ValueError: `ids` is empty or has not 1 dimension.
+        ValueError: `ids` is empty or does not have 1 dimension.
     """
 
     kind = "node"
@@ -73,6 +77,7 @@ class NodeItems(Items):
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
             raise TypeError(f"seeds is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+        check_dense("seeds", ids)
         if ids.dtype == torch.bool:
             raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
         if ids.is_floating_point() or ids.is_complex():
@@ -81,7 +86,9 @@ class NodeItems(Items):
             raise ValueError(f"seeds has shape {list(ids.shape)}; it must have 1 dimension")
         if ids.numel() == 0:
             raise ValueError("seeds is empty; a loader needs at least one seed")
-        self.ids, self.device = ids, ids.device
+        if ids.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"seeds lies on {ids.device}; it must lie on the CPU or on a GPU")
+        self.ids, self.device = signed("seeds", ids), ids.device
 
     def __len__(self) -> int:
         return self.ids.numel()

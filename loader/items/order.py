@@ -1,4 +1,4 @@
-"""The order of an epoch: a keyed permutation, computed where it is needed."""
+"""The order of an epoch: a keyed permutation, which is computed and not stored."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.items.sequence import as_seed
+from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.machine.gpu import current_stream_handle, made_current
 
 _MAX_ITEMS = 2**62  # beyond it the squares in csrc/items/permutation.h would overflow
 
 
 class Order:
-    """In which order an epoch takes its items.
+    """The order in which an epoch takes its items.
 
     With `shuffle` the order of each epoch is a permutation whose key is drawn from all 64 bits of `seed` and from the
-    epoch (csrc/items/permutation.h). Nothing is stored: each position is computed by itself, on the CPU or on a GPU,
-    with the same result.
+    epoch (csrc/items/permutation.h). Nothing is stored. Each position is computed by itself, with the same result on
+    the CPU and on a GPU.
 
     Args:
-        num_items: how many items an epoch has, `1 <= num_items <= 2**62`.
-        shuffle: whether the order is a permutation; else items come as they are listed.
+        num_items: number of items of an epoch, `1 <= num_items <= 2**62`.
+        shuffle: whether the order is a permutation; else it is that of the list.
         seed: of the permutations, `0 <= seed < 2**64`.
 
     Raises:
-        TypeError, ValueError: a number is none, or out of its range.
+        TypeError, ValueError: an argument is no integer, or out of its range.
     """
 
     def __init__(self, num_items: int, *, shuffle: bool, seed: int = 0) -> None:
-        if not 1 <= num_items <= _MAX_ITEMS:
-            limit = "it must be at least 1" if num_items < 1 else "at most 2**62 can be put in order"
-            raise ValueError(f"num_items is {num_items}; {limit}")
+        if as_size("num_items", num_items) > _MAX_ITEMS:
+            raise ValueError(f"num_items is {num_items}; at most 2**62 can be put in order")
         self.num_items = num_items
-        self.shuffle = shuffle
+        self.shuffle = as_flag("shuffle", shuffle)
         self.seed = as_seed(seed)
         self._key = (-1, 0)  # epoch, and its key
 
@@ -44,11 +43,11 @@ class Order:
 
         Args:
             first: the first position.
-            device: where the result is wanted. On a GPU it is written on the current stream.
+            device: where to put the result. On a GPU it is written on the current stream.
             length, stride: the positions are runs of `length` that begin `stride` apart; the last run may be shorter.
 
         Returns:
-            `[count]` int64; or a slice, where the items are in one piece as they are listed.
+            `[count]` int64; or a slice, if the items follow each other in the list.
         """
         if not self.shuffle and (length == stride or count <= length):
             return slice(first, first + count)

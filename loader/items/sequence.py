@@ -1,18 +1,19 @@
-"""The global sequence of an epoch's mini-batches, and the turns that ranks take in it."""
+"""The sequence of an epoch's mini-batches, and the turns that ranks take in it."""
 
 from __future__ import annotations
 
-import operator
 from typing import NamedTuple
+
+from loader.machine.arguments import as_flag, as_size
 
 
 class Turn(NamedTuple):
-    """A mini-batch that is to be made.
+    """A mini-batch to make.
 
     Attributes:
         epoch: which epoch it belongs to.
-        number: of the mini-batch in the epoch's global sequence.
-        repeats: it only fills up the last step of the ranks: another rank counts it already.
+        number: of the mini-batch in the epoch, counted over all ranks.
+        repeats: whether it repeats a mini-batch of another rank, to fill up the last step of the ranks.
     """
 
     epoch: int
@@ -21,19 +22,19 @@ class Turn(NamedTuple):
 
 
 class BatchSequence:
-    """The mini-batches of an epoch, numbered from 0, whatever the number of ranks.
+    """The mini-batches of an epoch, numbered from 0. They do not depend on the number of ranks.
 
     Mini-batch `i` has the items at positions `i * batch_size` to `(i + 1) * batch_size` of the epoch's order; the last
-    one may be smaller. Ranks take turns: at step `s` rank `r` makes mini-batch `first + s * world_size + r`. The last
-    step may have fewer mini-batches left than there are ranks. The ranks without one repeat mini-batches from the
-    epoch's beginning, so that every rank has as many steps. So the sequence goes on exactly after a resume with another
-    number of ranks.
+    one may be smaller. Ranks take turns: at step `s` rank `r` makes mini-batch `first + s * world_size + r`. At the
+    last step there may be fewer mini-batches left than ranks. The ranks without one then repeat mini-batches from the
+    beginning of the epoch, so that every rank has the same number of steps. A resumed run continues the sequence
+    exactly, also with another number of ranks.
 
     Args:
-        num_items: how many items the epoch has.
+        num_items: number of items of the epoch.
         batch_size: items of a mini-batch.
-        drop_last: leave out a last mini-batch that is smaller than the others.
-        rank, world_size: whose turns.
+        drop_last: leave out the last mini-batch if it is smaller than the others.
+        rank, world_size: the rank whose turns these are, and the number of ranks.
 
     Raises:
         TypeError, ValueError: a number is out of its range, or `drop_last` leaves no mini-batch.
@@ -49,9 +50,9 @@ class BatchSequence:
             raise ValueError(
                 f"rank is {self.rank}; with world_size {self.world_size} it must be 0 to {self.world_size - 1}"
             )
-        self.num_items = num_items
-        self.drop_last = bool(drop_last)
-        full, rest = divmod(num_items, self.batch_size)
+        self.num_items = as_size("num_items", num_items, least=0)
+        self.drop_last = as_flag("drop_last", drop_last)
+        full, rest = divmod(self.num_items, self.batch_size)
         self.num_batches = full + (rest > 0 and not self.drop_last)
         if self.num_batches == 0:
             raise ValueError(
@@ -60,48 +61,14 @@ class BatchSequence:
             )
 
     def steps(self, first: int = 0) -> int:
-        """Mini-batches that each rank makes from global number `first` to the end of the epoch."""
+        """The number of mini-batches that each rank makes from number `first` to the end of the epoch."""
         return -(-(self.num_batches - first) // self.world_size)
 
     def turn(self, epoch: int, step: int, first: int = 0) -> Turn:
-        """What this rank makes at `step`, counted from global number `first`."""
+        """The turn of this rank at `step`, counted from number `first`."""
         number = first + step * self.world_size + self.rank
         return Turn(epoch, number % self.num_batches, number >= self.num_batches)
 
     def size(self, number: int) -> int:
-        """Items of mini-batch `number`."""
+        """The number of items of mini-batch `number`."""
         return min(self.batch_size, self.num_items - number * self.batch_size)
-
-
-def as_size(name: str, size: int, least: int = 1) -> int:
-    """`size` as an int of at least `least`; `name` is what the messages call it.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is less than that.
-    """
-    try:
-        number = operator.index(size)
-    except TypeError:
-        number = None
-    if number is None or isinstance(size, bool):
-        raise TypeError(f"{name} is {size!r}; it must be an integer of at least {least}")
-    if number < least:
-        raise ValueError(f"{name} is {number}; it must be at least {least}")
-    return number
-
-
-def as_seed(seed: int) -> int:
-    """`seed` as an int.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is not in `[0, 2**64)`.
-    """
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"seed is {seed!r}; it must be an integer") from None
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed is {number}; it must be in [0, 2**64)")
-    return number

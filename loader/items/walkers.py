@@ -1,4 +1,4 @@
-"""Walkers: items of a random walk each."""
+"""Walkers: items that stand for one random walk each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from loader.items.items import Items, NodeItems, Seeds
-from loader.items.sequence import as_size
+from loader.machine.arguments import as_size
 
 
 class Walkers(Items):
-    """Walkers at some vertices.
+    """Walkers, several per start vertex.
 
-    Item `i` starts at `starts[i % n]`: all starts once, then all of them again, `walks_per_node` times.
+    Item `i` starts at `starts[i % n]`: the list of starts is repeated `walks_per_node` times.
 
     Args:
-        starts: `[n]`, integer, not empty. A vertex that is listed twice has twice as many walkers.
-        walks_per_node: how many walkers start at each, at least 1.
+        starts: `[n]`, integer, not empty. If a vertex is listed twice, it has twice as many walkers.
+        walks_per_node: number of walkers per entry of `starts`, at least 1.
 
     Raises:
         TypeError, ValueError: they are not as said above.
@@ -29,7 +29,7 @@ class Walkers(Items):
 
     def __init__(self, starts: Tensor, walks_per_node: int = 1) -> None:
         self._nodes = NodeItems(starts)
-        self.walks_per_node = as_size("walks_per_node", walks_per_node)
+        self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
         self.device = starts.device
 
     @property
@@ -40,7 +40,7 @@ class Walkers(Items):
         return self.starts.numel() * self.walks_per_node
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
-        """See `Items.take`; of each walker the vertex that it starts at."""
+        """See `Items.take`. The id of a walker is its start vertex."""
         if isinstance(positions, slice):
             positions = torch.arange(*positions.indices(len(self)), device=self.device)
         return self._nodes.take(positions % self.starts.numel(), sizes)

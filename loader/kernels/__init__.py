@@ -1,6 +1,6 @@
-"""GPU kernels, compiled when they are first needed: for the chip at hand, by the NVRTC that comes with torch.
+"""GPU kernels. NVRTC, which comes with torch, compiles them for the chip at hand when they are first needed.
 
-`python -m loader.kernels` lists what was compiled, and compiles ahead.
+`python -m loader.kernels` lists the compiled kernels, and compiles kernels ahead.
 """
 
 from loader.kernels.compiler import check_kernels, compile_kernels

@@ -1,8 +1,8 @@
-"""Lists the GPU kernels that were compiled, and compiles them ahead, without a GPU.
+"""Lists the compiled GPU kernels, and compiles kernels ahead of their first use, without a GPU.
 
-python -m loader.kernels                                    # what is in the cache
-python -m loader.kernels compile --arch 90 --arch 100       # every kernel, for these chips
-python -m loader.kernels compile --arch 90 --match gather   # those with a text in their name
+python -m loader.kernels                                    # lists the kernels in the cache
+python -m loader.kernels compile --arch 90 --arch 100       # compiles every kernel, for these chips
+python -m loader.kernels compile --arch 90 --match gather   # compiles those with this text in their name
 python -m loader.kernels clear                              # empties the cache
 """
 
@@ -23,14 +23,20 @@ from loader.kernels.nvrtc import CompilationError, NoCompilerError, compiler
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command")
-    commands.add_parser("list", help="what is in the cache (the default)")
+    commands.add_parser("list", help="list the kernels in the cache (the default)")
     commands.add_parser("clear", help="empty the cache")
-    ahead = commands.add_parser("compile", help="compile ahead")
-    ahead.add_argument("--arch", type=int, action="append", required=True, help="of the chip, e.g. 90; several times")
-    ahead.add_argument("--match", action="append", default=[], help="only kernels with this text in their name")
+    ahead = commands.add_parser("compile", help="compile kernels ahead of their first use")
+    ahead.add_argument(
+        "--arch",
+        type=int,
+        action="append",
+        required=True,
+        help="compute capability of the chip without the dot, e.g. 90; may be given several times",
+    )
+    ahead.add_argument("--match", action="append", default=[], help="compile only kernels with this text in their name")
     ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
     ahead.add_argument("--index-types", default="all", choices=["all", "int32"], help=_TYPES_HELP)
-    ahead.add_argument("--workers", type=int, help="threads; by default one per core")
+    ahead.add_argument("--workers", type=int, help="threads that compile; by default one per core")
     options = parser.parse_args(arguments)
     try:
         if options.command == "compile":
@@ -41,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-_WIDTHS_HELP = "two: of kernels that exist for several fanouts, those for up to 10 and for any; all: every one"
-_TYPES_HELP = "int32: of kernels that exist for several types of indptr and indices, those for graphs of 32 bits"
+_WIDTHS_HELP = "of kernels that exist per range of fanouts: two: those for up to 10 and for any; all: all of them"
+_TYPES_HELP = "of kernels that exist per type of indptr and indices: int32: those for int32; all: all of them"
 _LEFT_OUT = tuple(f"_kernel<{width}," for width in (15, 20, 32))
 
 

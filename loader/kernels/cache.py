@@ -1,8 +1,7 @@
-"""Compiled kernels on disk: a file each, named by a digest of all that decides what it holds.
+"""Compiled kernels on disk: one file per kernel, named by a digest of all that decides its content.
 
-A file that is not whole, or not what its name says, is as good as none: what it held is made again. Nothing is
-locked: a file appears under its name only when it is complete, so processes at once do not disturb each other; at
-worst they do the same work.
+If a file is not whole, or does not fit its name, its kernel is compiled again. Nothing is locked: a file gets its name
+only when it is complete. So several processes do not disturb each other; at worst they do the same work.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def remove(key: str) -> None:
 
 
 def entries() -> Iterator[tuple[Path, Entry | None]]:
-    """Every file and what it holds; None: it is damaged."""
+    """Every file and its kernel, or None if the file is damaged."""
     for path in sorted(folder().glob(f"*{_SUFFIX}")):
         yield path, _read(path, path.name.removesuffix(_SUFFIX))
 

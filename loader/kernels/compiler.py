@@ -1,4 +1,4 @@
-"""Makes the kernels that the core asks for: from the cache on disk, or by NVRTC, several at a time."""
+"""Provides the kernels that the core asks for: from the cache on disk, or by NVRTC, several at a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TELL_AFTER = 1.0  # seconds of compilation, until a line says what is being don
 
 
 class Wanted(NamedTuple):
-    """A kernel, and the chips that it is for.
+    """A kernel, and the architecture that it is compiled for.
 
     Attributes:
-        header: that has it, below csrc/.
-        name: as C++ spells it.
+        header: the file of the kernel, below csrc/.
+        name: of the kernel, in C++.
         architecture: 10 * major + minor.
     """
 
@@ -53,15 +53,15 @@ _added: dict[str, str] = {}  # headers beside the core's
 def compile_kernels(
     kernels: Iterable[tuple[str, str]], architecture: int, refused: bool = False
 ) -> list[tuple[bytes, str]]:
-    """Code of kernels for a chip, and their names in it. Called by the core when they are first needed.
+    """The code of kernels for a chip, and their names in the code. The core calls this when it first needs them.
 
     Args:
-        kernels: (header, name) of each.
+        kernels: (header, name) of each kernel.
         architecture: of the chip, 10 * major + minor.
-        refused: the driver does not load what this gave before: it is compiled anew.
+        refused: the driver did not load the code that this function gave before, so the kernels are compiled again.
 
     Raises:
-        NoCompilerError: something must be compiled, and there is no NVRTC, or it or the chip is too old.
+        NoCompilerError: a kernel must be compiled, but there is no NVRTC, or NVRTC or the chip is too old.
         CompilationError: a kernel does not compile.
     """
     _check_architecture(architecture)
@@ -73,7 +73,7 @@ def compile_kernels(
 
 
 def check_kernels(architecture: int) -> None:
-    """Raises NoCompilerError if kernels cannot be compiled here for such a chip; says what to do."""
+    """Raises NoCompilerError if kernels cannot be compiled here for such a chip. The message says what to do."""
     _check_architecture(architecture)
     _check_driver(compiler().version)
 

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler, NVRTC: found, opened and called. It needs no GPU and no CUDA toolkit.
+"""Finds, opens and calls NVRTC, NVIDIA's run-time compiler. It needs no GPU and no CUDA toolkit.
 
 It comes with torch's CUDA wheels (packages `nvidia-cuda-nvrtc` and `nvidia-cuda-nvrtc-cu12`). Source of the interface:
 NVRTC's user guide.
@@ -16,7 +16,7 @@ _SUCCESS = 0
 
 
 class NoCompilerError(RuntimeError):
-    """Kernels must be compiled, and there is no NVRTC here, or one that cannot do it."""
+    """Kernels must be compiled, but there is no NVRTC here, or it cannot compile them."""
 
 
 class CompilationError(RuntimeError):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import os
 
 from loader import _core
+from loader.machine.arguments import as_size
 
 
 def available_cpus() -> int:
@@ -20,13 +20,4 @@ def as_threads(num_threads: int) -> int:
         TypeError: it is no integer.
         ValueError: it is below 1 or above 1024.
     """
-    try:
-        number = operator.index(num_threads)
-    except TypeError:
-        number = None
-    if number is None or isinstance(num_threads, bool):
-        raise TypeError(f"num_threads is {num_threads!r}; it must be an integer")
-    if 1 <= number <= _core.max_threads:
-        return number
-    limit = "at least 1" if number < 1 else f"at most {_core.max_threads}"
-    raise ValueError(f"num_threads is {number}; it must be {limit}")
+    return as_size("num_threads", num_threads, most=_core.max_threads)

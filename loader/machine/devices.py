@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from loader.machine.arguments import shown
+
 
 def as_device(device: torch.device | str | int, name: str = "device") -> torch.device:
     """`device` as torch knows it.
@@ -16,6 +18,8 @@ def as_device(device: torch.device | str | int, name: str = "device") -> torch.d
         ValueError: torch knows no such device.
     """
     try:
+        if isinstance(device, bool):  # which torch takes as a number
+            raise TypeError
         return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{name} is {device!r}; it must be cpu, cuda or cuda:N") from error
+    except (RuntimeError, TypeError, ValueError) as error:  # ValueError: an integer of more than 64 bits
+        raise ValueError(f"{name} is {shown(device)}; it must be cpu, cuda or cuda:N") from error

@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, with one line that says what to install."""
+"""Optional packages: they are imported at their use. If one is missing, one line says what to install."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GRAPHBOLT = "dgl.graphbolt"
 
 
 def import_optional(module: str, wanted_by: str, extra: str) -> Any:
-    """The module of a package that the library alone does without.
+    """The module of a package that the library itself does not need.
 
     Args:
         module: e.g. "sklearn.datasets".

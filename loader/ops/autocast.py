@@ -1,4 +1,4 @@
-"""Which dtype an aggregation works in, under torch's autocast and without."""
+"""The dtype of an aggregation, with and without torch's autocast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
-    """That of autocast on "cpu" or "cuda"; None without autocast there."""
+    """The dtype of autocast on "cpu" or "cuda"; None if autocast is off there."""
     if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4, where the others warn
         return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
     if device_type == "cpu":
@@ -16,7 +16,7 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
-    """That of `x`; under autocast, for float32, that of autocast. `x` of a live block is a stand-in for a GPU's."""
+    """The dtype of `x`, or for float32 under autocast that of autocast. `x` of a live block counts as on a GPU."""
     if x.dtype != torch.float32:
         return x.dtype
     return autocast_dtype("cpu" if x.device.type == "cpu" else "cuda") or x.dtype

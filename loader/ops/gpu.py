@@ -288,7 +288,10 @@ def _backward(
     sources = order = None
     if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
         if edges.live:
-            raise RuntimeError("deterministic algorithms sort a block's edges, which a live block has none of")
+            raise RuntimeError(
+                "torch.use_deterministic_algorithms(True) sorts a block's edges, but a live block has none; train "
+                "without CUDA graphs"
+            )
         # Edges beyond the last row's, which a padded mini-batch has, go behind those of all sources.
         edge = torch.arange(indices.shape[0], device=indices.device)
         sources, order = torch.sort(torch.where(edge < indptr[-1], indices, num_src), stable=True)

@@ -21,7 +21,7 @@ _ALIGNMENT = 16  # bytes: of the vectors by which rows are read
 
 
 def draw_keys(count: int) -> list[int]:
-    """Of so many activations, 32 bits each from torch's CPU generator; the same as when drawn one by one."""
+    """Keys of this many activations, 32 bits each from torch's CPU generator; the same as if drawn one by one."""
     keys: list[int] = torch.randint(2**32, (count,), dtype=torch.int64).tolist()
     return keys
 
@@ -156,7 +156,10 @@ class LiveBatch:
             RuntimeError: it dropped elements twice with one block, which has one key.
         """
         if any(block.draws > 1 for block in self.blocks):
-            raise RuntimeError("the model drops elements more than once with the same block; a live block has one key")
+            raise RuntimeError(
+                "the model drops elements more than once with the same block, which has one key; train without CUDA "
+                "graphs"
+            )
 
     def load(self, batch: MiniBatch) -> None:
         """Makes `batch` the one that kernels find from now on, in the order of the current stream.

@@ -1,4 +1,4 @@
-"""Neighbourhood aggregation over blocks: differentiable, without an edge-by-feature intermediate."""
+"""Neighbourhood aggregation over blocks. It is differentiable, and makes no tensor of edges times features."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     """Mean over the sampled in-neighbours: `out[i] = mean(x[indices[e]] for e in row i)`, zero for an empty row.
 
     The aggregator of GraphSAGE-mean (Hamilton et al. 2017, https://arxiv.org/abs/1706.02216). The implementation
-    is chosen by the device of `x`, nothing else:
+    depends only on the device of `x`:
 
     - CPU: the C++ core, on `torch.get_num_threads()` threads, without the GIL. Output and gradient have the same
-      bits for every number of threads. float16 and bfloat16 are converted to float32 for it, and its results back.
-    - CUDA: kernels of the core, on the current stream, without a wait for the GPU; sums of float16 and bfloat16 are
-      taken in float32. The output has the same bits every time. The gradient is summed in an order that chance
-      decides, unless `torch.use_deterministic_algorithms(True)` is set: then the edges are sorted first, which
-      takes longer. Values of the block's arrays are not looked at, they are trusted to be a sampler's.
+      bits for every number of threads. float16 and bfloat16 are converted to float32 before, and back afterwards.
+    - CUDA: kernels of the core, on the current stream. The host does not wait for the GPU. float16 and bfloat16 are
+      summed in float32. The output has the same bits every time. The order in which the gradient is summed changes
+      from run to run. With `torch.use_deterministic_algorithms(True)` the edges are sorted first, which fixes the
+      order and takes longer. The values of the block's arrays are not checked: they must be those of a sampler.
 
-    Nothing is computed backward when `x` needs no gradient.
+    If `x` needs no gradient, none is computed.
 
     Args:
         x: `[num_src, F]` features of the block's sources; float32, float64, float16 or bfloat16.
@@ -41,7 +41,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
 
     Raises:
         ValueError: shapes or devices disagree, or (on the CPU) the block's arrays contradict each other.
-        TypeError: a dtype that is not supported.
+        TypeError: the dtype is not supported.
         RuntimeError: `x` lies on a GPU and the build of the loader has no CUDA.
     """
     if not isinstance(x, Tensor) or not isinstance(block, Block):
@@ -59,8 +59,8 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
 def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     """The destinations' own features and their neighbours' mean: `(x[:num_dst], aggregate_mean(x, block))`.
 
-    Both gradients are summed in one array, which spares what autograd would do for the slice: a second array of the
-    size of `x`, filled with zeros and added.
+    Both gradients are summed in one array. For a slice, autograd would fill a second array of the size of `x` with
+    zeros and add it.
 
     Args and Raises: see `aggregate_mean`.
 
@@ -76,12 +76,13 @@ def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
 
 
 def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
-    """Each destination's own features beside its neighbours' mean: `torch.cat(self_and_mean(f(x), block), 1)`.
+    """The own features of each destination beside the mean of its neighbours: `torch.cat(self_and_mean(f(x), block),
+    1)`.
 
-    `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row as it is read, so that neither `f(x)` nor
-    its gradient ever lies in memory; which elements are dropped follows from a number drawn from torch's CPU
-    generator (`torch.manual_seed`), by Philox 2x32-10, and the probability is rounded to 1/65536. Under autocast a
-    float32 `x` gives the result in autocast's dtype, summed in float32.
+    `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row when the row is read, so neither `f(x)` nor
+    its gradient takes memory. There the dropped elements depend on a number that is drawn from torch's CPU generator
+    (`torch.manual_seed`), by Philox 2x32-10, and the probability is rounded to a multiple of 1/65536. Under autocast,
+    the result of a float32 `x` has autocast's dtype and is summed in float32.
 
     Args:
         x, block: see `aggregate_mean`.
@@ -123,8 +124,8 @@ def linear_self_mean(
     products have autocast's dtype.
 
     Args:
-        x, block, relu, dropout: see `concat_self_mean`. `LazyRows` are read where they lie; then what is dropped goes
-            by the row of the table.
+        x, block, relu, dropout: see `concat_self_mean`. `x` may be `LazyRows`, which are read in their table. Dropout
+            then depends on the row of the table, so repeated rows lose the same elements.
         weight_self, weight_mean: `[out, F]`, dtype and device of `x`.
         bias: `[out]`.
 

@@ -1,4 +1,4 @@
-"""Stages that prefetch items for a consumer, in order and within a bound. What a stage computes is not known here."""
+"""Pipelines: stages prefetch items for a consumer, in order and within a bound. This room knows no particular stage."""
 
 from loader.pipeline.pipeline import Pipeline, PipelineRun
 from loader.pipeline.stage import Stage

@@ -16,33 +16,34 @@ from loader.timing import TRAIN, PipelineStats
 
 
 class Pipeline(Setting):
-    """Takes the items of a source through stages, some items before the consumer asks for them.
+    """Passes the items of a source through stages, ahead of the consumer.
 
-    Items come in the order of the source. A stage begins an item only if fewer than `depth` of its results are under
-    way or wait to be taken. The first stage begins `Stage.together` items at once, but the first item of a run by
+    Items keep the order of the source. A stage begins an item only if fewer than `depth` of its results are under way
+    or wait to be taken. The first stage begins `Stage.together` items at once. It begins the first item of a run by
     itself, because the consumer waits for it. So at most `max_items` items exist beside those of the consumer.
 
     If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
     returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
     `next()` finishes only its own item. Otherwise each stage has a thread, from the first `next()` until the source
-    ends, a stage fails, or the run is closed, garbage-collected or interrupted, which let it finish its current call.
+    ends, a stage fails, or the run is closed, garbage-collected or interrupted. A thread finishes its current call
+    before it ends.
 
-    With `streams`, each stage works under a stream of its own, which waits for the event of the stage before; the
-    consumer's current stream waits for that of the last stage. Every item is recorded (`item.record_stream`) on each
-    stream that reads it, so its memory stays until that stream is done. When a run begins, the stages wait for the
-    consumer's stream, and it for them when the run ends. The host may be `depth` items ahead of it. One run at a time.
-    An exception in a stage, or in the source, is raised in the consumer after the items before it were delivered.
+    With `streams`, each stage works on its own stream, which waits for the event of the stage before. The consumer's
+    current stream waits for the event of the last stage. Every item is recorded (`item.record_stream`) on each stream
+    that reads it, so its memory stays until that stream is done. When a run begins, the stages wait for the consumer's
+    stream. When it ends, the consumer's stream waits for the stages. The host may be `depth` items ahead of that
+    stream. Only one run is possible at a time. An exception in a stage, or in the source, is raised in the consumer
+    after the items before it.
 
     Args:
         stages: at least one, with distinct names; only the first may take several items together.
         depth: results that a stage may have ready; 0 runs all stages in the consumer's thread, on its stream.
-        stats: counts here instead of in an object of the pipeline's own.
+        stats: where to count, in place of an object of the pipeline's own.
         streams: one per stage.
 
-    Attributes: `timeline`, which records what the stages of the next run do, or None.
-    Raises:
-        ValueError: no stages, two of one name, a negative depth, streams of other stages, or a later stage that takes
-            several items together.
+    Attributes: `timeline`, which records the times of the stages from the next run on, or None. Raises: ValueError: no
+    stages, two of one name, a negative depth, streams of other stages, or a later stage that takes several items
+    together.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Pipeline(Setting):
 
     @property
     def max_items(self) -> int:
-        """Items that may exist at one time, beside those of the consumer."""
+        """The most items that may exist at one time, beside those of the consumer."""
         return self.depth * len(self.stages) + self.stages[0].together - 1 if self.depth else 1
 
     @property
     def max_consumed(self) -> int:
-        """Items that the consumer may have at one time, given out but not done with."""
+        """The most items that the consumer may have at one time and not be done with."""
         return 1 if self.consumer is None else 1 + self.consumer.lag
 
     def run(self, source: Iterable[Any]) -> PipelineRun:
@@ -130,7 +131,7 @@ class PipelineRun(Iterator[Any]):
         return item
 
     def done(self) -> None:
-        """Says that the consumer is done with the item that it has, as its asking for the next one does."""
+        """Tells the run that the consumer is done with its item. A request for the next item tells the same."""
         if self._given is not None and not self.closed:
             end = time.perf_counter()
             if self._consumer is not None:

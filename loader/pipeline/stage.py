@@ -1,4 +1,4 @@
-"""A stage of a pipeline, as it declares itself."""
+"""The base class of the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import torch
 
 
 class Stage:
-    """One step of a pipeline: an item in, an item out. A subclass implements `run`, or `begin` if it has two halves.
+    """One step of a pipeline: it takes an item and returns an item. A subclass implements `run`, or `begin` if its work
+    has two halves.
 
     Attributes:
-        name: what statistics, threads, pictures and errors call it. No two stages of a pipeline share one.
+        name: its name in statistics, threads, pictures and errors. The names of a pipeline's stages must differ.
         device: the device that it works on, or None for the device of the item.
-        priority: of its kernels on a GPU, 0 for none; negative ones go first. PyTorch clips it to what the GPU has.
-        asynchronous: whether it only puts work on the current stream. If all stages do, no threads are needed.
-        together: this many items are best begun at once. Only the first stage of a pipeline may have more than 1.
+        priority: of its kernels on a GPU; 0 for none, and a lower number goes first. PyTorch clips it to the range of
+            the GPU.
+        asynchronous: whether it only puts work on the current stream. If all stages do so, no threads are needed.
+        together: the best number of items to begin at once. Only the first stage of a pipeline may have more than 1.
     """
 
     name: str = ""
@@ -32,19 +34,19 @@ class Stage:
             raise TypeError(f"stage {cls.__name__} implements neither `run` nor `begin`; one of them is needed")
 
     def run(self, item: Any) -> Any:
-        """What the next stage gets. It is called by one thread at a time, in the order of the items."""
+        """Returns the item for the next stage. One thread at a time calls it, in the order of the items."""
         (finish,) = self.begin((item,))
         return finish()
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Any]]:
-        """The same for a group, in two halves: begins all items, and returns a function per item that finishes it.
+        """Does the same for a group, in two halves: begins all items, and returns a function per item that finishes it.
 
         Several groups may be begun before the first item is finished. Items are finished in order.
         """
         return [partial(self.run, item) for item in group]
 
     def check(self) -> None:
-        """Raises errors of work that nobody waited for. It is called at the end of a run."""
+        """Raises errors of work that the host did not wait for. It is called at the end of a run."""
 
     def close(self) -> None:
-        """Frees what the stage holds; it cannot be used afterwards."""
+        """Frees the resources of the stage. It cannot be used afterwards."""

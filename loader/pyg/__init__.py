@@ -1,12 +1,12 @@
-"""torch_geometric on our core.
+"""torch_geometric's loaders and models on this package.
 
-`import loader.pyg` makes torch_geometric's own `NeighborLoader`, `LinkNeighborLoader`, `NeighborSampler` and `Node2Vec`
-work where neither pyg-lib nor torch-sparse is installed. That needs no call, since all it changes is an ImportError;
-where one of the two is installed, it changes nothing. `backend()` tells who samples.
+If neither pyg-lib nor torch-sparse is installed, torch_geometric's own `NeighborLoader`, `LinkNeighborLoader`,
+`NeighborSampler` and `Node2Vec` raise an ImportError. After `import loader.pyg` they work, on our core. If one of the
+two is installed, the import changes nothing. `backend()` says who samples.
 
-`loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, and our
-pipeline under them: on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's,
-with walks made where the model is.
+`loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, but use our
+pipeline, on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's models, and
+make the walks on the device of the model.
 """
 
 from importlib import import_module

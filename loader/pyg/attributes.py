@@ -1,4 +1,4 @@
-"""The attributes of a `Data`: which have a row per vertex or edge, and how a mini-batch gets its rows."""
+"""The attributes of a `Data`: those with a row per vertex or edge, and how a mini-batch gets its rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ _stores = Kept()  # loaders of one tensor share its rows on a GPU
 
 
 class Attributes:
-    """What of a `Data` a mini-batch has a part of.
+    """The attributes of a `Data`, for its mini-batches.
 
-    A dense tensor with a row per vertex or edge has a store, from which a loader gathers. Of what else belongs to
-    vertices or edges (sparse tensors, arrays of numpy, tensors whose rows are not the first dimension) parts are taken
-    as torch_geometric takes them, when the mini-batch is given out. All else is copied to every mini-batch.
+    A dense tensor with a row per vertex or edge has a store, from which a loader gathers. Other attributes of vertices
+    or edges are sparse tensors, arrays of numpy, and tensors whose rows are not the first dimension. A mini-batch gets
+    their parts as in torch_geometric, when it is given out. All other attributes are copied to every mini-batch.
 
     Args:
         data: the graph, of one type.
         device: where mini-batches arrive.
-        features: makes the store of `x`; None for `HostFeatures` on the CPU, `auto_features` on a GPU.
+        features: a function that makes the store of `x`; None for `HostFeatures` on the CPU and `auto_features` on a
+            GPU.
 
     Attributes:
-        stores: by kind, "node/NAME" or "edge/NAME".
+        stores: kind -> store; a kind is "node/NAME" or "edge/NAME".
     """
 
     def __init__(self, data: Data, device: torch.device, features: MakeStore | None) -> None:

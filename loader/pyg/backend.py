@@ -31,10 +31,10 @@ def backend() -> str:
 
 
 def install() -> None:
-    """Makes our core sample for torch_geometric, if nobody else does.
+    """Makes our core sample for torch_geometric, if neither pyg-lib nor torch-sparse is installed.
 
-    Only the modules of its neighbour sampler, of Node2Vec and of `dropout_path` are told that pyg-lib is there. What
-    else asks for it would find functions missing: `segment_matmul`, `SparseTensor` and more.
+    Only the modules of its neighbour sampler, of Node2Vec and of `dropout_path` are told that pyg-lib is there. Other
+    modules would miss functions such as `segment_matmul`.
     """
     if backend() != "none":
         return

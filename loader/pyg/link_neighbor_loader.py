@@ -1,4 +1,4 @@
-"""torch_geometric's `LinkNeighborLoader`, with our pipeline under it."""
+"""torch_geometric's `LinkNeighborLoader` on our pipeline."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from loader.items import EdgeItems
 from loader.link_loader import check_pairs
+from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.neighbor_loader import THEIRS, DataLoader, place_of, subgraph_sampler
 from loader.samplers import LinkSampler, Negatives
-from loader.torch_options import read_options, refuse
+from loader.torch_options import as_ids, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -22,27 +23,31 @@ if TYPE_CHECKING:
 class LinkNeighborLoader(DataLoader):
     """Mini-batches of a `Data` around links: `torch_geometric.loader.LinkNeighborLoader`, with two more options.
 
-    A mini-batch is a `Data` as `NeighborLoader` gives it, `input_id` `[P]` being positions in `edge_label_index`, and
-    with the links by local ids, positive ones in the order they were given. With "binary" negatives and without any:
-    `edge_label_index` `[2, P + N]`, positives first, and `edge_label` `[P + N]`: what was given, or ones; zeros for
-    negatives, for which labels that begin at 0 are raised by 1. With "triplet" negatives: `src_index` `[P]`,
-    `dst_pos_index` `[P]`, `dst_neg_index` `[P]` or, with several per link, `[P, amount]`.
+    A mini-batch is a `Data` as `NeighborLoader` gives it. Its `input_id` `[P]` holds positions in `edge_label_index`.
+    It also has the links, by local ids, the positive ones in the order in which they were given.
+
+    With "binary" negatives, or without negatives: `edge_label_index` `[2, P + N]`, positive links first, and
+    `edge_label` `[P + N]`. The label of a positive link is the given one, or 1. The label of a negative is 0; if the
+    given labels begin at 0, they are raised by 1.
+
+    With "triplet" negatives: `src_index` `[P]`, `dst_pos_index` `[P]`, and `dst_neg_index` `[P]` or, with several per
+    link, `[P, amount]`.
 
     Args:
-        edge_label_index: `[2, n]` the links; None for all edges. Any of them may come several times.
-        edge_label: `[n, ...]` their labels.
-        neg_sampling: a `torch_geometric.sampler.NegativeSampling`, or what it is made of: "binary", "triplet", or
-            `dict(mode="binary", amount=0.5)`. Without weights.
+        edge_label_index: `[2, n]`, the links; None for all edges. A link may come several times.
+        edge_label: `[n, ...]`, the labels of the links.
+        neg_sampling: a `torch_geometric.sampler.NegativeSampling`, or its arguments: "binary", "triplet", or
+            `dict(mode="binary", amount=0.5)`. Weights are not possible.
         neg_sampling_ratio: the same as `neg_sampling=dict(mode="binary", amount=neg_sampling_ratio)`.
-        exclude: "none", as torch_geometric; "self": the edges of the mini-batch's own positive links are left out of
-            what is sampled, else a model may read the answer off; "reverse": and those the other way round.
-        strict: negatives are no edges of `data`, and no loops; else they may be, as torch_geometric's.
-        edge_label_time: of torch_geometric; must be None.
+        exclude: "none", as in torch_geometric; "self": leave the edges of the mini-batch's own positive links out of
+            the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction.
+        strict: negatives are no edges of `data` and no loops. False: they may be, as in torch_geometric.
+        edge_label_time: an option of torch_geometric; must be None.
         data, num_neighbors, replace, weight_attr, transform, device, batch_size, features, graph, options: see
             `NeighborLoader`, also for the other options of torch_geometric.
 
     Raises:
-        NotImplementedError: an option of torch_geometric that there is not.
+        NotImplementedError: an option of torch_geometric is not supported.
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
@@ -146,6 +151,7 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
     """Labels of the links, such that 0 is left for negatives."""
     if edge_label is None:
         return None
+    edge_label = as_ids("edge_label", edge_label)
     if edge_label.dim() == 0 or edge_label.shape[0] != links:
         raise ValueError(f"edge_label has shape {list(edge_label.shape)}, there are {links} links")
     if negatives is not None and negatives.mode == "triplet":
@@ -156,12 +162,19 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
 def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negatives | None:
     from torch_geometric.sampler import NegativeSampling
 
-    if ratio:
-        neg_sampling = NegativeSampling("binary", ratio)
-    asked = NegativeSampling.cast(neg_sampling)
+    as_flag("strict", strict)
+    if ratio is not None and as_number("neg_sampling_ratio", ratio):
+        return Negatives("binary", ratio, strict)
+    try:
+        asked = NegativeSampling.cast(neg_sampling)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"neg_sampling is {shown(neg_sampling)}; it must be a NegativeSampling, 'binary', 'triplet', or "
+            "dict(mode='binary', amount=0.5)"
+        ) from None
     if asked is None:
         if strict:
-            raise ValueError("strict is of use with negatives alone; give neg_sampling, or leave it out")
+            raise ValueError("strict is of use with negatives only; give neg_sampling, or leave strict out")
         return None
     if asked.src_weight is not None or asked.dst_weight is not None:
         raise NotImplementedError(

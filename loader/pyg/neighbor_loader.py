@@ -1,4 +1,4 @@
-"""torch_geometric's `NeighborLoader`, with our pipeline under it."""
+"""torch_geometric's `NeighborLoader` on our pipeline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.items import Items, NodeItems
 from loader.loader import Loader
+from loader.machine.arguments import shown
 from loader.machine.kept import Kept, version_of
+from loader.options import check_graph_memory
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.samplers import Sampler, SubgraphSampler
-from loader.torch_options import DataLoaderOptions, device_of, read_options, refuse
+from loader.stores.base import check_store_factory
+from loader.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -27,9 +30,9 @@ _graphs = Kept()  # loaders of one edge_index share the graph
 
 
 class DataLoader:
-    """Base of the loaders that give `torch_geometric.data.Data`: what a sampler gives, made into one.
+    """Base of the loaders that convert samples to `torch_geometric.data.Data`.
 
-    Attributes are read when the first mini-batch is asked for: what was added to `data` or deleted before counts.
+    The attributes of `data` are read at the request for the first mini-batch. Until then they may be added or deleted.
 
     Attributes:
         data: the whole graph.
@@ -51,8 +54,11 @@ class DataLoader:
         transform: Callable[[Any], Any] | None,
         options: DataLoaderOptions,
     ) -> None:
-        if graph not in ("device", "pinned"):
-            raise ValueError(f"graph is {graph!r}; it must be 'device' or 'pinned'")
+        check_graph_memory(graph)
+        if transform is not None and not callable(transform):
+            raise TypeError(f"transform is {shown(transform)}; it must be a function of a mini-batch, or None")
+        if features is not None:
+            check_store_factory(features)
         self.data, self.transform, self.device = data, transform, device
         self._pin = options.pin
         self._attributes: Attributes | None = None
@@ -70,7 +76,7 @@ class DataLoader:
 
     @property
     def loader(self) -> Loader:
-        """The `loader.loader.Loader` that samples and gathers: its statistics, its `max_bytes`."""
+        """The `loader.loader.Loader` that samples and gathers, with its statistics and `max_bytes`."""
         if self._loader is None:
             self._attributes = Attributes(self.data, self.device, self._features)
             self._loader = self._make(self._attributes.stores)
@@ -83,7 +89,7 @@ class DataLoader:
 
     @property
     def dataset(self) -> range:
-        """Numbers of the items of an epoch, as torch's DataLoader has them."""
+        """The numbers of the items of an epoch, an attribute of torch's DataLoader."""
         return range(len(self._items))
 
     def __len__(self) -> int:
@@ -101,11 +107,11 @@ class DataLoader:
             yield data if self.transform is None else self.transform(data)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be iterated over."""
+        """Makes `epoch` the next epoch."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer stands; see `loader.loader.Loader`."""
+        """The position of the consumer; see `loader.loader.Loader`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -113,7 +119,7 @@ class DataLoader:
         self.loader.load_state_dict(state)
 
     def close(self) -> None:
-        """Ends the iterator that runs, and frees threads and workspaces; the next epoch makes them anew."""
+        """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""
         if self._loader is not None:
             self._loader.release()
 
@@ -127,13 +133,13 @@ class DataLoader:
 class NeighborLoader(DataLoader):
     """Mini-batches of a `Data` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et al., 2017).
 
-    The graph is sorted once for all loaders of one `edge_index`; graph and features go to the GPU if mini-batches
-    arrive there. What an epoch holds is a function of the arguments and of its number, the same on the CPU and on a
-    GPU. Each `for` is an epoch of its own. Mini-batches are made ahead, by threads of this process or by the GPU.
+    All loaders of one `edge_index` share one sorted graph. Graph and features are copied to the GPU if mini-batches
+    arrive there. The mini-batches of an epoch depend only on the arguments and on its number, and are the same on the
+    CPU and on a GPU. Each `for` is a new epoch. Threads of this process, or the GPU, prepare mini-batches ahead.
 
     A mini-batch is a `Data` with `edge_index` `[2, E]`, `n_id` `[N]` (the seeds first), `e_id` `[E]`, `input_id`
-    `[batch_size]`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`, and the attributes of `data`: rows of those
-    that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), all of the others.
+    `[batch_size]`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`, and the attributes of `data`: the
+    mini-batch's rows of those that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), and the others whole.
 
     Args:
         data: the graph, of one type.
@@ -141,24 +147,27 @@ class NeighborLoader(DataLoader):
         input_nodes: `[n]` distinct vertices, or a mask `[num_nodes]`, or None for all vertices.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
-        device: where mini-batches arrive, and where they are sampled: "cpu" or a GPU. By default where `data.x` lies.
-        features: makes the store of `x`, as `loader.stores` has them; by default rows of the tensor on the CPU, and on
-            a GPU the fastest store that there is room for, see `loader.stores.auto_features`.
-        graph: where a GPU reads the graph: "device" in its memory, "pinned" in host memory, page-locked.
-        input_id: `[n]`, what `input_id` of a mini-batch shows instead of positions in `input_nodes`.
+        device: where mini-batches are sampled and arrive: "cpu" or a GPU. By default the device of `data.x`.
+        features: a function that makes the store of `x`, such as a class of `loader.stores`. By default `HostFeatures`
+            on the CPU, and on a GPU the fastest store that there is room for, see `loader.stores.auto_features`.
+        graph: where the graph lies for a GPU: "device", in GPU memory, or "pinned", in page-locked host memory.
+        input_id: `[n]`, numbers of the input nodes, for `input_id` of a mini-batch; by default positions in
+            `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
-        is_sorted, filter_per_worker: of torch_geometric; edges are sorted once anyway, and there are no workers.
-        options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, `pin_memory` for mini-batches
-            on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per processor), and
-            `prefetch_factor` the mini-batches held ready; `persistent_workers` changes nothing, threads stay. A note
-            in the log says so once. Of `loader.loader.Loader`: `prefetch`, `rank`, `world_size`.
-        weight_attr: name of the edges' weights in `data`, float32 or float64: neighbours are picked by them, see
-            `weights` of `loader.samplers.base.PickOptions`; edges of weight 0 never are.
-        input_time: of torch_geometric; it must have its default, and so must `subgraph_type`, `disjoint`,
+        is_sorted, filter_per_worker: options of torch_geometric without effect here: edges are always sorted once, and
+            there are no workers.
+        options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, and `pin_memory` for
+            mini-batches on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per
+            processor), `prefetch_factor` the number of mini-batches held ready. `persistent_workers` has no effect,
+            because threads stay. A note in the log says this once. Of `loader.loader.Loader`: `prefetch`, `rank`,
+            `world_size`.
+        weight_attr: name of the edge weights in `data`, float32 or float64, by which neighbours are picked, see
+            `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked.
+        input_time: an option of torch_geometric that must have its default, like `subgraph_type`, `disjoint`,
             `temporal_strategy`, `time_attr`, `transform_sampler_output`, `neighbor_sampler` and `directed`.
 
     Raises:
-        NotImplementedError: an option of torch_geometric that there is not.
+        NotImplementedError: an option of torch_geometric is not supported.
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
@@ -233,7 +242,9 @@ class NeighborLoader(DataLoader):
 
 
 def place_of(data: Data, device: torch.device | str | None) -> torch.device:
-    """Where mini-batches arrive: `device`, or by default where `data.x` lies."""
+    """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
+    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
+        raise TypeError(f"data is a {type(data).__name__}; it must be a torch_geometric.data.Data of one type")
     x = getattr(data, "x", None)
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 
@@ -245,9 +256,9 @@ def subgraph_sampler(
     device: torch.device,
     options: DataLoaderOptions,
 ) -> SubgraphSampler:
-    """The sampler of what torch_geometric calls a neighbourhood."""
+    """The sampler of neighbourhoods in torch_geometric's form."""
     return SubgraphSampler(
-        list(num_neighbors),
+        as_fanouts("num_neighbors", num_neighbors),
         device=device,
         num_threads=options.num_threads,
         replace=replace,
@@ -278,16 +289,19 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         raise ValueError("data does not say how many vertices it has; set num_nodes")
     if input_nodes is None:
         if input_id is not None:
-            raise ValueError("input_id needs input_nodes, whose ids it gives")
+            raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
         return NodeItems(torch.arange(num_nodes)), None
-    seeds = input_nodes if isinstance(input_nodes, Tensor) else torch.as_tensor(input_nodes)
+    seeds = as_ids("input_nodes", input_nodes)
     if seeds.dtype == torch.bool:
         if seeds.shape != (num_nodes,):
             raise ValueError(f"input_nodes is a mask of shape {list(seeds.shape)}; it must be [{num_nodes}]")
         seeds = seeds.nonzero().view(-1)
         input_id = seeds if input_id is None else input_id
+    input_id = None if input_id is None else as_ids("input_id", input_id)
     if input_id is not None and input_id.shape != seeds.shape:
-        raise ValueError(f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they are equal")
+        raise ValueError(
+            f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they must be equal"
+        )
     items = NodeItems(seeds.cpu())
     low, high = (int(x) for x in torch.aminmax(items.ids))
     if low < 0 or high >= num_nodes:

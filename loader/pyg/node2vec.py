@@ -1,4 +1,4 @@
-"""torch_geometric's models of random walks, on ours: on the GPU where the model is, with any `p` and `q`."""
+"""torch_geometric's models of random walks on our walks, which are made on the model's device, with any `p` and `q`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loader.samplers.walk_call import random_walk
 
 
 class Node2Vec(torch_geometric.nn.Node2Vec):
-    """`torch_geometric.nn.Node2Vec`, whose walks and negative samples are made where the embedding lies.
+    """`torch_geometric.nn.Node2Vec`, with walks and negative samples made on the device of the embedding.
 
-    Same arguments, attributes and methods; `state_dict`s can be exchanged. Walks are those of `loader.random_walk`; a
-    number drawn from torch's generator of the CPU is their seed, so `torch.manual_seed` decides them. A walk that
-    comes to a vertex without out-edges stays there. What `loader()` yields lies where the embedding does; on a GPU it
-    takes no workers (`num_workers=0`), which could not use it.
+    It has the same arguments, attributes and methods, and a `state_dict` of one can be loaded into the other. The walks
+    are those of `loader.random_walk`. Their seed is drawn from torch's CPU generator, so `torch.manual_seed` decides
+    them. A walk that reaches a vertex without out-edges stays there. The tensors of `loader()` lie on the device of the
+    embedding. On a GPU `num_workers` must be 0, because worker processes cannot use the GPU.
     """
 
     def pos_sample(self, batch: Tensor) -> Tensor:
@@ -32,21 +32,21 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
         return _windows(torch.where(ended, walks.gather(1, last), walks), self.context_size)
 
     def neg_sample(self, batch: Tensor) -> Tensor:
-        """The same of walks whose vertices but for the first are drawn from all."""
+        """The same, of walks in which all vertices but the first are drawn uniformly from all vertices."""
         starts = batch.to(self.embedding.weight.device).repeat(self.walks_per_node * self.num_negative_samples)
         others = torch.randint(self.num_nodes, (len(starts), self.walk_length), device=starts.device)
         return _windows(torch.cat([starts[:, None], others], 1), self.context_size)
 
     def sample(self, batch: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
-        """Both, as `loader()` yields them."""
+        """The positive and the negative samples of `batch`, as `loader()` yields them."""
         nodes = torch.as_tensor(batch)
         return self.pos_sample(nodes), self.neg_sample(nodes)
 
 
 class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
-    """`torch_geometric.nn.MetaPath2Vec`, whose walks and negative samples are made where the embedding lies.
+    """`torch_geometric.nn.MetaPath2Vec`, with walks and negative samples made on the device of the embedding.
 
-    See `Node2Vec`; a walk that comes to a vertex without edges of the type whose turn it is goes to the dummy vertex.
+    See `Node2Vec`. If a walk reaches a vertex without edges of the next type, it goes to the dummy vertex.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The operators that torch_geometric's samplers call, on our core: `torch.ops.pyg`, `torch.ops.torch_sparse`.
 
-They are registered from Python, so that the core needs no torch header: the kernels are C++ (csrc/bindings/pyg.cpp) and
-read rowptr and col where they lie, whichever of the two types of integers these have.
+They are registered from Python, so the core needs no torch header. The kernels are C++ (csrc/bindings/pyg.cpp). They
+read rowptr and col without a copy, as int32 or int64.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _libraries: list[Any] = []  # a library's registrations end with the object
 def register() -> None:
     """Registers the operators, once for a process.
 
-    Fragments leave the namespaces open for whoever registers more there.
+    Fragments leave the namespaces open for other registrations.
     """
     if _libraries:
         return
@@ -98,9 +98,12 @@ def neighbor_sample(
         seed: `[n]` vertices, of the same type, any of them several times.
         num_neighbors: picks per vertex and hop, 0 to 1024, or a negative number for all; up to 32 hops.
         csc: the lists are those of incoming edges; `row` and `col` of the result change places.
-        replace: independent picks, as many as asked for.
+        replace: pick independently, always as many neighbours as asked for.
         return_edge_id: return the places in `col` of the edges.
-        node_time, edge_time, seed_time, edge_weight, directed, disjoint, temporal_strategy: must have their defaults.
+        edge_weight: `[num_edges]` float32 or float64, finite and at least 0: neighbours are picked by weight, one after
+            the other from those that are left, as `weights` of `loader.FusedSampler` says; edges of weight 0 never are.
+            Tables of 16 bytes an edge are made when the tensor is first seen.
+        node_time, edge_time, seed_time, directed, disjoint, temporal_strategy: must have their defaults.
 
     Returns:
         row `[E]`, col `[E]`, local ids; nodes `[N]`, global ids: the seeds, then hop by hop; edge ids `[E]` or None;
@@ -113,14 +116,12 @@ def neighbor_sample(
     """
     if node_time is not None or edge_time is not None or seed_time is not None:
         _refuse("samples by time (time_attr)")
-    if edge_weight is not None:
-        _refuse("samples by weight (weight_attr)")
     if disjoint:
         _refuse("samples a tree of its own for each seed (disjoint=True)")
     if not directed:
         _refuse("samples induced subgraphs by this operator; subgraph_type='induced' calls torch_sparse's", "directed")
     counts, edges, (nodes, sources, targets, *ids) = _sample(
-        rowptr, col, seed, num_neighbors, replace, return_edge_id, induced=False
+        rowptr, col, seed, num_neighbors, replace, return_edge_id, induced=False, weights=edge_weight
     )
     row, column = (sources, targets) if csc else (targets, sources)
     return row, column, nodes, ids[0] if ids else None, counts, edges
@@ -143,8 +144,8 @@ def sparse_neighbor_sample(
 def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0) -> Tensor:
     """`torch.ops.pyg.random_walk`, as pyg-lib 0.6 declares it, with all `p` and `q` of node2vec.
 
-    The walks are those of `loader.random_walk`, with one number drawn from torch's generator of the CPU as its seed.
-    Where a vertex has no neighbours, a walk stays.
+    The walks are those of `loader.random_walk`, with one number drawn from torch's generator of the CPU as its seed. At
+    a vertex without neighbours a walk stays.
 
     Args:
         rowptr: `[num_nodes + 1]`, int32 or int64.
@@ -181,8 +182,9 @@ def _sample(
     replace: bool,
     edge_ids: bool,
     induced: bool,
+    weights: Tensor | None = None,
 ) -> tuple[list[int], list[int], list[Tensor]]:
-    engine = engine_of(indptr, indices)
+    engine, places = engine_of(indptr, indices, weights)
     if seed.dim() != 1 or seed.dtype != indptr.dtype:
         raise ValueError(
             f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and {indptr.dtype}, "
@@ -197,6 +199,8 @@ def _sample(
         torch.frombuffer(buffer, dtype=dtype, count=length, offset=offset) if length else torch.empty(0, dtype=dtype)
         for length, offset in zip(lengths, offsets, strict=True)
     ]
+    if places is not None and edge_ids:
+        arrays[3] = places[arrays[3].long()].to(dtype)
     return counts, edges, arrays
 
 

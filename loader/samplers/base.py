@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
-from loader.items import as_seed, as_size
+from loader.graph.checks import check_range, signed
+from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 
@@ -31,11 +31,12 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         TypeError: `fanouts` is text, or a number is no integer.
         ValueError: a fanout is neither -1 nor in 1 to 1024, or the number of fanouts is not `num_hops`.
     """
-    if isinstance(fanouts, str):
-        raise TypeError(f"fanouts is the text {fanouts!r}; give a list of integers, e.g. [15, 10, 5]")
+    if isinstance(fanouts, (str, bytes, Mapping, Set)):
+        what = f"the text {fanouts!r}" if isinstance(fanouts, (str, bytes)) else f"a {type(fanouts).__name__}"
+        raise TypeError(f"fanouts is {what}; give a list of integers, e.g. [15, 10, 5]")
     if num_hops is not None:
         num_hops = as_size("num_hops", num_hops, least=0)
-    if isinstance(fanouts, Iterable):
+    if isinstance(fanouts, Iterable) and getattr(fanouts, "ndim", True):  # an array of no dimension is a number
         resolved = tuple(_as_fanout(k) for k in fanouts)
         if num_hops is not None and len(resolved) != num_hops:
             raise ValueError(
@@ -46,9 +47,9 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         resolved = (_as_fanout(fanouts),)
         if num_hops is None:
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
-        resolved *= num_hops
+        resolved *= min(num_hops, MAX_HOPS + 1)
     if not 1 <= len(resolved) <= MAX_HOPS:
-        raise ValueError(f"{len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
+        raise ValueError(f"{num_hops or len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
             raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")
@@ -56,10 +57,10 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
 
 
 def _as_fanout(k: Any) -> int:
-    """`k` as an int; TypeError unless it is an integer of Python or numpy, and no truth value."""
-    if hasattr(k, "__index__") and not isinstance(k, bool):
-        return operator.index(k)
-    raise TypeError(f"fanout {k!r} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
+    """`k` as an int; TypeError unless it is an integer."""
+    if (number := as_index(k)) is not None:
+        return number
+    raise TypeError(f"fanout {shown(k)} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
 
 
 class Request(NamedTuple):
@@ -352,7 +353,7 @@ class NeighborSampler(Sampler):
             layer_dependency=layer_dependency,
             batch_dependency=batch_dependency,
         )
-        self.edge_ids = bool(edge_ids)
+        self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
 
     @property
@@ -370,11 +371,11 @@ class NeighborSampler(Sampler):
 
 
 def check_position(epoch: int, batch: int) -> None:
-    """Raises ValueError unless both count from 0."""
-    if 0 <= epoch < 2**64 and 0 <= batch < 2**64:
-        return
-    name, value = ("batch", batch) if 0 <= epoch < 2**64 else ("epoch", epoch)
-    raise ValueError(f"{name} is {value}; it must be in [0, 2**64)")
+    """Raises TypeError or ValueError unless both are integers that count from 0."""
+    if type(epoch) is int and type(batch) is int and 0 <= epoch < 2**64 and 0 <= batch < 2**64:
+        return  # as a loader has them
+    as_64_bits("epoch", epoch)
+    as_64_bits("batch", batch)
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
@@ -386,13 +387,13 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
         raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.dim() != 1:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
+    if seeds.layout != torch.strided:
+        raise ValueError(f"seeds has the layout {seeds.layout}; it must be dense: .to_dense()")
     if seeds.dtype == graph.indices.dtype:
         return seeds.contiguous()
-    if seeds.is_floating_point() or seeds.dtype == torch.bool:
+    if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
         raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
-    if seeds.dtype == torch.int64 and graph.indices.dtype == torch.int32 and seeds.numel():
-        low, high = (int(x) for x in torch.aminmax(seeds))
-        if low < 0 or high >= graph.num_nodes:
-            bad = low if low < 0 else high
-            raise ValueError(f"seeds holds vertex {bad}; valid ids are 0 to {graph.num_nodes - 1}")
+    if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
+        seeds = signed("seeds", seeds)
+        check_range("seeds", seeds, graph.num_nodes)
     return seeds.to(graph.indices.dtype).contiguous()

@@ -1,4 +1,4 @@
-"""Links with their negatives, and the neighbourhood of all their ends."""
+"""Samples links: positive ones, negative ones, and the neighbourhood of the ends of both."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph, require_square
-from loader.items import as_seed, as_size
+from loader.graph import Graph, require_graph, require_square
+from loader.machine.arguments import as_flag, as_number, as_seed, as_size, shown
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samples.links import Links, without_links
 
@@ -22,14 +22,15 @@ EXCLUDE = ("none", "self", "reverse")
 
 @dataclass(frozen=True)
 class Negatives:
-    """How negative links are drawn: a pure function of (seed, epoch, mini-batch, number of the negative).
+    """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).
 
     Attributes:
-        mode: "binary": both ends are drawn, each uniform over all vertices. "triplet": each positive link has
-            negatives of its own, from its source to targets that are drawn, uniform over all vertices.
-        amount: negatives per positive link. "binary": any positive number, rounded up for the whole mini-batch.
-            "triplet": an integer.
-        strict: draw no edge of the graph and no loop, uniform over all others. Else a negative may be an edge.
+        mode: "binary": both ends are drawn, each uniformly from all vertices. "triplet": each positive link has its own
+            negatives, from its source to targets that are drawn uniformly from all vertices.
+        amount: negatives per positive link. "triplet" needs a positive integer, "binary" any positive number: the
+            number of negatives of a mini-batch is rounded up.
+        strict: never draw an edge of the graph or a loop; all other pairs are equally likely. False: a negative may be
+            an edge.
 
     Raises:
         TypeError, ValueError: an attribute is not as said above.
@@ -40,36 +41,36 @@ class Negatives:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        if self.mode not in ("binary", "triplet"):
-            raise ValueError(f"mode is {self.mode!r}; it must be 'binary' or 'triplet'")
-        if isinstance(self.amount, bool) or not isinstance(self.amount, (int, float)):
-            raise TypeError(f"amount is {self.amount!r}; it must be a number")
-        if not 0 < self.amount < math.inf:
-            raise ValueError(f"amount is {self.amount}; it must be above 0")
+        if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
+            raise ValueError(f"mode is {shown(self.mode)}; it must be 'binary' or 'triplet'")
+        if not 0 < as_number("amount", self.amount) < 2**31:
+            raise ValueError(f"amount is {self.amount}; it must be above 0 and below 2**31")
+        object.__setattr__(self, "strict", as_flag("strict", self.strict))
         if self.mode == "triplet":
             if self.amount != int(self.amount):
                 raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives")
             object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
 
     def of(self, links: int) -> int:
-        """Negatives of a mini-batch with that many links."""
+        """The number of negatives of a mini-batch with this many links."""
         return math.ceil(links * self.amount)
 
 
 class LinkSampler(Sampler):
-    """Samples around the ends of links: the positive ones that it is given, and negative ones that it draws.
+    """Samples the neighbourhood of the ends of links. Positive links are given, negative links are drawn.
 
-    Excluding the links themselves from what a model sees is what keeps the answer out of the question: with
-    `exclude="reverse"` no message goes along a positive link of the mini-batch, in either direction. What is left out
-    was picked before, so a row may have fewer edges than its fanout.
+    A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
+    link of the mini-batch, in either direction. These edges are removed after the picks, so a vertex may have fewer
+    picked neighbours than its fanout.
 
     Args:
-        sampler: of the ends' neighbourhoods; it takes vertices.
+        sampler: samples the neighbourhood of the ends; a sampler of vertices.
         negatives: how negative links are drawn; None draws none.
-        exclude: "none"; "self": leave out the edges of the positive links; "reverse": and those the other way round.
-        seed: of the negatives, `0 <= seed < 2**64`; by default the sampler's.
-        known: a graph whose edges strict negatives must not be; by default the one that is sampled. Give the whole
-            graph where the sampled one is a part of it.
+        exclude: "none"; "self": leave out the edges that are positive links; "reverse": and those in the opposite
+            direction.
+        seed: of the negatives, `0 <= seed < 2**64`; by default that of `sampler`.
+        known: strict negatives are no edges of this graph, by default the one that is sampled. If that is only a part
+            of a graph, give the whole graph.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -88,11 +89,19 @@ class LinkSampler(Sampler):
     ) -> None:
         super().__init__()
         if not isinstance(sampler, Sampler) or sampler.items != "node":
-            raise TypeError(f"sampler is {sampler!r}; it must be a Sampler that takes vertices")
-        if exclude not in EXCLUDE:
-            raise ValueError(f"exclude is {exclude!r}; it must be one of {', '.join(EXCLUDE)}")
+            raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
+        if negatives is not None and not isinstance(negatives, Negatives):
+            raise TypeError(
+                f"negatives is {shown(negatives)}; it must be a loader.samplers.Negatives, e.g. Negatives('binary', 1)"
+            )
+        if not isinstance(exclude, str) or exclude not in EXCLUDE:
+            raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
+        if known is not None:
+            require_graph(known, "known")
         if known is not None and (negatives is None or not negatives.strict):
-            raise ValueError("known is of use for strict negatives alone; give Negatives(strict=True), or leave it out")
+            raise ValueError(
+                "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
+            )
         self.around, self.negatives, self.exclude, self.known = sampler, negatives, exclude, known
         self.seed = as_seed(getattr(sampler, "seed", 0) if seed is None else seed)
         self.num_hops, self.edge_ids = sampler.num_hops, sampler.edge_ids
@@ -121,7 +130,9 @@ class LinkSampler(Sampler):
         self.require_open()
         require_square(graph, "LinkSampler")
         if self.known is not None and self.known.num_nodes != graph.num_nodes:
-            raise ValueError(f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they are equal")
+            raise ValueError(
+                f"known has {self.known.num_nodes} vertices, the graph {graph.num_nodes}; they must be equal"
+            )
         return _LinkSession(self, graph)
 
     def __repr__(self) -> str:
@@ -155,6 +166,8 @@ class _LinkSession(Session):
         """The ends of a mini-batch's links, and the links by local ids."""
         pairs, epoch, batch, numbers = request
         check_position(epoch, batch)
+        if not isinstance(pairs, Tensor):
+            raise TypeError(f"seeds is a {type(pairs).__name__}; it must be a tensor of links [n, 2] (torch.as_tensor)")
         if pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
         pairs = pairs.to(self._device)

@@ -1,8 +1,7 @@
-"""How neighbours are picked, beyond evenly: by the weights of the edges, or together by LABOR."""
+"""How neighbours are picked, if not uniformly: by the weights of the edges, or by LABOR."""
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.graph.checks import check_weights
+from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 
@@ -25,7 +25,7 @@ _made: weakref.WeakKeyDictionary[Graph, Weighed] = weakref.WeakKeyDictionary()
 
 
 class Picks(NamedTuple):
-    """What decides how neighbours are picked, see `PickOptions`."""
+    """The options that decide how neighbours are picked, see `PickOptions`."""
 
     replace: bool = False
     weights: str | None = None
@@ -37,20 +37,14 @@ class Picks(NamedTuple):
 
     @classmethod
     def checked(cls, **options: Any) -> Picks:
-        """Raises TypeError or ValueError where an option is out of range, or excludes another."""
+        """Raises TypeError or ValueError if an option is out of range, or excludes another."""
         dependency = options.pop("batch_dependency")
-        try:
-            period = operator.index(dependency)
-        except TypeError:
-            raise TypeError(f"batch_dependency is {dependency!r}; it must be an integer") from None
+        period = as_size("batch_dependency", dependency, most=2**32 - 1)
         weights = options.pop("weights")
-        picks = cls(weights=weights, batch_dependency=period, **{name: bool(on) for name, on in options.items()})
-        if not 1 <= period < 2**32:
-            raise ValueError(f"batch_dependency is {period}; it must be in 1 to {2**32 - 1}")
+        flags = {name: as_flag(name, on) for name, on in options.items()}
+        picks = cls(weights=weights, batch_dependency=period, **flags)
         if weights is not None and not isinstance(weights, str):
-            raise TypeError(
-                f"weights is a {type(weights).__name__}; it must be the name of a graph's weights, {_names()}"
-            )
+            raise TypeError(f"weights is {shown(weights)}; it must be the name of a graph's weights, {_names()}")
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"weights is {weights!r}; a graph's weights are named {_names()}")
         if not picks.weight_tables and (weights is None or picks.replace or picks.top_k):
@@ -66,23 +60,24 @@ class Picks(NamedTuple):
                 "leave one of them out"
             )
         if picks.labor and weights is not None:
-            raise ValueError("labor=True picks evenly; leave weights out (null)")
+            raise ValueError("labor=True picks uniformly; leave weights out (null)")
         if not picks.labor and (picks.layer_dependency or period != 1):
             name = "layer_dependency" if picks.layer_dependency else "batch_dependency"
             raise ValueError(f"{name} says how LABOR picks; it needs labor=True")
         return picks
 
     def spec(self) -> dict[str, Any]:
-        """All options that are not the default, and `replace`."""
+        """`replace`, and all options that are not the default."""
         return {"replace": self.replace} | {
             name: value for name, value in self._asdict().items() if value != self._field_defaults[name]
         }
 
 
 class Weighed:
-    """The edges of a graph that have a weight above 0, and the tables to pick them by. Tables are made when they are
-    first asked for, on the CPU: 16 bytes an edge to draw by weight, 4 bytes an edge for the heaviest. They lie where
-    the graph's `indices` lie.
+    """The edges of a graph that have a weight above 0, and tables to pick them by.
+
+    Tables are made on the CPU at their first use, and lie where the graph's `indices` lie. A table to pick by weight
+    takes 16 bytes per edge, one for the heaviest edges 4 bytes per edge.
 
     Raises:
         ValueError: the graph has no weights, or one that is negative, infinite or NaN; its edge is named.
@@ -94,7 +89,7 @@ class Weighed:
         check_weights(weights, graph.indices, graph.indptr)
         self.of = weights, _version_of(weights)
         # No reference to the graph itself: this lives as long as the graph.
-        self._rest = _without_zeros(graph, weights)
+        self._rest = _graph_without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
         assert known.edge_weights is not None
         self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights
@@ -103,8 +98,8 @@ class Weighed:
         self._order: Tensor | None = None
 
     def part_of(self, graph: Graph) -> Graph:
-        """The graph without its edges of weight 0, whose `edge_ids` are those of the whole one; itself where no weight
-        is 0.
+        """The graph without its edges of weight 0, with the `edge_ids` of the whole graph; or `graph` if no weight is
+        0.
         """
         return graph if self._rest is None else self._rest
 
@@ -112,8 +107,8 @@ class Weighed:
         """`cells` and `ends`, `[num_edges]` int64 each, as csrc/sampler/weighted.h has them."""
         with self._lock:
             if self._tables is None:
-                cells, ends = (torch.empty(self._weights.numel(), dtype=torch.int64) for _ in range(2))
-                _core.make_weight_tables(self._indptr.cpu(), self._weights.cpu(), cells, ends, num_threads)
+                lists = WeighedLists(self._indptr, self._indices, self._weights, None)
+                cells, ends = lists.tables(num_threads)
                 self._tables = self._placed(cells), self._placed(ends)
             return self._tables
 
@@ -133,8 +128,8 @@ class Weighed:
 
 
 def weighed(graph: Graph, who: str) -> Weighed:
-    """What is made of a graph's weights, once for all samplers of the graph. Weights that were changed since are looked
-    at again.
+    """The `Weighed` of a graph. It is made once for all samplers of the graph, and again after the weights have
+    changed.
 
     Args:
         who: who asks, as in "FusedSampler".
@@ -163,7 +158,7 @@ def weights_of(graph: Graph, who: str) -> Tensor:
 def core_picks(
     sampler: NeighborSampler, graph: Graph, num_threads: int
 ) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
-    """The graph to sample, and how its neighbours are picked, for the core (None: evenly)."""
+    """The graph to sample, and the core's object that says how its neighbours are picked (None: uniformly)."""
     picks = sampler.picking
     if picks.labor:
         turns = _core.turns_key(sampler.seed)
@@ -185,7 +180,7 @@ Keys = tuple[int, int, int]
 
 
 def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
-    """The key of a mini-batch's picks, the next one and the phase, as csrc/sampler/choice.h has them."""
+    """The key of a mini-batch's picks, the next key and the phase, as csrc/sampler/choice.h defines them."""
     period = picks.batch_dependency
     if period == 1:
         return _core.batch_key(seed, epoch, batch), 0, 0
@@ -193,20 +188,43 @@ def batch_keys(picks: Picks, seed: int, epoch: int, batch: int) -> Keys:
     return _core.batch_key(seed, epoch, turn), _core.batch_key(seed, epoch, turn + 1), phase
 
 
-def _without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
-    """The graph without its edges of weight 0; None where there are none."""
+class WeighedLists(NamedTuple):
+    """The edges of a weight above 0, in the lists that they had."""
+
+    indptr: Tensor  # [num_nodes + 1], of the type it had, as indices
+    indices: Tensor  # [kept]
+    weights: Tensor  # [kept]
+    places: Tensor | None  # [kept], where they were; None where no weight is 0
+
+    def tables(self, num_threads: int) -> tuple[Tensor, Tensor]:
+        """`cells` and `ends`, `[kept]` int64 each, on the CPU, as csrc/sampler/weighted.h has them."""
+        cells, ends = (torch.empty(self.weights.numel(), dtype=torch.int64) for _ in range(2))
+        _core.make_weight_tables(self.indptr.cpu(), self.weights.cpu(), cells, ends, num_threads)
+        return cells, ends
+
+
+def without_zeros(indptr: Tensor, indices: Tensor, weights: Tensor) -> WeighedLists:
+    """The lists without the edges of weight 0. The weights were checked."""
     kept = weights > 0
     if bool(kept.all()):
-        return None
+        return WeighedLists(indptr, indices, weights, None)
     places = kept.nonzero().view(-1)
-    before = torch.zeros(kept.numel() + 1, dtype=torch.int64, device=weights.device)
-    torch.cumsum(kept, 0, out=before[1:])
-    ids = places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[places]
+    before = torch.zeros(kept.numel() + 1, dtype=indptr.dtype, device=weights.device)
+    torch.cumsum(kept, 0, dtype=indptr.dtype, out=before[1:])
+    return WeighedLists(before[indptr.long()], indices[places], weights[places], places)
+
+
+def _graph_without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
+    """The graph without its edges of weight 0; None where there are none."""
+    lists = without_zeros(graph.indptr, graph.indices, weights)
+    if lists.places is None:
+        return None
+    ids = lists.places.to(graph.indptr.dtype) if graph.edge_ids is None else graph.edge_ids[lists.places]
     rest = Graph(
-        before[graph.indptr.long()],
-        graph.indices[places],
+        lists.indptr,
+        lists.indices,
         edge_ids=ids,
-        edge_weights=weights[places],
+        edge_weights=lists.weights,
         num_src=graph.num_src,
         validate=False,
     )

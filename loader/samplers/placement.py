@@ -44,7 +44,7 @@ def fused(
     from loader.samplers.gpu.sampler import QUEUES, CudaSampler
 
     given = {name: value for name, value in options.items() if value is not None}
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = as_device(device)
     if device.type == "cpu":

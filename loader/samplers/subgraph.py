@@ -12,7 +12,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samplers.cpu import CoreSampler
-from loader.samplers.picks import Picks
+from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
 from loader.samples import Subgraph, subgraph_of
 
@@ -24,8 +24,8 @@ class SubgraphSampler(NeighborSampler):
     """Picks the neighbours of each vertex once, at the hop after the one that met it, and gives `Subgraph` objects.
 
     The picks are those of `FusedSampler`. It picks for a vertex at several hops, and the subgraph keeps only the picks
-    of the first one, as torch_geometric does. With uniform picks on the CPU, only these are sampled. On a GPU, or with
-    weights, `top_k` or `labor`, the whole mini-batch is sampled, and the other picks are left out.
+    of the first one, as torch_geometric does. On the CPU only these are sampled. On a GPU, and with `labor` or
+    `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
 
     Args:
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
@@ -69,8 +69,9 @@ class SubgraphSampler(NeighborSampler):
     def open(self, graph: Graph) -> Session:
         self.require_open()
         session = self._sampler.open(graph)
-        uniform = self.picking == Picks(replace=self.replace)
-        if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype and uniform:
+        picks = self.picking
+        by_degree = not picks.labor and (picks.weights is None or picks.weight_tables)  # which says how many are picked
+        if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype and by_degree:
             session.close()
             return _CoreSession(self, graph, self._sampler.num_threads)
         return _WalkSession(session)
@@ -83,8 +84,12 @@ class _CoreSession(Session):
     """Samples subgraphs in the CPU's memory."""
 
     def __init__(self, sampler: SubgraphSampler, graph: Graph, num_threads: int) -> None:
+        graph, picks = core_picks(sampler, graph, num_threads)
+        assert picks is None or isinstance(picks, (_core.WeightTables, _core.WeightOrder))
         self._graph, self._sampler = graph, sampler
-        self._engine: _core.SubgraphSampler | None = _core.SubgraphSampler(graph.indptr, graph.indices, num_threads)
+        self._engine: _core.SubgraphSampler | None = _core.SubgraphSampler(
+            graph.indptr, graph.indices, num_threads, picks
+        )
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Subgraph]]:
         return [partial(_itself, self._sample(request)) for request in group]

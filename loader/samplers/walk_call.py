@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
-from loader.items import as_seed, as_size
+from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
@@ -40,39 +41,53 @@ def random_walk(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Random walks from `start`: `loader.random_walk(graph, torch.arange(graph.num_nodes), 80, p=2, q=0.5)`.
 
-    Walks follow the lists of the graph: from a vertex to one of its listed neighbours. See `WalkSampler`, also for how
-    to walk along the direction of edges. Equal arguments give equal walks, on any device and any number of threads;
-    for others give another `seed`, `epoch` or `batch`. What a graph needs to be walked on, for example a sorted copy of
-    its lists, is kept with the graph for the next call.
+    A step goes from a vertex to one of its listed neighbours. `WalkSampler` says how to walk along the direction of
+    edges. Equal arguments give equal walks, on any device and with any number of threads. For other walks, give another
+    `seed`, `epoch` or `batch`. If a call makes something for its walks, for example sorted lists, it is kept with the
+    graph for the next call.
 
     Args:
         graph: where to walk.
-        start: `[n]`, integer, vertices of the graph. One that is listed twice has two walkers, who go their own ways.
+        start: `[n]`, integer, vertices of the graph. If a vertex is given twice, two independent walks start there.
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
+<<<<<<< HEAD
         epoch, batch: of the random choices, beside `seed`; both count from 0.
         options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `device`, `num_threads`: see
+=======
+        epoch, batch: like `seed`, they decide the random choices; both count from 0.
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `device`, `num_threads`: see
+>>>>>>> main
             `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
-        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the walks of all starts once, then all of
-        them again. A walk that ended has -1 from there on. With `edge_ids=True` also
-        `[walks_per_node * n, walk_length]` ids of the edges that were followed, -1 for none. Of walks on a GPU, the
-        call returns when they are done.
+        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the first walk of each start, then the
+        second walk of each start, and so on. After its end a walk has -1. With `edge_ids=True` also `[walks_per_node *
+        n, walk_length]` ids of the edges that were followed, -1 for none. The call returns when the walks are done,
+        also on a GPU.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
     if "num_negatives" in options:
         raise TypeError("random_walk draws no negatives; WalkSampler does")
+    require_graph(graph)
     options.setdefault("device", graph.device)
-    if options.get("metapath") is not None:
+    if isinstance(options.get("metapath"), Sequence):
         options["metapath"] = tuple(options["metapath"])
+<<<<<<< HEAD
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])
     sampler = _sampler(walk_length, **options)
     times = as_size("walks_per_node", walks_per_node)
+=======
+    try:
+        sampler = _sampler(walk_length, **options)
+    except TypeError:
+        sampler = WalkSampler(walk_length, **options)  # with an option that cannot be a key, or one that is refused
+    times = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
+>>>>>>> main
     starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)
@@ -84,7 +99,7 @@ def random_walk(
     return nodes if edges is None else (nodes, edges)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def _sampler(walk_length: int, **options: Any) -> WalkSampler:
     """To check its arguments takes longer than a short walk."""
     return WalkSampler(walk_length, **options)

@@ -1,10 +1,12 @@
-"""The numbers that decide a walk, as integers: CPU and GPU compare random words with them (csrc/walks/walk.h)."""
+"""The thresholds that decide a walk, as integers: CPU and GPU compare random words with them (csrc/walks/walk.h)."""
 
 from __future__ import annotations
 
 import operator
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+from loader.machine.arguments import as_number
 
 _WORD = 2**32
 MOST_COPIES = 16  # of a vertex in a list: with more, tries that fall upon a copy that is not there would be too many
@@ -18,8 +20,8 @@ class WalkLaw(NamedTuple):
         home_below: else it goes back to its start at a word below this.
         accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
             the vertex before, one that is listed there, any other.
-        folded: the same where the way back has mass of its own, see csrc/walks/walk.h, and that mass; None where it
-            needs none.
+        folded: the same thresholds if the way back has mass of its own, see csrc/walks/walk.h, and that mass; None if
+            it needs none.
     """
 
     stop_below: int
@@ -38,7 +40,7 @@ class WalkLaw(NamedTuple):
         return self.sifts or self.folded is not None
 
     def acceptance(self, copies: int) -> tuple[int, int, int, int, int] | None:
-        """What the core takes, if no list has a vertex more than `copies` times; 0 where steps go by weight."""
+        """The numbers for the core, if no list has a vertex more than `copies` times; 0 if steps go by weight."""
         if self.folded is None or not 1 <= copies <= MOST_COPIES:
             return None if self.accept is None else (*self.accept, 0, 0)
         return (*self.folded, copies * self.folded[3])
@@ -56,13 +58,6 @@ def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
         raise ValueError(f"stop and restart are {stop} and {restart}; together they must be at most 1")
     accept = _acceptance(p, q)
     return WalkLaw(stop_below, home_below, accept, None if accept is None else _folded(p, q))
-
-
-def as_number(name: str, value: Any) -> float:
-    """`value` as a float; TypeError if it is none."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} is {value!r}; it must be a number")
-    return float(value)
 
 
 def edge_type(value: Any) -> int:

@@ -82,7 +82,7 @@ def metapath_lists(graph: Graph, metapath: Sequence[int]) -> MetapathLists:
     """The lists for `metapath`, types of edges; other edges are left out. Edges keep their order in a list."""
     types = graph.edge_types
     if types is None:
-        raise ValueError("a metapath names types of edges, and the graph has none; give it edge_types")
+        raise ValueError("a metapath names types of edges, but the graph has none; give it edge_types")
     names = sorted(set(metapath))
     indptr = graph.indptr.long()
     known = torch.tensor(names, dtype=types.dtype, device=types.device)

@@ -47,7 +47,7 @@ class WalkedGraph:
         require_square(graph, "a random walk")
         if graph.device.type != "cpu" or graph.indptr.device.type != "cpu":
             raise ValueError(
-                f"walks on the CPU want a graph there, this one lies on {graph.device}; use graph.to('cpu')"
+                f"walks on the CPU need a graph there; this one lies on {graph.device}; use graph.to('cpu')"
             )
         cells = None
         if weighted:

@@ -1,9 +1,9 @@
-"""`WalkSampler`: random walks of each mini-batch's walkers."""
+"""`WalkSampler`: random walks of the walkers of a mini-batch."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.items import as_seed, as_size
+from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.machine.cpus import available_cpus
+from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
@@ -27,49 +28,51 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 
+_MOST_NEGATIVES = 2**31 - 1
 _MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
 class WalkSampler(Sampler):
-    """Random walks (csrc/walks/walk.h); `walk_length` steps from the vertex where each walker starts.
+    """Random walks of `walk_length` steps, each from the start of a walker (csrc/walks/walk.h).
 
-    A walker goes from a vertex to one of the neighbours that the graph lists there. A `Graph` lists in-neighbours, so
-    walks run against the direction of the edges; `graph.reverse()` is the graph on which they run along it, as those of
-    DGL and PyG do. On an undirected graph, which has each edge both ways, it is the same.
+    A walker goes from a vertex to one of its listed neighbours. A `Graph` lists in-neighbours, so walks go against the
+    direction of the edges. On `graph.reverse()` they go along it, as in DGL and PyG. On an undirected graph, which has
+    each edge in both directions, this makes no difference.
 
-    A walk ends at a vertex without neighbours (of the type whose turn it is). Which way a walker takes is a pure
-    function of `(graph, spec, epoch, batch)` and its row in the mini-batch: walkers that start at the same vertex, or
-    meet, go on independently of each other.
+    A walk ends at a vertex without neighbours; with a metapath, without neighbours by edges of the next type. The way
+    of a walker is a pure function of `(graph, spec, epoch, batch)` and its row in the mini-batch. Walkers that start at
+    one vertex, or meet, continue independently of each other.
 
-    By default each neighbour is as likely as the others (DeepWalk: Perozzi et al., KDD 2014). Parallel edges count each
-    by itself.
+    By default all neighbours are equally likely (DeepWalk: Perozzi et al., KDD 2014). Each of several parallel edges
+    counts.
 
     Args:
         walk_length: steps, 0 to 2**24 - 1.
-        p, q: node2vec's return and in-out parameters (Grover and Leskovec, KDD 2016), both greater than 0. From the
-            vertex t over v, a walker goes to x with a probability in proportion to 1/p if x is t, to 1 if x is listed
-            at t, and to 1/q otherwise; the first step takes all neighbours alike. The three are rounded to 32 bits
-            below the largest of them. With p = q = 1 all neighbours are alike, and nothing more is drawn or searched.
+        p, q: node2vec's return and in-out parameters (Grover and Leskovec, KDD 2016), both greater than 0. A walker
+            that came from t to v goes to x with a probability proportional to 1/p if x is t, to 1 if x is listed at t,
+            and to 1/q otherwise. At the first step all neighbours are equally likely. The three weights are rounded to
+            multiples of 2**-32 of the largest one. With p = q = 1 all neighbours are equally likely, and walks are as
+            fast as without these options.
         stop: the walk ends before each step with this probability in [0, 1).
-        restart: the walker goes back to where it started, in the place of a step, with this probability in [0, 1)
-            (random walk with restart: Tong et al., ICDM 2006). Both are multiples of 2**-32, to the nearest of which
-            they are rounded; together they must be at most 1.
-        weights: "edge_weights": neighbours are as likely as the weights of their edges say, which are finite and at
-            least 0; an edge of weight 0 counts as absent. The law is exact for masses of 2**-32 of a list's mean
-            weight (csrc/weights/cpu/tables.h). With p and q the probabilities above are multiplied by the
-            weights, and of 1/p, 1 and 1/q the largest may be at most 1024 times the least.
-        metapath: types of edges (`graph.edge_types`), in the order in which steps follow them (metapath2vec: Dong et
-            al., KDD 2017); after the last one comes the first again. Up to 64.
-        next: a function of your own for the next vertex, in the place of the laws above: see `loader.Next`. It goes
-            with `weights` if it uses them, and neither with `p`, `q`, `stop`, `restart`, `metapath` nor `edge_ids`.
-        num_negatives: of each walk, vertices at random for each of its steps, all vertices alike: negative samples for
-            skip-gram (Mikolov et al., NeurIPS 2013). For graphs of less than 2**32 vertices.
+        restart: in place of a step, the walker goes back to its start with this probability in [0, 1) (random walk with
+            restart: Tong et al., ICDM 2006). `stop` and `restart` are rounded to multiples of 2**-32; their sum must be
+            at most 1.
+        weights: "edge_weights": the probability of a neighbour is proportional to the weight of its edge. Weights are
+            finite and at least 0, and an edge of weight 0 counts as absent. Weights are rounded to multiples of 2**-32
+            of the mean weight of their list (csrc/weights/cpu/tables.h). With p and q the probabilities above are
+            multiplied by the weights. Then the largest of 1/p, 1 and 1/q may be at most 1024 times the smallest.
+        metapath: types of edges (`graph.edge_types`), one per step (metapath2vec: Dong et al., KDD 2017). After the
+            last one, the first one follows again. At most 64 types.
+        next: a function of your own for the next vertex, instead of the laws above; see `loader.Next`. It goes with
+            `weights` if it uses them, and not with `p`, `q`, `stop`, `restart`, `metapath` and `edge_ids`.
+        num_negatives: random vertices per step of each walk, all vertices equally likely. They are negative samples for
+            skip-gram (Mikolov et al., NeurIPS 2013). For graphs of fewer than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
-        device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same. The
-            graph lies there, for a GPU also in pinned memory.
-        num_threads: threads of a session on the CPU, 1 to 1024; by default as many as there are processors. The walks
-            do not depend on it. A GPU has no use for it, so that one configuration serves both.
+        device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same on all.
+            The graph must lie there; for a GPU it may also lie in pinned memory.
+        num_threads: threads of a session on the CPU, 1 to 1024; by default one per processor. The walks do not depend
+            on it. On a GPU it has no effect, so one configuration serves both.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which.
@@ -104,10 +107,10 @@ class WalkSampler(Sampler):
         self.weights = weights
         if weights is not None:
             self._check_weights()
-        self.metapath = None if metapath is None else [edge_type(t) for t in metapath]
+        self.metapath = None if metapath is None else _path(metapath)
         self._check_metapath()
-        self.num_negatives = as_size("num_negatives", num_negatives, least=0)
-        self.edge_ids = bool(edge_ids)
+        self.num_negatives = as_size("num_negatives", num_negatives, least=0, most=_MOST_NEGATIVES)
+        self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
         self.next = None if next is None else as_next(next)
@@ -130,9 +133,9 @@ class WalkSampler(Sampler):
         return moved
 
     def _check_weights(self) -> None:
-        if self.weights not in WEIGHTS:
+        if not isinstance(self.weights, str) or self.weights not in WEIGHTS:
             raise ValueError(
-                f"weights is {self.weights!r}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
+                f"weights is {shown(self.weights)}; a graph's weights are named {' or '.join(map(repr, WEIGHTS))}"
             )
         accept = self.law.accept
         if accept is not None and (min(accept) + 1) * _MOST_UNEVEN < 2**32:
@@ -147,12 +150,18 @@ class WalkSampler(Sampler):
         if not 1 <= len(self.metapath) <= _core.max_metapath:
             raise ValueError(f"metapath has {len(self.metapath)} types; 1 to {_core.max_metapath} are possible")
         if self.law.accept is not None:
-            raise ValueError(f"p and q are {self.p} and {self.q}; a metapath has no second order: leave both at 1")
+            raise ValueError(
+                f"p and q are {self.p} and {self.q}; a metapath has no second order: with it both must be 1"
+            )
         if self.weights is not None:
-            raise ValueError(f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike")
+            raise ValueError(
+                f"weights is {self.weights!r}; the steps of a metapath take all edges of a type alike: leave one of "
+                "them out"
+            )
         if self.restart:
             raise ValueError(
-                f"restart is {self.restart}; with a metapath a walker back at its start would be out of turn: use stop"
+                f"restart is {self.restart}; with a metapath it must be 0, because the next type may not fit the "
+                "start: use stop"
             )
 
     def _check_next(self) -> None:
@@ -185,8 +194,8 @@ class WalkSampler(Sampler):
         }
 
     def open(self, graph: Graph) -> Session:
-        """A session for `graph`. It checks once whether the lists are sorted if steps search in them (q other than 1)
-        and keeps a sorted copy if they are not; for a metapath it makes the lists by type.
+        """A session for `graph`. If steps search in the lists (q other than 1), it checks once whether they are sorted,
+        and keeps a sorted copy if they are not. For a metapath it makes lists by edge type.
 
         Raises:
             ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath.
@@ -255,7 +264,7 @@ def searches(sampler: WalkSampler) -> bool:
 
 
 def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:
-    """`graph`, made ready for the walks of `sampler`."""
+    """`graph`, prepared for the walks of `sampler`."""
     needs: dict[str, Any] = {
         "searches": searches(sampler),
         "weighted": sampler.weights is not None,
@@ -269,10 +278,16 @@ def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalked
     return WalkedGraph(graph, **needs)
 
 
+def _path(metapath: Sequence[int]) -> list[int]:
+    if isinstance(metapath, str) or not isinstance(metapath, Iterable) or not getattr(metapath, "ndim", True):
+        raise TypeError(f"metapath is {shown(metapath)}; it must be a list of integers, as graph.edge_types")
+    return [edge_type(t) for t in metapath]
+
+
 def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if torch.device(device).type == "cpu":
+    if as_device(device).type == "cpu":
         return torch.device("cpu")
     require_cuda("a walk on a GPU")
     return cuda_device(device)

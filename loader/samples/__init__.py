@@ -1,4 +1,4 @@
-"""What samplers return, and the same as DGL and PyG know it."""
+"""Samples, which samplers return, and their conversion to DGL and PyG."""
 
 from loader.samples.base import Rows, Sample
 from loader.samples.lazy_rows import LazyRows

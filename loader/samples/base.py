@@ -1,4 +1,4 @@
-"""What every sample can do, whatever was sampled."""
+"""The base class of all samples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Rows = Tensor | LazyRows
 
 
 class Sample(ABC):
-    """What a sampler makes of the seeds of one mini-batch. Immutable by convention: change a copy (`replace`).
+    """The sample of one mini-batch. Immutable by convention: change a copy (`replace`).
 
-    A sample says which rows it wants: `wants` names kinds of ids, "node", "seed", "edge" or, with types, "node/paper".
-    A loader has a store for some of them, gathers the rows of `ids(kind)` there, and hands them to `with_rows`.
+    A sample names the kinds of rows that it wants in `wants`: "node", "seed", "edge" or, with types, "node/paper". If a
+    loader has a store for a kind, it gathers the rows of `ids(kind)` there, and passes them to `with_rows`.
 
     Attributes:
         epoch, index: which mini-batch of which epoch this is.
-        repeats: it only fills up the last step of several ranks; another rank counts it already.
+        repeats: whether it repeats a sample of another rank, to fill up the last step of the ranks.
     """
 
     epoch: int = 0
@@ -39,22 +39,22 @@ class Sample(ABC):
 
     @abstractmethod
     def map(self, f: Callable[[Tensor], Tensor]) -> Self:
-        """A copy with `f` of each tensor in its place."""
+        """A copy in which each tensor `t` is replaced by `f(t)`."""
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids, int32 or int64, whose rows are wanted."""
+        """`[n]` ids, int32 or int64, of the rows of this kind that the sample wants."""
         raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}, not of {kind!r}")
 
     def has(self, kind: str) -> bool:
-        """Whether it has its rows of a kind already."""
+        """Whether the sample has its rows of this kind already."""
         return False
 
     def with_rows(self, rows: Mapping[str, Rows]) -> Self:
-        """A copy that has rows, by kind; row `i` belongs to `ids(kind)[i]`."""
+        """A copy with these rows. `rows` is kind -> rows; row `i` belongs to `ids(kind)[i]`."""
         raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}; it was given {list(rows)}")
 
     def memory(self) -> list[Tensor]:
-        """A tensor for each piece of memory of the sample: what several arrays were cut out of counts once."""
+        """One tensor per piece of memory of the sample. If several arrays are parts of one piece, it counts once."""
         return list({t.untyped_storage().data_ptr(): t for t in self.tensors()}.values())
 
     @property
@@ -64,11 +64,13 @@ class Sample(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the sample keeps: `nbytes`, and what its arrays were cut out of."""
+        """Bytes of the memory that the sample keeps: that of `nbytes`, and the rest of the pieces that its arrays lie
+        in.
+        """
         return sum(t.untyped_storage().nbytes() for t in self.memory())
 
     def numbers(self) -> tuple[Any, ...]:
-        """What counts in the digest beside the tensors."""
+        """The values that count in the digest beside the tensors."""
         return self.epoch, self.index
 
     def digest(self) -> str:

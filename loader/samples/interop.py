@@ -1,4 +1,4 @@
-"""`MiniBatch` as the two common libraries know it: DGL blocks, PyG `Data`."""
+"""Converts a `MiniBatch` to DGL's blocks and to PyG's `Data`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from loader.samples.subgraph import subgraph_of
 
 
 def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
-    """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them, of a `MiniBatch`.
+    """`(input_nodes, output_nodes, blocks)` of a `MiniBatch`, as `dgl.dataloading.DataLoader` yields them.
 
-    Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, and those of their edges in
-    `edata[dgl.EID]` when the sampler returned them. Gathered features are `blocks[0].srcdata["feat"]`, those of edges
-    each block's `edata["feat"]`, gathered labels `blocks[-1].dstdata["label"]`. The blocks have the id type of the
-    mini-batch; where its `indptr` is wider than its `indices`, both are int64. CSC arrays of one type are shared, not
-    copied.
+    Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`. They hold the ids of their edges
+    in `edata[dgl.EID]`, if the sampler returned them. Gathered features are in `blocks[0].srcdata["feat"]`, features of
+    edges in `edata["feat"]` of each block, gathered labels in `blocks[-1].dstdata["label"]`. The blocks have the id
+    type of the mini-batch, or int64 if its `indptr` is wider than its `indices`. If the two have one type, they are
+    shared, not copied.
 
     Raises:
         ImportError: DGL is not installed; the message says what to install.
@@ -34,21 +34,23 @@ def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
 
 
 def to_pyg(batch: Any) -> Any:
-    """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it, of a `MiniBatch`.
+    """A `torch_geometric.data.Data` of a `MiniBatch`, as `torch_geometric.loader.NeighborLoader` yields it.
 
-    PyG samples the neighbours of each vertex once, at the hop after the one that first met it, and a model applies
-    all edges at every layer; our blocks (like DGL's) sample a vertex again at every hop that it takes part in. So the
-    `Data` follows PyG's walk through our picks: from the seeds outward, each vertex keeps the neighbours picked for it
-    at the hop after the one that first met it, and vertices that only later picks lead to are left out. What remains
-    is distributed as NeighborLoader's samples are, every edge counts once, and an L-layer model over it is meaningful,
-    with or without `torch_geometric.utils.trim_to_layer`. With all neighbours sampled it is the same subgraph.
+    PyG samples the neighbours of each vertex once, at the hop after the one that first met it, and a model applies all
+    edges at every layer. Our blocks, like DGL's, sample a vertex again at every later hop. The `Data` has only PyG's
+    part of them: from the seeds outward, each vertex keeps the neighbours picked for it at the hop after the one that
+    first met it. Vertices that only later picks lead to are left out. The result has the distribution of
+    NeighborLoader's samples, and every edge counts once. So a model of L layers is applied to it as to those, with or
+    without `torch_geometric.utils.trim_to_layer`. If all neighbours are sampled, it is the same subgraph.
 
-    Attributes of the result, ids being int64: `edge_index` `[2, E]`, local ids, source over destination, hop by hop
-    from the seeds; `n_id` `[N]` global ids, the seeds first, then hop by hop, ascending within a hop;
-    `num_sampled_nodes` (hops + 1 counts) and `num_sampled_edges` (one count a hop), as lists; `batch_size`; `e_id`
-    `[E]` when the sampler returned edge ids. When gathered: `x` `[N, F]` features, `edge_attr` `[E, D]`, and `y`
-    labels of the seeds (of them alone: `y[:batch_size]` means the same as for NeighborLoader, whose `y` covers all
-    vertices). NeighborLoader's `input_id` (positions in its own list of seeds) has no counterpart.
+    The result has these attributes; ids are int64: `edge_index` `[2, E]`, local ids, a row of sources and a row of
+    destinations, hop by hop from the seeds; `n_id` `[N]`, global ids, the seeds first, then hop by hop, ascending
+    within a hop; `num_sampled_nodes` (hops + 1 counts) and `num_sampled_edges` (one count per hop), as lists;
+    `batch_size`; `e_id` `[E]`, if the sampler returned edge ids. If they were gathered: features `x` `[N, F]`, features
+    of edges `edge_attr` `[E, D]`, and labels `y`.
+
+    `y` has only the labels of the seeds. NeighborLoader's `y` has those of all vertices, so `y[:batch_size]` is the
+    same for both. There is no `input_id` (positions in NeighborLoader's list of seeds).
     """
     Data = import_optional("torch_geometric.data", "to_pyg()", "datasets").Data
 
@@ -72,7 +74,7 @@ def to_pyg(batch: Any) -> Any:
 
 
 def dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
-    """A block as DGL's, with the ids of its vertices and edges; `nodes` are those of the mini-batch."""
+    """DGL's form of a block, with the ids of its vertices and edges; `nodes` are those of the mini-batch."""
     indptr, indices = block.indptr, block.indices
     if indptr.dtype != indices.dtype:
         indptr, indices = indptr.long(), indices.long()

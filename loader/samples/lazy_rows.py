@@ -1,4 +1,4 @@
-"""Features that are read where they lie, by the first layer, instead of being gathered before."""
+"""Features that are not gathered: the first layer of a model reads them in their table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 class LazyRows:
     """The rows `table[nodes]`, not gathered.
 
-    `loader.ops.linear_self_mean` takes them in the place of `x` and reads each row from the table as it sums: that
-    spares writing and reading the rows of a mini-batch once more, and the memory for them. Anything else calls
-    `gather`. No dataclass: a Trainer converts the tensors of those to its precision, and would convert the table.
+    `loader.ops.linear_self_mean` takes them in place of `x` and reads each row from the table when it adds it up. So
+    the rows of a mini-batch are not written and read once more, and take no memory. Other code calls `gather`. This is
+    no dataclass, because a Trainer converts the tensors of dataclasses to its precision, and would convert the table.
 
     Attributes:
         table: `[num_nodes, F]` on a GPU, contiguous; it gets no gradient.

@@ -1,4 +1,4 @@
-"""Links: pairs of vertices that are, or are not, edges, and the neighbourhood of their ends."""
+"""A sample of links, positive and negative, with the neighbourhood of their ends."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places"
 
 @dataclass(eq=False)
 class Links(Sample):
-    """A batch of links, and what a model needs to embed their ends.
+    """A batch of links, and the neighbourhood that a model needs to embed their ends.
 
-    Positive links stand in the order in which they were given, repeated ones as often. Ids are local: rows of what a
-    model returns for the seeds of `around`, which are the ends of all links, each once, in ascending order.
+    Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
+    of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in
+    ascending order.
 
     Attributes:
         around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`.
         sources, targets: `[P]` int64, of the positive links.
         negative_targets: `[N]` int64, or `[P, k]`: the k negatives of each positive link; None without negatives.
-        negative_sources: `[N]` int64; None if those of the positive links are theirs.
-        places: `[P]` int64, of the positive links in the list of items, or None.
+        negative_sources: `[N]` int64; None if negatives have the sources of the positive links.
+        places: `[P]` int64, positions of the positive links in the list of items, or None.
         labels: `[P, ...]` rows of the positive links, once gathered.
         epoch, index, repeats: see `Sample`.
     """
@@ -58,7 +59,9 @@ class Links(Sample):
         return self.sources.numel()
 
     def pairs(self) -> tuple[Tensor, Tensor]:
-        """All links, `[2, P + number of negatives]` local ids, positives first; and whether each is one, float32."""
+        """All links as `[2, P + number of negatives]` local ids, positive ones first; and float32, 1 for a positive
+        link, else 0.
+        """
         ends = torch.stack([self.sources, self.targets])
         if self.negative_targets is not None:
             tails = self.negative_targets.reshape(-1)
@@ -71,7 +74,9 @@ class Links(Sample):
         return ends, truth
 
     def ids(self, kind: str) -> Tensor:
-        """`[P]` places of the positive links in the list of items ("pair"), or as the neighbourhood has them."""
+        """For "pair", `[P]` positions of the positive links in the list of items; for other kinds, the ids of
+        `around`.
+        """
         if kind != "pair":
             ids: Tensor = self.around.ids(kind)
             return ids
@@ -81,7 +86,7 @@ class Links(Sample):
         return self.labels is not None if kind == "pair" else bool(self.around.has(kind))
 
     def with_rows(self, rows: Mapping[str, Rows]) -> Links:
-        """A copy with labels ("pair"), and with what the neighbourhood is given."""
+        """A copy with labels ("pair"), and with the other rows in `around`."""
         rest = {kind: found for kind, found in rows.items() if kind != "pair"}
         changes: dict[str, Any] = {"around": self.around.with_rows(rest)} if rest else {}
         if "pair" in rows:
@@ -89,7 +94,7 @@ class Links(Sample):
         return self.replace(**changes)
 
     def tensors(self) -> list[Tensor]:
-        """Those of the neighbourhood, then sources, targets, negatives, places and labels."""
+        """The tensors of `around`, then sources, targets, negatives, places and labels."""
         return [*self.around.tensors(), *self._own()]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Links:
@@ -113,9 +118,9 @@ class Links(Sample):
 
 
 def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: bool) -> Any:
-    """A mini-batch or subgraph without the edges that some pairs of its seeds have between them.
+    """A copy of a mini-batch or subgraph without the edges between some pairs of its seeds.
 
-    All parallel edges of a pair are left out. No vertex loses its place: both ends of such an edge are seeds.
+    All parallel edges of a pair are left out. All vertices stay: both ends of such an edge are seeds.
 
     Args:
         sample: a `MiniBatch` or a `Subgraph` whose first seeds are the ends of the pairs.

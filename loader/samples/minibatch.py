@@ -1,4 +1,4 @@
-"""The sampled neighbourhood of a batch of seeds: a block per hop, and the vertices that they are made of."""
+"""The sampled neighbourhood of a batch of seeds: a block per hop, and the vertices of the blocks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Block:
         indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
         indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
         num_src, num_dst: numbers of vertices.
-        edge_ids: `[num_edges]` ids of the edges in the graph, or None when they were not asked for.
-        edge_features: `[num_edges, D]` features of the edges, once gathered.
+        edge_ids: `[num_edges]` ids of the edges in the graph, or None if they were not asked for.
+        edge_features: `[num_edges, D]` features of the edges, or None if they were not gathered.
     """
 
     indptr: Tensor
@@ -49,7 +49,7 @@ class Block:
         return self.indices.numel()
 
     def memory(self) -> list[Tensor]:
-        """Tensors in whose memory the arrays lie: these themselves, or what they are cut out of."""
+        """Tensors whose memory holds the arrays: the arrays themselves, or the pieces that they are parts of."""
         return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
 
 
@@ -62,18 +62,20 @@ class MiniBatch(Sample):
     Each frontier is a prefix of the next one, so one array names the vertices of every hop:
     `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
 
-    What a GPU sampled lies in one piece of memory, which stays as long as any of its arrays: clone what is to be kept.
+    The arrays of a mini-batch that a GPU sampled lie in one piece of memory, which stays as long as any of them. So
+    clone an array that you keep.
 
     Attributes:
-        nodes: `[num_input]` global ids: the input nodes, beginning with the output nodes.
+        nodes: `[num_input]` global ids of the input nodes, the output nodes (seeds) first.
         frontier_sizes: `L + 1` sizes, from the seeds outward.
         blocks: `L` blocks in the order a model applies them: `blocks[0]` reads the input nodes, `blocks[-1]`
             writes the output nodes. Hop `h` (counted from the seeds, from 1) is `blocks[L - h]`.
         epoch, index: which epoch and which mini-batch of it this is.
-        x: `[num_input, F]` features of the input nodes, once gathered.
-        y: `[num_output]` or `[num_output, C]` labels of the output nodes, once gathered. Those of mini-batches sampled
-            together lie in one piece of memory, which stays as long as any of them: clone what is to be kept.
-        rows: instead of `x`, if a store leaves the features where they lie; see `gathered`.
+        x: `[num_input, F]` features of the input nodes, or None if they were not gathered.
+        y: `[num_output]` or `[num_output, C]` labels of the output nodes, or None if they were not gathered. The labels
+            of mini-batches that were sampled together lie in one piece of memory, which stays as long as any of them.
+            So clone labels that you keep.
+        rows: in place of `x`, if a store leaves the features in its table; see `gathered`.
         repeats: see `Sample`.
     """
 
@@ -106,7 +108,7 @@ class MiniBatch(Sample):
         return self.y is not None if kind == "seed" else self.blocks[0].edge_features is not None
 
     def with_rows(self, rows: Mapping[str, Rows]) -> MiniBatch:
-        """A copy with features (`x` or, where they stay, `rows`), labels `y` or features of the edges."""
+        """A copy with features (`x`, or `rows` if they stay in their table), labels `y` or features of the edges."""
         changes: dict[str, Any] = {}
         for kind, found in rows.items():
             if kind == "node":
@@ -124,11 +126,11 @@ class MiniBatch(Sample):
 
     @property
     def features(self) -> Tensor | LazyRows | None:
-        """`x`, or where its rows lie: what `models.sage.GraphSAGE` takes."""
+        """`x`, or `rows` if there is no `x`; `models.sage.GraphSAGE` takes either."""
         return self.rows if self.x is None else self.x
 
     def gathered(self) -> MiniBatch:
-        """Itself, or a copy with `x` in the place of `rows`."""
+        """This mini-batch, or a copy with `x` in place of `rows` if it has `rows`."""
         return self if self.rows is None else self.replace(x=self.rows.gather(), rows=None)
 
     @property
@@ -163,7 +165,7 @@ class MiniBatch(Sample):
         return self.frontier_sizes, self.epoch, self.index
 
     def digest(self) -> str:
-        """See `Sample.digest`; `rows` count as the `x` that they stand for."""
+        """See `Sample.digest`. If there are `rows`, the digest is that with `x` in their place."""
         return super().digest() if self.rows is None else self.gathered().digest()
 
     def record_stream(self, stream: Any) -> None:
@@ -184,7 +186,7 @@ class MiniBatch(Sample):
         return to_pyg(self.gathered())
 
     def memory(self) -> list[Tensor]:
-        """See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` go by it."""
+        """See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` use it."""
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:
             found += block.memory()

@@ -1,4 +1,4 @@
-"""A sampled neighbourhood as one graph, in which each vertex' neighbours were picked once."""
+"""A sampled neighbourhood as one graph, in which the neighbours of each vertex were picked once."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from loader.samples.minibatch import Block, MiniBatch
 
 @dataclass(eq=False)
 class Subgraph(Sample):
-    """The neighbourhood of a batch of seeds as torch_geometric has it: a model applies all edges at every layer.
+    """The neighbourhood of a batch of seeds in torch_geometric's form: a model applies all edges at every layer.
 
     Each vertex has the neighbours that are picked for it at the hop after the one that first met it.
 
     Attributes:
         nodes: `[N]` int64 global ids: the seeds, then hop by hop, ascending within a hop.
-        edge_index: `[2, E]` int64, local ids, source over destination, hop by hop.
+        edge_index: `[2, E]` int64, local ids, a row of sources and a row of destinations, hop by hop.
         edge_ids: `[E]` int64 ids of the edges in the graph, or None.
-        num_nodes: numbers of vertices: the seeds, then what is new at each hop.
+        num_nodes: numbers of vertices: the seeds, then the new vertices of each hop.
         num_edges: numbers of edges of each hop.
         epoch, index, repeats: see `Sample`.
-        rows: what was gathered, by kind. A kind is "node" or "edge", with a name behind it if there are several:
-            "node/x".
+        rows: kind -> gathered rows. A kind is "node" or "edge", followed by a name if there are several: "node/x".
     """
 
     nodes: Tensor
@@ -61,7 +60,7 @@ class Subgraph(Sample):
         return kind in self.rows
 
     def with_rows(self, rows: Mapping[str, Rows]) -> Subgraph:
-        """A copy with more rows; those that a store left where they lie are gathered."""
+        """A copy with more rows. Rows that a store left in its table are gathered."""
         found = {kind: row.gather() if isinstance(row, LazyRows) else row for kind, row in rows.items()}
         return self.replace(rows={**self.rows, **found})
 
@@ -89,13 +88,13 @@ class Subgraph(Sample):
 
 
 def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
-    """The subgraph in a mini-batch: torch_geometric's walk through its picks, from the seeds outward.
+    """The subgraph of a mini-batch: each vertex keeps the picks of the hop after the one that first met it.
 
     Vertices that only other picks lead to are left out.
 
     Returns:
-        The subgraph, without rows; `[N]` the place of each of its vertices in `batch.nodes`; and of each hop, from the
-        seeds outward, the places of its edges in the hop's block.
+        The subgraph, without rows; `[N]`, the place of each of its vertices in `batch.nodes`; and for each hop, from
+        the seeds outward, the places of its edges in the hop's block.
     """
     device, first = batch.nodes.device, batch.batch_size
     kept = [torch.arange(first, device=device)]  # places of the vertices that each hop met first

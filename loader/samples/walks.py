@@ -16,19 +16,20 @@ _TENSORS = ("nodes", "edge_ids", "negatives", "x", "edge_features", "y")
 
 @dataclass(eq=False)
 class Walks(Sample):
-    """Random walks, one row a walker.
+    """Random walks, one row per walker.
 
     Attributes:
-        nodes: `[walkers, walk_length + 1]` global ids, of the graph's type; the first column is where the walks start.
-            A walk that ended has -1 from there on.
-        edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed,
-            -1 for a step that followed none (a walk that ended, or went back to its start).
-        negatives: `[walkers, num_negatives, walk_length]` vertices at random, of the graph's type, if the sampler drew
+        nodes: `[walkers, walk_length + 1]` global ids, of the graph's type; the first column has the starts of the
+            walks. After its end a walk has -1.
+        edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed; -1
+            if it followed none, because the walk had ended or went back to its start.
+        negatives: `[walkers, num_negatives, walk_length]` random vertices, of the graph's type, if the sampler drew
             them.
         epoch, index: which epoch and which mini-batch of it this is.
-        x: `[walkers, walk_length + 1, F]` features, once gathered; zeros after the end of a walk.
-        edge_features: `[walkers, walk_length, D]` likewise, once gathered; zeros where no edge was followed.
-        y: `[walkers]` or `[walkers, C]` labels of the start vertices, once gathered.
+        x: `[walkers, walk_length + 1, F]` features, or None if they were not gathered; zeros after the end of a walk.
+        edge_features: `[walkers, walk_length, D]` features of the edges, or None; zeros for a step that followed no
+            edge.
+        y: `[walkers]` or `[walkers, C]` labels of the start vertices, or None if they were not gathered.
         repeats: see `Sample`.
     """
 
@@ -45,8 +46,7 @@ class Walks(Sample):
     wants = ("node", "seed", "edge")
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids of all vertices ("node") or edges ("edge"), row by row, 0 in the place of -1; of the starts
-        ("seed")."""
+        """`[n]` ids: of all vertices ("node") or edges ("edge"), row by row, 0 for -1; or of the starts ("seed")."""
         if kind == "node":
             return self.nodes.clamp(min=0).flatten()
         if kind == "seed":
@@ -80,7 +80,7 @@ class Walks(Sample):
 
     @property
     def walk_length(self) -> int:
-        """Steps of a walk that does not end before."""
+        """Steps of a walk that does not end early."""
         return self.nodes.shape[1] - 1
 
     @property

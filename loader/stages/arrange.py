@@ -1,4 +1,4 @@
-"""The order of a loader's stages, by where each of them works."""
+"""The order of a loader's stages, and the moves between their devices."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from loader.timing import PipelineStats
 def choose_device(
     device: torch.device | str | None, sampler: Sampler, stores: Mapping[str, FeatureStore]
 ) -> torch.device:
-    """Where mini-batches arrive; a GPU comes with its index.
+    """The device on which mini-batches arrive; a GPU has its index.
 
     Args:
-        device: what was asked for; None takes the GPU on which sampler or stores work, else the CPU.
+        device: the device that was asked for. None takes the GPU on which sampler or stores work, else the CPU.
 
     Raises:
         ValueError: sampler or stores work on a GPU that is not `device`, or `device` is no CPU or GPU.
@@ -53,19 +53,19 @@ def arrange(
     rows: Sequence[torch.device],
     stats: PipelineStats,
 ) -> list[Stage]:
-    """The stages in order, with a move to `device` where it is needed.
+    """The stages in order, with moves to `device` if they are needed.
 
-    A stage that works on `device` finds all of its items there, so a move goes before it if something may lie
-    elsewhere. A stage on the CPU reads what it wants of an item on a GPU by itself; what it adds may lie on the CPU. If
-    anything may lie elsewhere after the last stage, a move ends the pipeline.
+    A stage that works on `device` expects its items there, so a move is put before it if a part of them may lie
+    elsewhere. A stage on the CPU itself copies the parts of an item that it reads from the GPU; the parts that it adds
+    may lie on the CPU. If a part may lie elsewhere after the last stage, the pipeline ends with a move.
 
     Args:
-        first: makes the items.
-        gather: adds rows to them.
-        more: what comes after, in order.
+        first: the stage that makes the items.
+        gather: the stage that adds rows to them.
+        more: the stages after that, in order.
         device: where items have to arrive.
         rows: where the stores return rows.
-        stats: of the moves.
+        stats: where the moves count their bytes.
     """
     stages, moves = [first], 0
     elsewhere = first.device not in (None, device)

@@ -1,4 +1,4 @@
-"""The stage that brings a sample the rows it wants."""
+"""The stage that gathers the rows that a sample wants."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loader.timing import PipelineStats
 
 
 class GatherStage(Stage):
-    """Gathers the rows of every kind of ids that there is a store for and that the sample has no rows of yet.
+    """Gathers the rows of each kind that has a store, unless the sample has these rows already.
 
     Args:
-        stores: by kind, see `Sample.wants`.
-        device: where mini-batches arrive. If all stores put their work on its streams, so does the stage; else it makes
-            the host work.
+        stores: kind -> store, see `Sample.wants`.
+        device: where mini-batches arrive. If all stores only put work on streams of this device, so does the stage.
+            Else it uses the host.
         stats: where bytes are counted.
     """
 

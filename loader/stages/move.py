@@ -17,12 +17,12 @@ _ALIGNMENT = 128  # bytes; what every array begins at a multiple of, as in memor
 
 
 class MoveStage(Stage):
-    """Copies what is still in host memory.
+    """Copies the tensors that are still in host memory to the GPU.
 
     Args:
         device: the GPU.
         stats: where bytes are counted.
-        name: of the stage; a second one needs another.
+        name: of the stage; a second stage of this kind needs another name.
     """
 
     priority = -3  # as a gather: a copy that begins late keeps the bus idle
@@ -40,11 +40,11 @@ class MoveStage(Stage):
 
 
 def to_gpu(batch: AnySample, device: torch.device) -> tuple[AnySample, int]:
-    """The sample on `device`, copied on the current stream without making the host wait for the copy.
+    """The sample on `device`, copied on the current stream. The host does not wait for the copy.
 
-    Arrays in pageable memory are packed into one page-locked buffer of torch's caching allocator, which uses it again
-    once the copy is done, and cross the bus in one piece; arrays that are page-locked already are copied as they are.
-    What lies on a GPU stays where it is.
+    Arrays in pageable memory are packed into one page-locked buffer and copied in one piece. The buffer is one of
+    torch's caching allocator, which uses it again when the copy is done. Page-locked arrays are copied directly. Arrays
+    on a GPU stay there.
 
     Returns:
         The sample, and the bytes that were copied.

@@ -1,4 +1,4 @@
-"""The first stage: turns of the global sequence in, samples out."""
+"""The first stage: it takes turns of the sequence of mini-batches and returns samples."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from loader.stores import FeatureStore
 class SampleStage(Stage):
     """Takes the items of each turn and samples around them, a group of mini-batches at a time.
 
-    Labels on the items' device are gathered for the whole group, before anything is sampled: that takes the host one
-    launch per group.
+    If the labels lie on the items' device, they are gathered for the whole group before it is sampled. This takes only
+    one launch per group.
 
     Args:
-        session: of the sampler.
+        session: a session of the sampler.
         items: on the session's device.
-        order, sequence: which items make which mini-batch.
+        order, sequence: they say which items a mini-batch has.
         labels: rows of the seeds, if they lie on the items' device.
         asynchronous: whether the session only puts work on the current stream.
-        ahead: whether samples are prefetched, beside other work.
-        owns_session: whether to close it with the stage.
+        ahead: whether samples are prefetched, while the device does other work.
+        owns_session: whether the stage closes the session when it is closed.
     """
 
     name = "sample"

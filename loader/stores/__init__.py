@@ -1,4 +1,4 @@
-"""Stores: ids in, rows out, behind one protocol."""
+"""Stores of rows, such as features. A `FeatureStore` takes ids and returns their rows."""
 
 from loader.stores.auto import auto_features
 from loader.stores.base import FeatureStore, StoreContext, open_store, options_of

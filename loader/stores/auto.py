@@ -1,4 +1,4 @@
-"""The store of a run that names none."""
+"""The default store of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from loader.machine.arguments import as_number
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, free_bytes, require_cuda
 from loader.machine.hardware import usable_memory
@@ -35,26 +36,32 @@ def auto_features(
     context: StoreContext | None = None,
     **options: Unpack[RowOptions],
 ) -> FeatureStore:
-    """The fastest store that there is room for, where mini-batches arrive on `device`.
+    """The fastest store that there is room for, for mini-batches on `device`.
 
-    On a CPU `HostFeatures`. On a GPU `DeviceFeatures` (`lazy` where it can be) if all rows fit into `gpu_share` of the
-    memory that is free there now; else `CachedFeatures`, with a cache of that size, or `PinnedFeatures` if that has
-    no room for a row or nothing tells which rows are hot; and `MemmapFeatures` if the rows of all processes here are
-    more than half of the memory that these may use, which must not be locked.
+    On a CPU this is `HostFeatures`. On a GPU it is the first of these whose condition holds:
+
+    `DeviceFeatures` (`lazy` if possible), if all rows fit into `gpu_share` of the GPU memory that is free now.
+
+    `MemmapFeatures`, if the rows of all processes on this machine take more than half of the memory that they may use:
+    this much memory must not be page-locked.
+
+    `PinnedFeatures`, if a cache of the size above has no room for a row, or nothing says which rows are read most.
+
+    `CachedFeatures`, with a cache of that size.
 
     Args:
-        tensor: `[num_rows, ...]` on the CPU; memory-mapped, if it may be larger than memory.
+        tensor: `[num_rows, ...]` on the CPU; memory-mapped if it is larger than memory.
         device: "cpu", or the GPU, by default the current one.
-        gpu_share: of the free GPU memory, in (0, 1].
-        num_threads: of a gather by the CPU, see the stores.
-        context: what a cache chooses the hottest rows by, if its graph has a vertex a row; `open_store` passes it.
+        gpu_share: share of the free GPU memory to use, in (0, 1].
+        num_threads: threads of a gather by the CPU, see the stores.
+        context: says which rows are read most, if its graph has one vertex per row; `open_store` passes it.
         options: see `RowOptions`.
 
     Raises:
         TypeError, ValueError: an option is out of its range; and as the stores.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
     """
-    if not 0 < gpu_share <= 1:
+    if not 0 < as_number("gpu_share", gpu_share) <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and as_device(device).type == "cpu":
         return HostFeatures(tensor, num_threads, **options)
@@ -72,13 +79,13 @@ def auto_features(
     if rows.storage_dtype != tensor.dtype:
         raise ValueError(
             f"storage_dtype is {options['storage_dtype']}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
-            f"{tensor.dtype}; leave it null (dtype converts what is gathered)"
+            f"{tensor.dtype}; leave it null (dtype converts gathered rows)"
         )
     return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
 
 
 def processes_here() -> int:
-    """Of a distributed run, on this machine: those of all machines, where it does not say."""
+    """Processes of a distributed run on this machine, or on all machines if the run does not say how many are here."""
     if local := os.environ.get("LOCAL_WORLD_SIZE"):
         return int(local)
     started = torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -1,4 +1,4 @@
-"""The protocol of all stores: ids in, rows out; and how a store is made."""
+"""The base class of all stores, which return the rows of ids, and the function that makes a store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class FeatureStore(Protocol):
     """Rows by id, wherever they are kept: features of vertices `[num_rows, F]` or of edges, labels `[num_rows]`.
 
-    What an id stands for (a vertex, an edge) is the caller's business.
+    The caller decides whether an id is that of a vertex or of an edge.
 
-    All stores of the same rows, kept in the same type and returned in the same type, return equal bytes.
+    Stores of the same rows return equal bytes, if they keep and return them in the same types.
     """
 
     @property
@@ -37,7 +37,7 @@ class FeatureStore(Protocol):
 
     @property
     def dim(self) -> int:
-        """Elements a row, the product of `row_shape`."""
+        """Elements per row, the product of `row_shape`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,7 +49,7 @@ class FeatureStore(Protocol):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether `gather` only puts work on the current stream: the host does not wait, nor work itself."""
+        """Whether `gather` only puts work on the current stream. The host then neither waits nor gathers itself."""
 
     def gather(self, ids: Tensor) -> Tensor:
         """The rows of `ids`.
@@ -63,29 +63,30 @@ class FeatureStore(Protocol):
 
         Raises:
             TypeError: `ids` is neither int32 nor int64.
-            ValueError: an id is out of range; the message names it. An asynchronous store gives such an id a row of
-                zeros, and raises at a later `gather`, once the GPU has told, or at `check()`.
+            ValueError: an id is out of range; the message names it. An asynchronous store returns a row of zeros for
+                such an id. It raises at `check()`, or at a `gather` after the GPU has reported the id.
             RuntimeError: the store was closed.
         """
 
     def check(self) -> None:
-        """Waits for the gathers begun so far, and raises what they have to say.
+        """Waits for the gathers begun so far, and raises their errors.
 
         Raises:
             ValueError: an id was out of range.
         """
 
     def close(self) -> None:
-        """Frees threads and memory, after what was begun is done; the store cannot be used afterwards."""
+        """Waits for the gathers begun so far, then frees threads and memory. The store cannot be used afterwards."""
 
 
 @dataclass(frozen=True)
 class StoreContext:
-    """What a store may want to know of the run that it is made for, beside its rows.
+    """The run that a store is made for.
 
     Attributes:
-        graph: whose vertices the rows belong to.
-        batches: an epoch of the mini-batches that the rows will be gathered for, without rows, each time it is called.
+        graph: the graph whose vertices have the rows.
+        batches: returns, at each call, an epoch of the mini-batches that the rows will be gathered for, without their
+            rows.
     """
 
     graph: Graph
@@ -95,22 +96,35 @@ class StoreContext:
 def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: StoreContext | None = None) -> FeatureStore:
     """The store that the factory `make` makes of `tensor`.
 
-    A factory takes the tensor of all rows: a store's class, or a `functools.partial` of it as `conf/features/`
-    describes. One that has a keyword `context`, as `CachedFeatures` has, also gets `context`, unless it was given
-    one before; others never see it.
+    A factory takes the tensor of all rows. It is a store's class, or a `functools.partial` of one, as in
+    `conf/features/`. If it has a keyword `context`, as `CachedFeatures` has, and the partial does not set it, it also
+    gets `context`.
 
     Args:
         make: `make(tensor)` or `make(tensor, context=context)`.
         tensor: `[num_rows, ...]` on the CPU.
-        context: of the run; None where there is no graph (yet).
+        context: of the run; None if there is no graph yet.
+
+    Raises:
+        TypeError: `make` makes nothing.
     """
+    check_store_factory(make)
     if context is not None and _takes_context(make):
         return make(tensor, context=context)
     return make(tensor)
 
 
+def check_store_factory(features: Any) -> None:
+    """Raises TypeError unless it can make a store, see `open_store`."""
+    if not callable(features):
+        raise TypeError(
+            f"features is a {type(features).__name__}; it must be a function that makes a store of the dataset's "
+            "features, e.g. the class loader.stores.HostFeatures"
+        )
+
+
 def options_of(make: Callable[..., FeatureStore]) -> list[str]:
-    """Names of the options of a store's class or of another factory, those of `RowOptions` included."""
+    """Names of the options of a factory, including those of `RowOptions`."""
     names: list[str] = []
     for name, parameter in list(inspect.signature(make).parameters.items())[1:]:  # the first one are the rows
         names += RowOptions.__annotations__ if parameter.kind is inspect.Parameter.VAR_KEYWORD else [name]

@@ -1,4 +1,4 @@
-"""Features in pinned host memory, the hottest of them in GPU memory too."""
+"""Features in pinned host memory, and those that are read most also in GPU memory."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ SLOT_BYTES = 4  # of the place of a row in the cache
 
 
 class CachedFeatures(KernelStore):
-    """The hottest rows in GPU memory, the others read over the bus as `PinnedFeatures` does, by one kernel for both.
+    """The hottest rows, which are read most, in GPU memory. The same kernel reads the others over the bus, as
+    `PinnedFeatures` does.
 
-    A table `[num_rows]` on the GPU says where each row is. What is cached is chosen once, at the start, and changes
-    only how fast a row is read, never its bytes. See `KernelStore`.
+    A table `[num_rows]` on the GPU says where each row is. The rows to cache are chosen once, at the start. The choice
+    changes how fast a row is read, but not its bytes. See `KernelStore`.
 
-    Many ids over a large table are read by where their rows lie, as `PinnedFeatures` does, but where they came in such
-    an order 16 times in a row, only one gather in 17 finds out whether they still do.
+    If there are many ids and the table is large, rows are read in the order in which they lie, as by `PinnedFeatures`.
+    If the ids of 16 gathers in a row came in that order, only one gather in 17 checks whether they still do.
 
     Args:
         tensor, device, copy, options: as in `PinnedFeatures`.
-        fraction: of the rows, to be cached; in [0, 1].
+        fraction: share of the rows to cache, in [0, 1].
         budget_gib: GPU memory for cached rows and the table of their places, in GiB. Give this or `fraction`.
-        hotness: `"degree"`: vertices that are in most neighbour lists, see `degree_hotness`; `"visits"`: those that
-            most mini-batches of the context read, see `count_visits`; or a tensor `[num_rows]` of scores, the
-            highest of which are cached.
-        context: graph, and for `"visits"` mini-batches; `open_store` passes it.
+        hotness: `"degree"` caches the vertices that are in the most neighbour lists, see `degree_hotness`. `"visits"`
+            caches those that the most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of
+            scores caches the rows with the highest scores.
+        context: the graph, and for `"visits"` the mini-batches; `open_store` passes it.
 
     Attributes:
         num_cached: rows in GPU memory.
-        in_place: whether the tensor's own memory was locked.
+        in_place: whether the tensor's own memory was page-locked.
 
     Raises:
-        TypeError, ValueError: as `RowFormat`; the budget is not given exactly once, out of range or smaller than the
-            table of places; `hotness` is none of the above, does not fit the rows, or `context` lacks what it needs.
+        TypeError, ValueError: as `RowFormat`; both or none of `fraction` and `budget_gib` are given, or the one given
+            is out of range or leaves no room for the table of places; `hotness` is none of the above or does not fit
+            the rows, or needs a `context` that is not given.
         RuntimeError: the build or the machine has no CUDA, or the memory could not be locked.
     """
 
@@ -101,7 +103,7 @@ class CachedFeatures(KernelStore):
             return int(self._hits) / self._gathered if self._gathered else float("nan")
 
     def reset_hit_rate(self) -> None:
-        """Counts from here on."""
+        """Sets the counts behind `hit_rate` to zero."""
         self._open()
         torch.cuda.synchronize(self.device)
         with self._count_lock:
@@ -118,7 +120,7 @@ class CachedFeatures(KernelStore):
 
 
 def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None) -> int:
-    """How many rows a cache of that size holds."""
+    """The number of rows that a cache of this size holds."""
     if (fraction is None) == (budget_gib is None):
         raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
     if fraction is not None:

@@ -20,17 +20,17 @@ class DeviceFeatures(KernelStore):
     """All rows in GPU memory, gathered by a kernel that converts them on the way. See `KernelStore`.
 
     Args:
-        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU or on `device`; there it is used as it is,
-            without a copy, unless `storage_dtype` differs.
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU or on `device`. A tensor on `device` is not
+            copied, unless `storage_dtype` differs.
         device: the GPU, by default the tensor's, else the current one.
-        lazy: a loader leaves the features of its mini-batches here, as `MiniBatch.rows` in the place of `x`, for a
-            first layer that reads them in place, as `models.sage.GraphSAGE` does. For `[num_rows, F]` of floating
-            point, returned in the type they are kept in; None: where they are such.
+        lazy: True: a loader does not gather these features. Its mini-batches have `rows` in place of `x`, and the first
+            layer of the model reads the features here, as `models.sage.GraphSAGE` does. The rows must be `[num_rows,
+            F]` of floating point, and `dtype` the type that they are kept in. None: True if the rows are such.
         options: see `RowOptions`.
 
     Raises:
-        TypeError, ValueError: as `RowFormat`; or `device` is no GPU, or not the one that the tensor lies on; or rows
-            that cannot be `lazy`.
+        TypeError, ValueError: as `RowFormat`; or `device` is no GPU, or not the GPU of the tensor; or the rows cannot
+            be `lazy`.
         RuntimeError: the build or the machine has no CUDA.
     """
 
@@ -62,7 +62,7 @@ class DeviceFeatures(KernelStore):
         self._table: Tensor | None = table
 
     def lazy_rows(self, ids: Tensor) -> LazyRows:
-        """The rows of `ids`, left where they are.
+        """The rows of `ids`, which are not gathered.
 
         Raises:
             RuntimeError: the store was closed.
@@ -72,6 +72,6 @@ class DeviceFeatures(KernelStore):
         return LazyRows(self._table, ids)
 
     def close(self) -> None:
-        """Waits for the GPU and frees the rows, as soon as no mini-batch refers to them."""
+        """Waits for the GPU, and frees the rows when no mini-batch refers to them any more."""
         self._table = None
         super().close()

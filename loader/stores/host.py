@@ -24,15 +24,14 @@ _IDLE_BUFFERS = 4
 class HostFeatures(StoreOfRows):
     """Rows of a CPU tensor, copied by threads of the C++ core without the GIL.
 
-    Outputs lie in memory that returns to a pool when their last reference is gone, and is used for a later
-    gather: fresh memory of that size would cost more to fault in than the copy itself. At most four idle outputs
-    are kept.
+    The memory of an output returns to a pool when its last reference is gone, and a later gather uses it again. New
+    memory of that size would take longer to map than the copy itself. At most four idle outputs are kept.
 
     Args:
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs.
-        num_threads: threads of one gather, by default as many as there are processors.
-        options: see `RowOptions`. Another `dtype` is converted to after the gather.
+        num_threads: threads of one gather, by default one per processor.
+        options: see `RowOptions`. If `dtype` is another type, rows are converted after the gather.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -73,7 +72,7 @@ class HostFeatures(StoreOfRows):
         return out.to(self.dtype)
 
     def check(self) -> None:
-        """Nothing to wait for: `gather` raises by itself."""
+        """Does nothing: `gather` raises its errors itself."""
 
     def close(self) -> None:
         """Frees the threads and the idle outputs."""

@@ -1,4 +1,4 @@
-"""Which rows are worth GPU memory: how often mini-batches read them, guessed or counted."""
+"""Scores of rows for a cache: estimates or counts of how often mini-batches read them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CHUNK = 1 << 28  # edges counted at once
 
 
 def degree_hotness(graph: Graph) -> Tensor:
-    """`[num_nodes]` int64 on the CPU: in how many neighbour lists each vertex is.
+    """`[num_nodes]` int64 on the CPU: the number of neighbour lists that each vertex is in.
 
-    A sampler picks from the lists of in-neighbours, so a vertex is met as often as it stands in them: by its
-    out-degree, which in an undirected graph is its in-degree. A static guess, as in PaGraph (Lin et al., "PaGraph:
-    Scaling GNN Training on Large Graphs via Computation-aware Caching", SoCC 2020); it takes one pass over the edges.
+    A sampler picks from lists of in-neighbours, and a vertex is in as many of them as its out-degree. In an undirected
+    graph this is also its in-degree. It is a static estimate, as in PaGraph (Lin et al., "PaGraph: Scaling GNN Training
+    on Large Graphs via Computation-aware Caching", SoCC 2020), and takes one pass over the edges.
     """
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
     for part in graph.indices.split(_CHUNK):
@@ -29,14 +29,14 @@ def degree_hotness(graph: Graph) -> Tensor:
 def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor:
     """`[num_rows]` int64 on the CPU: how often each row is read by `batches`.
 
-    With the mini-batches of whole epochs of a run, as GNNLab does it (Yang et al., "GNNLab: A Factored System for
-    Sample-based GNN Training over GPUs", EuroSys 2022): they are a pure function of the loader's arguments, so to
-    sample them once more changes nothing in the run.
+    Give the mini-batches of whole epochs of a run, as GNNLab does (Yang et al., "GNNLab: A Factored System for
+    Sample-based GNN Training over GPUs", EuroSys 2022). They are a pure function of the loader's arguments, so sampling
+    them here does not change the run.
 
     Args:
-        batches: tensors of ids (int32 or int64, on any device), or mini-batches, whose input nodes count: a
-            `NodeLoader` without features, for example. An id may stand in a tensor more than once.
-        num_rows: number of rows, one a vertex for mini-batches.
+        batches: tensors of ids (int32 or int64, on any device), in which ids may repeat; or mini-batches, for example a
+            `NodeLoader` without features. Of a mini-batch the input nodes count.
+        num_rows: number of rows; for mini-batches the number of vertices.
 
     Raises:
         ValueError: an id is out of range.

@@ -1,4 +1,4 @@
-"""The stores whose gather is one kernel: what they have in common."""
+"""The base class of the stores whose gather is one kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
 
-    A subclass puts the rows where the GPU reads them and calls `_start`. Ids on the CPU are copied to the GPU first;
-    from pageable memory that copy is not asynchronous. Several threads and streams may gather at the same time.
+    A subclass puts the rows where the GPU can read them and calls `_start`. Ids on the CPU are copied to the GPU first.
+    If they are not in pinned memory, the host waits for that copy. Several threads and streams may gather at the same
+    time.
 
-    An id out of range never reads outside the table: its row is zeros, and the first such id is reported through
-    pinned memory, where the next `gather` after that kernel, or `check()`, finds it and raises.
+    For an id out of range the kernel returns zeros, and does not read outside the table. It writes the first such id to
+    pinned memory. `check()`, or the first `gather` after the kernel has ended, finds it there and raises.
     """
 
     needs_gpu = True

@@ -1,10 +1,11 @@
-"""Features in a file, larger than memory may be."""
+"""Features in a file, which may be larger than memory."""
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import as_size, shown
 from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
@@ -28,17 +30,17 @@ _THREADS_A_CPU = 4
 
 
 class MemmapFeatures(StoreOfRows):
-    """Rows of a file that is mapped to memory; the system keeps in RAM what fits.
+    """Rows of a file that is mapped to memory. The system keeps the part in RAM that fits.
 
-    The system is told that rows are read in no order, so that it reads no more than their pages. Rows are gathered
-    by threads of the C++ core, to the CPU as `HostFeatures` does or to a GPU as `StagedFeatures` does.
+    The system is told that rows are read in random order, so it reads only their pages. Threads of the C++ core gather
+    rows, to the CPU as `HostFeatures` does, or to a GPU as `StagedFeatures` does.
 
     Args:
-        source: a `.npy` file; or any other file, of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
-            memory-mapped already, as those of a dataset's cache are. A file is opened to be read only.
+        source: a `.npy` file; or a file of raw bytes, with `shape` and `storage_dtype`; or a tensor that is
+            memory-mapped already, such as one of a dataset's cache. A file is opened for reading only.
         device: `"cpu"`, or the GPU that the rows are copied to.
-        shape: of a raw file: `[num_rows, ...]`.
-        offset: bytes before the first row of a raw file.
+        shape: for a raw file: `[num_rows, ...]`.
+        offset: for a raw file: bytes before the first row.
         num_threads: threads of one gather, by default four per processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
         options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
@@ -65,6 +67,15 @@ class MemmapFeatures(StoreOfRows):
         self._options: dict[str, Any] = {"device": device, "shape": shape, "offset": offset, "num_threads": num_threads}
         self._options |= {"buffer_mib": buffer_mib, **options}
         storage_dtype = options.pop("storage_dtype", None)
+        if not isinstance(source, (Tensor, str, os.PathLike)):
+            raise TypeError(
+                f"source is a {type(source).__name__}; it must be the path of a file, or a tensor mapped from one"
+            )
+        offset, buffer_mib = as_size("offset", offset, least=0), as_size("buffer_mib", buffer_mib)
+        if shape is not None:
+            if isinstance(shape, str) or not isinstance(shape, Iterable) or not getattr(shape, "ndim", True):
+                raise TypeError(f"shape is {shown(shape)}; it must be a list of sizes, [num_rows, ...]")
+            shape = [as_size("shape", size, least=0) for size in shape]
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
             raise ValueError("shape and offset describe a raw file; a tensor and a .npy file know their own")
@@ -75,7 +86,8 @@ class MemmapFeatures(StoreOfRows):
             tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
         if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
             raise TypeError(
-                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; dtype converts what is gathered"
+                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; leave it out (dtype converts "
+                "gathered rows)"
             )
         self._format = RowFormat(tensor, **options)
         if num_threads is None:
@@ -98,10 +110,10 @@ class MemmapFeatures(StoreOfRows):
         return self._open().gather(ids)
 
     def check(self) -> None:
-        """Nothing to wait for: `gather` raises by itself."""
+        """Does nothing: `gather` raises its errors itself."""
 
     def close(self) -> None:
-        """Frees threads and buffers, and lets go of the file."""
+        """Frees threads and buffers, and closes the mapping of the file."""
         if self._store is not None:
             self._store.close()
         self._store = None
@@ -133,10 +145,8 @@ def _open_npy(path: Path) -> Tensor:
 def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtype | str | None, offset: int) -> Tensor:
     if shape is None or storage_dtype is None:
         raise ValueError(f"{path} is not a .npy file; say its shape and storage_dtype")
-    if offset < 0 or any(n < 0 for n in shape):
-        raise ValueError(f"shape is {list(shape)} and offset {offset}; none of them may be negative")
     dtype = as_dtype("storage_dtype", storage_dtype)
-    nbytes = int(np.prod([*shape, dtype.itemsize], dtype=np.int64))
+    nbytes = math.prod([*shape, dtype.itemsize])
     size = path.stat().st_size
     if size < offset + nbytes:
         raise ValueError(

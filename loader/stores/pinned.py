@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 class PinnedFeatures(KernelStore):
     """All rows in pinned host memory, gathered by a kernel that reads them over the bus (zero-copy).
 
-    The rows of a mini-batch are never collected on the host, and no thread of it works. Each row is read in whole
-    lines of 128 bytes from the line that it begins in, as EMOGI does (Min et al., "EMOGI: Efficient Memory-access
-    for Out-of-memory Graph-traversal in GPUs", VLDB 2020). See `KernelStore`.
+    The host does not gather rows, so no thread of it works. Each row is read in whole lines of 128 bytes, from the line
+    in which it begins, as EMOGI does (Min et al., "EMOGI: Efficient Memory-access for Out-of-memory Graph-traversal in
+    GPUs", VLDB 2020). See `KernelStore`.
 
-    A GPU keeps few translations of the host's pages. Over a table of 768 MiB and more, 32,768 ids and more are
-    therefore read in the order in which their rows lie, roughly, which it finds out first, unless they come in such
-    an order, as in the hops of a mini-batch (`csrc/features/cuda/order.cuh`).
+    A GPU keeps few translations of the host's page addresses. With at least 32,768 ids and a table of at least 768 MiB,
+    rows are therefore read roughly in the order in which they lie. The ids are sorted for this, unless they already
+    come in such an order, as in the hops of a mini-batch (`csrc/features/cuda/order.cuh`).
 
-    The tensor's memory is put on huge pages, about a second per GiB, locked in place, and unlocked by `close()`, so the
-    rows exist once. Where the system does not lock it (a memory-mapped file that may only be read), they are copied to
-    memory of the store's own.
+    The tensor's memory is put on huge pages, which takes about a second per GiB, and is page-locked in place until
+    `close()`. So there is no second copy of the rows. If the system cannot lock the memory (a memory-mapped file that
+    may only be read), the rows are copied to memory of the store's own.
 
     Args:
-        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU. It must not be changed by the GPU's reading;
-            changes by the host are seen by later gathers when it was locked in place.
+        tensor: `[num_rows, ...]` of any type, contiguous, on the CPU. If it was locked in place, later gathers see
+            changes that you make to it. Do not change it while the GPU reads it.
         device: the GPU, by default the current one.
-        copy: keep a copy that begins on a line of 128 bytes. Rows of a few whole lines are read faster from one where
-            the tensor's own memory, which torch aligns to 64 bytes, does not begin on such a line: rows of 128 bytes
-            then take one request instead of two.
+        copy: keep a copy that begins on a line of 128 bytes. torch aligns memory only to 64 bytes, so a row of 128
+            bytes may lie on two lines and take two requests in place of one. The copy makes rows of a few whole lines
+            faster to read.
         options: see `RowOptions`. Another `storage_dtype` makes a copy.
 
     Attributes:
-        in_place: whether the tensor's own memory was locked.
+        in_place: whether the tensor's own memory was page-locked.
 
     Raises:
         TypeError, ValueError: as `RowFormat`; or `device` is no GPU.

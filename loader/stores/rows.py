@@ -1,4 +1,4 @@
-"""What the stores share: options and format of rows, checks of tables and ids."""
+"""Options and format of rows, and checks of tables and ids, for all stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import check_dense
+
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -15,12 +17,13 @@ CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class RowOptions(TypedDict, total=False):
-    """What every store takes by keyword.
+    """Options of every store, given by keyword.
 
     Attributes:
-        dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None) the one
-            that they are kept in.
-        storage_dtype: element type in which the store keeps them; by default (None) the tensor's.
+        dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None)
+            `storage_dtype`.
+        storage_dtype: element type in which the store keeps the rows, or its name; by default (None) that of the
+            tensor.
     """
 
     dtype: torch.dtype | str | None
@@ -28,15 +31,15 @@ class RowOptions(TypedDict, total=False):
 
 
 class RowFormat:
-    """What a store keeps and what it returns: how many rows, the shape of a row and the two element types.
+    """The rows of a store: their number, their shape, and the element types in which they are kept and returned.
 
     Args:
         tensor: `[num_rows, ...]`.
-        device_types: where the tensor may lie.
+        device_types: types of the devices that the tensor may lie on.
         options: see `RowOptions`.
 
-    float32, float16 and bfloat16 convert into each other, rounded to nearest even as `Tensor.to` does (a NaN stays
-    a NaN, its payload is not defined); any other type is returned as it is.
+    float32, float16 and bfloat16 can be converted to each other, rounded to nearest even as by `Tensor.to`. A NaN stays
+    a NaN, but its payload is not defined. Rows of other types are returned in their own type.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -55,8 +58,7 @@ class RowFormat:
             )
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
-        if tensor.layout != torch.strided:
-            raise ValueError(f"features has the layout {tensor.layout}; it must be dense: .to_dense()")
+        check_dense("features", tensor)
         if tensor.dim() == 0:
             raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:
@@ -71,7 +73,7 @@ class RowFormat:
         self.nbytes = self.dim * self.storage_dtype.itemsize  # of a row, as it is kept
 
     def stored(self, tensor: Tensor) -> Tensor:
-        """`tensor` in the type in which it is kept; itself where it already has that type."""
+        """`tensor` in the type in which it is kept, or `tensor` itself if it has that type."""
         return tensor if tensor.dtype == self.storage_dtype else tensor.to(self.storage_dtype)
 
     def describe(self) -> str:
@@ -81,10 +83,10 @@ class RowFormat:
 
 
 class StoreOfRows:
-    """The properties by which a store says what it returns, and where; a subclass sets `_format` and `_device`.
+    """The properties of a store's rows. A subclass sets `_format` and `_device`.
 
     Attributes:
-        needs_gpu: whether it cannot be without one.
+        needs_gpu: whether the store works only with a GPU.
     """
 
     needs_gpu = False
@@ -129,7 +131,7 @@ def check_ids(ids: Tensor) -> None:
 
 
 def check_range(ids: Tensor, num_rows: int) -> None:
-    """Raises ValueError, naming the first of the ids that is out of range."""
+    """Raises ValueError, which names the first id that is out of range."""
     bad = ((ids < 0) | (ids >= num_rows)).nonzero()
     if bad.numel():
         i = int(bad[0])

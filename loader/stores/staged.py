@@ -1,4 +1,4 @@
-"""Features in host memory, collected by its threads and copied to the GPU."""
+"""Features in host memory, which threads gather and which are then copied to the GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.arguments import as_size
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
@@ -25,21 +26,23 @@ _MEBI = 1 << 20
 class StagedFeatures(StoreOfRows):
     """Rows of a CPU tensor, gathered by threads of the C++ core into pinned buffers and copied from there to the GPU.
 
-    A gather goes through a ring of buffers in parts: while one part is on its way to the GPU on the current stream,
-    the next is gathered. A buffer is written again only after the event that follows its copy. The host works until
-    the last part is gathered, without the GIL, but does not wait for that part's copy.
+    A gather works in parts, through a ring of buffers: while one part is copied to the GPU on the current stream, the
+    next part is gathered. A buffer is written again only after an event says that its copy is done. The host works,
+    without the GIL, until the last part is gathered. It does not wait for the copy of that part.
 
-    Ids on the GPU are copied to the host first, which waits for what the current stream holds. Rows are copied in
-    the type in which they are kept, and converted on the GPU.
+    Ids on the GPU are copied to the host first, and the host waits for the work on the current stream. Rows are copied
+    in the type in which they are kept, and converted on the GPU.
 
     Args:
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs. Memory that is not mapped from a file is put on huge pages, in place, which
             takes about a second per GiB.
         device: the GPU, by default the current one.
-        num_threads: threads of one gather, by default as many as there are processors but for every eighth: one that
-            has to share its processor with the threads that launch keeps all others waiting.
-        buffer_mib: size of each of the four pinned buffers, in MiB, at least one row; less for a table that is smaller.
+        num_threads: threads of one gather. By default, seven per eight processors, or all if there are fewer than
+            eight. The others are for the threads that launch kernels: if one thread of a gather shares its processor,
+            all others wait for it.
+        buffer_mib: size of each of the four pinned buffers, in MiB, at least that of one row. Buffers are never larger
+            than the table.
         options: see `RowOptions`.
 
     Raises:
@@ -59,8 +62,7 @@ class StagedFeatures(StoreOfRows):
         **options: Unpack[RowOptions],
     ) -> None:
         self._format = RowFormat(tensor, **options)
-        if buffer_mib < 1:
-            raise ValueError(f"buffer_mib is {buffer_mib}; it must be at least 1")
+        buffer_mib = as_size("buffer_mib", buffer_mib)
         cpus = available_cpus()
         self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
@@ -83,7 +85,7 @@ class StagedFeatures(StoreOfRows):
         """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
 
         Raises:
-            ValueError: an id is out of range; at once, and nothing is returned.
+            ValueError: an id is out of range.
         """
         check_ids(ids)
         if ids.device.type != "cpu" and ids.device != self._device:
@@ -101,7 +103,7 @@ class StagedFeatures(StoreOfRows):
             return out.to(self.dtype)
 
     def check(self) -> None:
-        """Nothing to wait for: `gather` raises by itself."""
+        """Does nothing: `gather` raises its errors itself."""
 
     def close(self) -> None:
         """Waits for the copies and frees threads and buffers."""

@@ -1,4 +1,4 @@
-"""Rows of a tensor, taken where it lies."""
+"""Rows of a tensor on the tensor's device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loader.stores.rows import check_ids
 
 
 class TensorRows:
-    """Rows of a tensor on the CPU or on a GPU, by `torch.index_select`: for tables that are small, as labels are.
+    """Rows of a tensor on the CPU or on a GPU, by `torch.index_select`. For small tables, such as labels.
 
     Args:
         tensor: `[num_rows, ...]` of any type.
@@ -58,10 +58,10 @@ class TensorRows:
         return self.tensor.index_select(0, ids)
 
     def check(self) -> None:
-        """Nothing to say: torch raises by itself."""
+        """Does nothing: torch raises its errors itself."""
 
     def close(self) -> None:
-        """Nothing to free: the tensor is the caller's."""
+        """Does nothing: the tensor belongs to the caller."""
 
     def __repr__(self) -> str:
         return f"TensorRows({list(self.tensor.shape)}, {self.dtype}, device='{self.device}')"

@@ -1,4 +1,4 @@
-"""Where the time of a pipeline goes: sums over all items, and pictures of some of them."""
+"""The times of a pipeline's stages: sums over all items, and pictures of some items."""
 
 from loader.timing.stats import PipelineStats
 from loader.timing.timeline import TRAIN, Span, Timeline

@@ -1,4 +1,4 @@
-"""Where the time of a pipeline went."""
+"""Sums of the times of a pipeline's stages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from loader.timing.timeline import TRAIN
 
 
 class PipelineStats:
-    """Where the time went, summed over all iterations that share this object.
+    """Times of the stages, summed over all iterations that share this object.
 
     Attributes:
         busy: host seconds spent in each stage, by its name.
-        waiting: host seconds that the consumer spent waiting for items; with nothing ahead all of the stages' time.
+        waiting: host seconds that the consumer waited for items; without prefetching, all time of the stages.
         items: items that reached the consumer.
-        throttled: host seconds that the consumer was held back, lest it run too far ahead of the GPU; no loss.
-        gpu_busy: seconds that each stage's stream was at work, and "train", the consumer's stream. Empty without
-            streams.
-        gpu_waiting: seconds that the consumer's stream stood still between two items: what loading costs.
-        gpu_items: items that the two above count: a sample of those that the GPU is done with.
-        moved: bytes by what was done with them, as the stages report it through `add_bytes`.
-        largest_item: bytes of the largest item, as far as the stages report it.
+        throttled: host seconds that the consumer was stopped because it was too far ahead of the GPU. They cost
+            nothing.
+        gpu_busy: stage -> seconds that its stream worked; "train" is the consumer's stream. Empty without streams.
+        gpu_waiting: seconds that the consumer's stream was idle between two items. This is the cost of loading.
+        gpu_items: items that `gpu_busy` and `gpu_waiting` count: a sample of the items that the GPU is done with.
+        moved: kind of work -> bytes, as the stages report them through `add_bytes`.
+        largest_item: bytes of the largest item, if the stages report sizes.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -32,7 +32,7 @@ class PipelineStats:
         self.reset()
 
     def name(self, names: Iterable[str]) -> None:
-        """Says which stages there are, where that was not known before."""
+        """Sets the names of the stages, if they are not known yet."""
         self._names = tuple(names)
         self.reset()
 
@@ -58,7 +58,7 @@ class PipelineStats:
             self.moved[name] = self.moved.get(name, 0) + count
 
     def see_item(self, nbytes: int) -> None:
-        """An item of that size was made."""
+        """Counts the size of a new item."""
         if nbytes > self.largest_item:
             self.largest_item = nbytes
 

@@ -1,4 +1,4 @@
-"""What the stages of some mini-batches did when: spans on lanes, by the host's clock and by the GPU's."""
+"""A record of when the stages worked on some mini-batches: spans on lanes, by the clocks of host and GPU."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loader.machine.arguments import as_size
+
 TRAIN = "train"  # the lane of what the consumer does with an item
 
 
 @dataclass(frozen=True)
 class Span:
-    """One stage at work on one item.
+    """The time in which one stage worked on one item.
 
     Attributes:
         lane: the stage.
         item: number of the item, counted over all runs of the pipeline.
         begin, end: seconds since the timeline's first span began.
-        gpu: on the stage's stream, by CUDA events; else on a thread of the host, by its clock.
+        gpu: whether it was measured on the stage's stream, by CUDA events; else on a thread of the host, by its clock.
     """
 
     lane: str
@@ -33,25 +35,21 @@ class Span:
 class Timeline:
     """Collects the spans of the items `first` to `first + count - 1`.
 
-    On a GPU a stage has two lanes: when its work was put on the stream (host), and when the stream did it (GPU).
-    Spans begin when the stage has its input, so waiting shows as a gap. The first stage has two spans per item on the
-    host: it begins an item, maybe with others, and finishes it later.
+    On a GPU a stage has two lanes: the time in which its work was put on the stream (host), and the time in which the
+    stream did the work (GPU). Spans begin when the stage has its input, so waiting is shown as a gap. The first stage
+    has two spans per item on the host: it begins an item, perhaps with others, and finishes it later.
 
     Args:
-        first: items left out before, in which memory and clocks settle.
-        count: items recorded.
+        first: number of items that are left out at the beginning, until memory and clocks are stable.
+        count: number of items to record.
 
     Raises:
-        ValueError: `first` is negative, or `count` less than 1.
+        TypeError, ValueError: `first` is negative, `count` less than 1, or one of them no integer.
     """
 
     def __init__(self, first: int = 8, count: int = 8) -> None:
-        if first < 0:
-            raise ValueError(f"first is {first}; it must be at least 0")
-        if count < 1:
-            raise ValueError(f"count is {count}; it must be at least 1")
-        self.first = first
-        self.count = count
+        self.first = as_size("first", first, least=0)
+        self.count = as_size("count", count)
         self._host: list[tuple[str, int, float, float]] = []
         self._gpu: list[tuple[str, int, Any, Any]] = []
         self._origin: tuple[Any, float] | None = None  # an event, and the host's clock when it happened
@@ -69,7 +67,7 @@ class Timeline:
         self._gpu.append((lane, item, begin, end))
 
     def align(self, streams: Any) -> None:
-        """Finds out, once, what the host's clock says when the GPU reaches an event; waits for the GPU.
+        """Measures, once, the time of the host's clock at which the GPU reaches an event. Waits for the GPU.
 
         Args:
             streams: the pipeline's `StageStreams`.
@@ -81,7 +79,7 @@ class Timeline:
             self._origin = (event, time.perf_counter())
 
     def spans(self) -> list[Span]:
-        """What was recorded so far, by lane and time; waits for the GPU to be done with it."""
+        """The spans recorded so far, by lane and time. Waits until the GPU has finished them."""
         found = [(lane, item, begin, end, False) for lane, item, begin, end in list(self._host)]
         for lane, item, first, last in list(self._gpu):
             assert self._origin is not None

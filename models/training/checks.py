@@ -40,7 +40,7 @@ def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
         return
     key, metric = next(iter(missing.items()))
     split = "val" if metric.startswith("val/") else metric.removeprefix("test/").removesuffix("_acc")
-    why = f"the {split} split of the dataset is empty" if not splits[split].numel() else _not_run(cfg, metric)
+    why = f"the {split} split of the dataset is empty" if not splits[split].numel() else not_run(cfg, metric)
     instead = "train/acc" if metric.startswith("val/") else "val/acc"
     ways = [f"{key}={instead}" for key in missing if "early_stopping" not in key]
     ways += ["callbacks.early_stopping=null" for key in missing if "early_stopping" in key]
@@ -50,9 +50,9 @@ def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
 def computed_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> set[str]:
     """The metrics that a run of that configuration logs."""
     found = {"train/loss", "train/acc"}
-    if splits["val"].numel() and _not_run(cfg, "val/acc") is None:
+    if splits["val"].numel() and not_run(cfg, "val/acc") is None:
         found |= {"val/loss", "val/acc"}
-    if _not_run(cfg, "test/test_acc") is None:
+    if not_run(cfg, "test/test_acc") is None:
         found |= {f"test/{split}_acc" for split, nodes in splits.items() if nodes.numel()}
     return found
 
@@ -74,6 +74,8 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
             f"{first[:120]}); give one that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
         ) from error
     lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
+    if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
+        lacks = ["dict of the model's weights and options"]
     if lacks:
         raise ValueError(
             f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "
@@ -102,7 +104,7 @@ def _difference(
     return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
 
 
-def _not_run(cfg: DictConfig, metric: str) -> str | None:
+def not_run(cfg: DictConfig, metric: str) -> str | None:
     """Why no mini-batch of a metric's split is evaluated; None if some are."""
     trainer, part = cfg.trainer, metric.partition("/")[0]
     if part == "train":

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from loader.datasets.errors import nearest
-from models.training.errors import fail
+from models.training.errors import fail, said
 
 _FULL = "HYDRA_FULL_ERROR"
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
@@ -32,7 +32,12 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         ValueError: a group that has to have an option is null.
     """
     result = []
+    known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
+    known |= {path.name for path in conf.iterdir() if path.is_dir()}
     for argument in arguments:
+        added = re.match(r"\+{1,2}(\w+)", argument)
+        if added is not None and added[1] not in known:
+            raise ValueError(f"there is no option {added[1]}, so nothing would read it{nearest(added[1], known)}")
         group, _, value = argument.partition("=")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
             result.append(argument)
@@ -58,7 +63,7 @@ def composing(conf: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         fail("interrupted", 130, title="")
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
         if os.environ.get(_FULL) != "1":
             raise
         fail(explain(error, sys.argv[1:], conf))
@@ -74,6 +79,8 @@ def composed() -> None:
 def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
     text = str(error)
+    if isinstance(error, OSError) and not isinstance(error, HydraException):  # of the folder of the run
+        return said(error)
     if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
         group, _, choice = error.missing_cfg_file.rpartition("/")
         group = group.lstrip("/")

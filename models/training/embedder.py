@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,16 +10,18 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.samples import Walks
 from loader.whole_graph import WholeGraph
 from models.node2vec import Node2Vec
 from models.probe import LogisticRegression, f1_scores, top_labels
-
-SPLITS = ("train", "val", "test")
+from models.training.metrics import EMBEDDER_METRICS, SPLITS
 
 
 class NodeEmbedder(LightningModule):
     """`Node2Vec` on mini-batches of `Walks` with negatives; sparse updates by `torch.optim.SparseAdam`.
+
+    Several processes on CPUs exchange the sparse gradients by gloo; NCCL has no such exchange.
 
     Per epoch it logs `train/loss`, the mean over the mini-batches. Validation and test take a `WholeGraph`: a
     logistic regression is fitted to the embedding of the vertices of the train split, and tried on the others. They log
@@ -38,6 +41,8 @@ class NodeEmbedder(LightningModule):
         ValueError: a value out of its range.
     """
 
+    METRICS = EMBEDDER_METRICS
+
     def __init__(
         self,
         num_nodes: int,
@@ -50,14 +55,30 @@ class NodeEmbedder(LightningModule):
         probe_c: float = 1.0,
     ) -> None:
         super().__init__()
-        if lr <= 0:
-            raise ValueError(f"lr is {lr}; it must be greater than 0")
-        LogisticRegression(num_classes, c=probe_c)
+        if not 0 < as_number("lr", lr) < math.inf:
+            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
+        if not 0 < as_number("probe_c", probe_c) < math.inf:
+            raise ValueError(f"probe_c is {probe_c}; it must be greater than 0 and finite")
+        multilabel = as_flag("multilabel", multilabel)
+        as_size("num_classes", num_classes)
         self.save_hyperparameters()
         self.net = Node2Vec(num_nodes, dim, context_size)
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
         self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
         self._resumed: dict[str, Any] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Refuses processes that NCCL connects.
+
+        Raises:
+            ValueError: NCCL would have to add up sparse gradients.
+        """
+        group = torch.distributed
+        if stage == "fit" and group.is_available() and group.is_initialized() and "nccl" in group.get_backend():
+            raise ValueError(
+                f"{group.get_world_size()} processes on GPUs would exchange sparse gradients, and NCCL cannot: "
+                "train on one GPU (trainer.devices=1), or in processes on CPUs (device=cpu)"
+            )
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         """Rows of the embedding, see `Node2Vec.forward`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+
+_FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
+_UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
 
@@ -35,7 +39,7 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
         mendable = _mendable(error)
         if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        fail(" ".join(_said(mendable).split()) or type(mendable).__name__)
+        fail(" ".join(said(mendable, _key(error)).split()) or type(mendable).__name__)
 
 
 def fail(line: str, status: int = 1, title: str = "error: ") -> None:
@@ -46,9 +50,25 @@ def fail(line: str, status: int = 1, title: str = "error: ") -> None:
     sys.exit(status)
 
 
-def _said(error: BaseException) -> str:
-    """The message; what the system says in few words gets the limit and the way out."""
-    if not isinstance(error, OSError) or error.errno not in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
+def said(error: BaseException, key: str = "") -> str:
+    """The message; what Python and the system say in few words gets the limit and the way out.
+
+    Args:
+        key: of the configuration, if it was made into an object when this happened.
+    """
+    if found := _UNKNOWN.search(str(error)):
+        name = f"{key}.{found[2]}" if key else found[2]
+        return f"{name} is no option of {found[1].removesuffix('.__init__')}; leave it out"
+    if _is_memory(error):
+        first = str(error).split("\n")[0].strip()
+        return (
+            f"there is not enough memory{f' ({first})' if first else ''}; lower datamodule.batch_size, "
+            "sampler.fanouts or model.hidden, or take a smaller dataset"
+        )
+    if isinstance(error, OSError) and error.errno is not None and error.errno not in _FULL:
+        file = f" {error.filename}" if error.filename else ""
+        return f"cannot use{file}: {error.strerror}; check that path and its permissions, or give another one"
+    if not isinstance(error, OSError) or error.errno not in _FULL:
         return str(error)
     file = f" {error.filename}" if error.filename else ""
     way = "set hydra.run.dir (outputs, checkpoints) or cache_dir (data) to another disk"
@@ -77,4 +97,18 @@ def _mendable(error: BaseException) -> BaseException | None:
     """The error to show, or None for one of the program. Hydra wraps what a constructor raises: look inside."""
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
-    return error if isinstance(error, (HydraException, *_user_errors())) else None
+    return error if isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Whether memory was asked for that this machine has not; torch says so in words."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
+    )
+
+
+def _key(error: BaseException) -> str:
+    """The key of the configuration that Hydra was making an object of, "" if it was none."""
+    found = re.search(r"^full_key: (\S+)$", str(error), re.MULTILINE) if isinstance(error, HydraException) else None
+    return found[1] if found else ""

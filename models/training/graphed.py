@@ -179,8 +179,8 @@ class _Captured:
             loss, output = torch.func.functional_call(call, weights, (live.batch,))
             if loss.device != live.kind.device or output.device != live.kind.device:
                 raise RuntimeError(
-                    f"the loss came out on {loss.device}: the function read x or a block otherwise than through the "
-                    "functions of loader.ops.mean, which a CUDA graph cannot"
+                    f"the loss came out on {loss.device}: with CUDA graphs, the function may use x and blocks only "
+                    "through the functions of loader.ops.mean"
                 )
             return loss, output
 
@@ -232,7 +232,9 @@ class _Captured:
     def replay_backward(self, ctx: Any, grad_loss: Tensor) -> None:
         """Of the forward pass whose `ctx` is given."""
         if ctx.batch is None:
-            raise RuntimeError("backward a second time through a replayed loss, whose mini-batch may be gone by now")
+            raise RuntimeError(
+                "backward a second time through a replayed loss: its mini-batch may be gone by now; call it once"
+            )
         if ctx.run != self.runs:
             raise RuntimeError(
                 "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
 from loader.link_datamodule import HeldOutLinks
+from loader.machine.arguments import as_number, as_size
 from loader.samples import Links
 from models.inference import layerwise_inference
-from models.ranking import auc, hits, mrr, ranks
+from models.ranking import auc, average_precision, hits, mrr, ranks
 from models.sage import GraphSAGE
 
 HITS = (1, 3, 10)
 
-LINK_METRICS = ("train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in ("auc", "mrr")))
+LINK_METRICS = ("train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in ("auc", "ap", "mrr")))
 LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in HITS)
 
 
@@ -24,8 +27,9 @@ class LinkPredictor(LightningModule):
     (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`; Adam.
 
     Per epoch it logs `train/loss`, the mean binary cross entropy over the mini-batches. On `HeldOutLinks` it embeds all
-    vertices by exact, layer-wise inference and logs `val/auc` (or `test/`): of the links against as many negatives;
-    `val/mrr` and `val/hits@1`, `@3`, `@10`: of each link's rank among its own negatives.
+    vertices by exact, layer-wise inference and logs, by names that begin with `val/` or `test/`: `auc` and `ap`, the
+    average precision, of the links against as many negatives; `mrr`, `hits@1`, `@3` and `@10`, of each link's rank
+    among its own negatives.
 
     Args:
         num_features: of the data.
@@ -37,6 +41,8 @@ class LinkPredictor(LightningModule):
     Raises:
         ValueError: a value out of its range.
     """
+
+    METRICS = LINK_METRICS
 
     def __init__(
         self,
@@ -52,10 +58,12 @@ class LinkPredictor(LightningModule):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if lr <= 0:
-            raise ValueError(f"lr is {lr}; it must be greater than 0")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
+        if not 0 < as_number("lr", lr) < math.inf:
+            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
+        if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
+            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        for name, size in (("num_features", num_features), ("out", out)):
+            as_size(name, size)
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, out, num_layers, dropout, norm, input_dropout)
         self.lr, self.weight_decay = lr, weight_decay
@@ -89,7 +97,8 @@ class LinkPredictor(LightningModule):
 
         positive = score(batch.links[:, 0], batch.links[:, 1])
         placed = ranks(positive, score(batch.links[:, :1], batch.targets))
-        values = {"auc": auc(positive, score(batch.negatives[:, 0], batch.negatives[:, 1])), "mrr": mrr(placed)}
+        negative = score(batch.negatives[:, 0], batch.negatives[:, 1])
+        values = {"auc": auc(positive, negative), "ap": average_precision(positive, negative), "mrr": mrr(placed)}
         values |= {f"hits@{k}": hits(placed, k) for k in HITS}
         self.log_dict(
             {f"{split}/{name}": torch.tensor(value, device=self.device) for name, value in values.items()},

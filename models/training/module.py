@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from typing import Any
 
@@ -11,13 +12,14 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
 from loader.whole_graph import WholeGraph
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
-from models.training.metrics import SPLITS
+from models.training.metrics import METRICS, SPLITS
 from models.training.scores import RunningScores
 
 _PRECISIONS = ("highest", "high", "medium")
@@ -51,6 +53,8 @@ class NodeClassifier(LightningModule):
         RuntimeError: on the first training step, `cuda_graph` and deterministic algorithms, or a run on a CPU.
     """
 
+    METRICS = METRICS
+
     def __init__(
         self,
         num_features: int,
@@ -69,16 +73,25 @@ class NodeClassifier(LightningModule):
         cuda_graph: bool | None = None,
     ) -> None:
         super().__init__()
-        if lr <= 0:
-            raise ValueError(f"lr is {lr}; it must be greater than 0")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
-        if inference_chunk_mib < 1:
-            raise ValueError(f"inference_chunk_mib is {inference_chunk_mib}; it must be at least 1")
-        if matmul_precision not in _PRECISIONS:
+        if not 0 < as_number("lr", lr) < math.inf:
+            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
+        if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
+            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        if as_size("num_features", num_features, least=0) == 0:
+            raise ValueError(
+                "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec, which "
+                "reads none"
+            )
+        as_size("num_classes", num_classes)
+        inference_chunk_mib = as_size("inference_chunk_mib", inference_chunk_mib)
+        multilabel = as_flag("multilabel", multilabel)
+        cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
+        if not isinstance(matmul_precision, str) or matmul_precision not in _PRECISIONS:
             raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
         if cuda_graph and norm == "batch":
-            raise ValueError("cuda_graph cannot be had with norm='batch', which mixes the rows; take norm='layer'")
+            raise ValueError(
+                "cuda_graph cannot be had with norm='batch', which mixes the rows; set cuda_graph=false or norm='layer'"
+            )
         self.save_hyperparameters()
         self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
         self.multilabel = multilabel

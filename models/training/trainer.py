@@ -19,8 +19,17 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     """The trainer of a run, with its callbacks and loggers, and with none of Lightning's own in their place."""
 
     def each(group: str) -> list[Any]:
-        # An entry that an experiment sets to null is left out.
-        return [instantiate(entry) for entry in (cfg.get(group) or {}).values() if entry is not None]
+        # An entry that an experiment sets to null is left out. Without the group (callbacks=none) a task or an
+        # experiment still has options for some of its entries, which then are no objects.
+        entries = {name: entry for name, entry in (cfg.get(group) or {}).items() if entry is not None}
+        if not any("_target_" in entry for entry in entries.values()):
+            return []
+        for name, entry in entries.items():
+            if "_target_" not in entry:
+                raise ValueError(
+                    f"{group}.{name} has no _target_, the class that it is of; give it one, or leave it out"
+                )
+        return [instantiate(entry) for entry in entries.values()]
 
     callbacks, loggers = each("callbacks"), each("logger")
     trainer: Trainer = instantiate(

@@ -30,7 +30,7 @@ from torch import Tensor
 
 import loader
 from loader.datasets import NodeDataset
-from loader.samplers import FullSampler, FusedSampler, fused
+from loader.samplers import FullSampler, FusedSampler, WalkSampler, fused
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 
@@ -387,6 +387,11 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
         ({"sampler": None}, TypeError, "sampler is a NoneType"),
         ({"eval_sampler": "full"}, TypeError, "eval_sampler is a str"),
         ({"dataset": 3}, TypeError, "dataset is a int"),
+        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of vertices"),
+        ({"drop_last": "maybe"}, TypeError, "drop_last is 'maybe'; it must be True or False"),
+        ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
+        ({"seed": -1}, ValueError, "seed is -1"),
+        ({"features": 3}, TypeError, "features is a int; it must be a function that makes a store"),
     ],
 )
 def test_bad_arguments_are_told_before_anything_is_loaded(

@@ -89,11 +89,19 @@ def test_a_cache_finds_the_rows_that_it_holds() -> None:
         ({"batches": 1}, "batches is 1"),
         ({"prefetch": -1}, "prefetch is -1"),
         ({"fanouts": [0]}, "fanout 0 is not possible"),
+        ({"fanouts": "3"}, "fanouts is the text '3'; give a list of integers"),
+        ({"batch_size": "x"}, "batch_size is 'x'; it must be an integer"),
+        ({"batches": 10**12}, "batches is 1000000000000; it must be at most 1000000"),
     ],
 )
 def test_bad_settings_are_refused(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         inspect(dataset(equal_degrees(200, 3), 100), **{"fanouts": [2], "batch_size": 10, **options})
+
+
+def test_a_graph_is_no_dataset() -> None:
+    with pytest.raises(TypeError, match="data is a Graph; it must be a loader"):
+        inspect(equal_degrees(200, 3), [2])
 
 
 def test_an_isolated_train_split_has_a_card() -> None:
@@ -148,6 +156,14 @@ def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None
         (["--dataset", "npz"], r"error: npz needs path; add path="),
         (["--dataset", "synthetic", "num_nodes"], r"error: option 'num_nodes' is not key=value"),
         (["--dataset", "synthetic", "num_nodes=1"], r"error: .*num_nodes is 1"),
+        (
+            ["--dataset", "synthetic", "num_node=9"],
+            r"error: num_node is no option of synthetic; .*did you mean num_nodes\?",
+        ),
+        (
+            ["--dataset", "synthetic", "--json", "/dev/null/card"],
+            "error: --json is /dev/null/card; its folder cannot be",
+        ),
     ],
 )
 def test_bad_input_ends_in_one_line(tmp_path: Path, arguments, message) -> None:

@@ -6,7 +6,7 @@ import torch
 from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.link_datamodule import LinkDataModule
-from loader.samplers import FusedSampler
+from loader.samplers import FusedSampler, WalkSampler
 
 NUM_NODES = 60
 
@@ -79,10 +79,21 @@ def test_bad_arguments_are_refused():
         ({"exclude": "all"}, "exclude is 'all'"),
         ({"amount": 0}, "amount is 0"),
         ({"ranked": 0}, "ranked is 0"),
-        ({"val": 1.0}, "leave none for"),
+        ({"val": 1.0}, "val is 1.0; it must be above 0 and below 1"),
+        ({"prefetch": -1}, "prefetch is -1"),
+        ({"seed": -1}, "seed is -1"),
     ):
         with pytest.raises(ValueError, match=message):
             module(**options)
+    for options, message in (
+        ({"dataset": 3}, "dataset is a int; give a NodeDataset"),
+        ({"sampler": WalkSampler(3)}, "sampler is a WalkSampler; it must be one of vertices"),
+        ({"features": 3}, "features is a int; it must be a function that makes a store"),
+        ({"drop_last": "maybe"}, "drop_last is 'maybe'; it must be True or False"),
+        ({"test": "x"}, "test is 'x'; it must be a number"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            LinkDataModule(**{"dataset": dataset(), "sampler": FusedSampler([2, 2]), **options})
 
 
 def test_close_ends_threads_and_loaders():

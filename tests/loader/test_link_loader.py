@@ -1,6 +1,7 @@
 """The loader of links: items, labels, rows, the order of an epoch, and what is refused."""
 
 import pytest
+import reference_order
 import torch
 
 from loader import FusedSampler, LinkLoader, Links, LinkSampler
@@ -54,6 +55,13 @@ def test_a_resume_keeps_the_order_of_pairs(graph, pairs, shuffle):
     assert [parts[i % 2][i // 2] for i in range(7)] == whole
     if not shuffle:
         assert torch.cat([b.places for b in make(graph, pairs)]).tolist() == list(range(50))
+
+
+def test_a_shuffled_epoch_has_the_reference_order(graph, pairs):
+    loader = make(graph, pairs, shuffle=True, seed=7)
+    for epoch in range(2):
+        places = torch.cat([batch.places for batch in loader]).tolist()
+        assert places == reference_order.order(50, 7, epoch)
 
 
 def test_a_state_of_other_links_is_refused(graph, pairs):

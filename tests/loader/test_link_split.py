@@ -58,7 +58,24 @@ def test_a_planted_leak_is_found(name, turned):
         check_no_leak(leaking)
 
 
-@pytest.mark.parametrize("shares", [{"val": 0}, {"test": 0}, {"val": 0.6, "test": 0.4}])
+@pytest.mark.parametrize("shares", [{"val": 1e-9}, {"test": 1e-9}])
 def test_each_part_needs_links(shares):
     with pytest.raises(ValueError, match="leave none for"):
         split_links(graph_of(1), **shares)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"val": 0}, ValueError, "val is 0.0; it must be above 0 and below 1"),
+        ({"test": float("nan")}, ValueError, "test is nan; it must be above 0 and below 1"),
+        ({"test": -1}, ValueError, "test is -1.0; it must be above 0 and below 1"),
+        ({"val": "x"}, TypeError, "val is 'x'; it must be a number"),
+        ({"val": 0.6, "test": 0.4}, ValueError, "val and test are 0.6 and 0.4; together they must be below 1"),
+        ({"seed": "x"}, TypeError, "seed is 'x'; it must be an integer"),
+        ({"graph": [(0, 1)]}, TypeError, "graph is a list; it must be a loader.Graph"),
+    ],
+)
+def test_bad_arguments_are_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        split_links(**{"graph": graph_of(1), **change})

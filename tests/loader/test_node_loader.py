@@ -20,7 +20,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
-from loader.samplers import HopwiseSampler, Sampler
+from loader.samplers import HopwiseSampler, Sampler, WalkSampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 from loader.timing import Timeline
@@ -308,6 +308,11 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"prefetch": -1}, ValueError, "prefetch is -1"),
         ({"prefetch": 1.5}, TypeError, "prefetch is 1.5; it must be an integer"),
         ({"prefetch": True}, TypeError, "prefetch is True; it must be an integer"),
+        ({"prefetch": 2**40}, ValueError, "prefetch is 1099511627776; it must be at most 65536"),
+        ({"drop_last": None}, TypeError, "drop_last is None; it must be True or False"),
+        ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
+        ({"seeds": SEEDS.to_sparse()}, ValueError, "seeds has the layout torch.sparse_coo; it must be dense"),
+        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of vertices"),
         ({"seed": 2**64}, ValueError, "seed is 18446744073709551616"),
         ({"stages": [FunctionStage("gather", abs)]}, ValueError, "stage 'gather' needs a name of its own"),
         ({"stages": [FunctionStage("a", abs)] * 2}, ValueError, "stage 'a' needs a name of its own"),
@@ -329,7 +334,13 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"shuffle": "no"}, TypeError, "shuffle is 'no'; it must be True or False"),
         ({"shufle": True}, TypeError, r"shufle is no option of NodeLoader; did you mean shuffle\?"),
         ({"num_workers": 4}, TypeError, "num_workers is no option of NodeLoader; threads of this process load ahead"),
-        ({"colour": "red"}, TypeError, "colour is no option of NodeLoader; it knows stores, stages, shuffle"),
+        ({"colour": "red"}, TypeError, "colour is no option of NodeLoader; it knows stages, shuffle"),
+        ({"stores": {}}, TypeError, "stores is no option of NodeLoader"),
+        ({"stages": 3}, TypeError, "stages is 3; it must be a list of loader.pipeline.Stage"),
+        ({"stages": [abs]}, TypeError, "stages is .*; it must be a list of loader.pipeline.Stage"),
+        ({"session": 3}, TypeError, "session is a int; it must be the session that sampler"),
+        ({"seeds": SEEDS.to("meta")}, ValueError, "seeds lies on meta; it must lie on the CPU or on a GPU"),
+        ({"seeds": torch.tensor([2**63], dtype=torch.uint64)}, ValueError, "9223372036854775808; it must fit int64"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"sampler": "fused"}, TypeError, "sampler is a str"),
         ({"device": "meta"}, ValueError, "device is 'meta'"),

@@ -74,6 +74,10 @@ def test_wrong_input_is_refused(random_graph: Any) -> None:
         layerwise_inference(model, graph, torch.randn(200, 5))
     with pytest.raises(ValueError, match=r"on meta; layer-wise inference reads it from host memory"):
         layerwise_inference(model, graph, torch.empty(200, 4, device="meta"))
+    with pytest.raises(TypeError, match="features is a list; it must be a torch tensor"):
+        layerwise_inference(model, graph, [[0.0] * 4] * 200)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"graph is a list; it must be a loader\.Graph"):
+        layerwise_inference(model, [[0, 1]], torch.randn(200, 4))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chunk_bytes is 0"):
         layerwise_inference(model, graph, torch.randn(200, 4), chunk_bytes=0)
 

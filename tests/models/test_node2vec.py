@@ -60,6 +60,10 @@ def test_bad_arguments_are_refused() -> None:
     for name in ("num_nodes", "dim", "context_size"):
         with pytest.raises(ValueError, match=f"{name} is 0"):
             Node2Vec(**{"num_nodes": 3, "dim": 4, "context_size": 2, name: 0})
+        with pytest.raises(TypeError, match=f"{name} is 'x'; it must be an integer"):
+            Node2Vec(**{"num_nodes": 3, "dim": 4, "context_size": 2, name: "x"})
+    with pytest.raises(TypeError, match="sparse is 'no'; it must be True or False"):
+        Node2Vec(3, 4, 2, sparse="no")  # type: ignore[arg-type]
     model = Node2Vec(9, 4, 5)
     with pytest.raises(ValueError, match="walks have 4 vertices, a window has 5"):
         model.loss(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, 1, 3, dtype=torch.int64))

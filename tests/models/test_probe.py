@@ -78,3 +78,29 @@ def test_bad_arguments_are_refused() -> None:
         LogisticRegression(3, max_iter=0)
     with pytest.raises(RuntimeError, match="fit"):
         LogisticRegression(3).logits(torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        ([[0.0]], torch.tensor([0]), TypeError, "x is a list; it must be a torch tensor"),
+        (
+            torch.rand(3, 2),
+            torch.tensor([0, 1]),
+            ValueError,
+            r"x has shape \[3, 2\] and y \[2\]; they must be \[n, dim\]",
+        ),
+        (torch.rand(3), torch.tensor([0, 1, 0]), ValueError, r"x has shape \[3\] and y \[3\]"),
+        (torch.rand(2, 2), torch.tensor([0, 2]), ValueError, "y holds class 2; valid classes are 0 to 1"),
+        (
+            torch.rand(2, 2),
+            torch.tensor([0.0, 1.0]),
+            TypeError,
+            "y has dtype torch.float32; it must be an integer type",
+        ),
+        (torch.rand(0, 2), torch.tensor([], dtype=torch.int64), ValueError, "y is empty"),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(x, y, error, message):
+    with pytest.raises(error, match=message):
+        LogisticRegression(2).fit(x, y)

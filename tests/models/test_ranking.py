@@ -1,12 +1,13 @@
 """Measures of ranking beside scikit-learn and a slow reference."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from models.ranking import auc, hits, mrr, ranks
+from models.ranking import auc, average_precision, hits, mrr, ranks
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20)  # few values: many ties
 
@@ -15,6 +16,13 @@ SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20)  # few values: ma
 def test_auc_is_scikit_learns(positive, negative):
     got = auc(torch.tensor(positive).float(), torch.tensor(negative).float())
     want = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
+    assert np.isclose(got, want)
+
+
+@given(SCORES, SCORES)
+def test_average_precision_is_scikit_learns(positive, negative):
+    got = average_precision(torch.tensor(positive).float(), torch.tensor(negative).float())
+    want = average_precision_score([1] * len(positive) + [0] * len(negative), positive + negative)
     assert np.isclose(got, want)
 
 
@@ -32,3 +40,8 @@ def test_mrr_and_hits_average_the_ranks():
     placed = torch.tensor([1.0, 2.0, 4.0, 20.0], dtype=torch.float64)
     assert mrr(placed) == (1 + 1 / 2 + 1 / 4 + 1 / 20) / 4
     assert [hits(placed, k) for k in (1, 3, 10)] == [0.25, 0.5, 0.75]
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"positive has shape \[3\] and negative \[2, 4\]; they must be"):
+        ranks(torch.rand(3), torch.rand(2, 4))

@@ -137,10 +137,17 @@ def test_a_batch_of_another_depth_is_refused(batch: MiniBatch) -> None:
         ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"input_dropout": -0.1}, "input_dropout is -0.1"),
         ({"norm": "group"}, "norm is 'group'; it must be one of none, batch, layer"),
+        ({"norm": None}, "norm is None; it must be one of none, batch, layer"),
+        ({"hidden": "wide"}, "hidden is 'wide'; it must be an integer of at least 1"),
+        ({"hidden": 10**12}, "hidden is 1000000000000; it must be at most 2147483647"),
+        ({"num_layers": 1.5}, "num_layers is 1.5; it must be an integer"),
+        ({"num_layers": 10**9}, "num_layers is 1000000000; it must be at most 1024"),
+        ({"dropout": "half"}, "dropout is 'half'; it must be a number"),
+        ({"dropout": float("nan")}, "dropout is nan"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         GraphSAGE(**{"in_dim": 4, "hidden": 8, "out_dim": 2, **wrong})
 
 

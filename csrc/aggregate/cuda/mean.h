@@ -53,7 +53,7 @@ struct StridedRows {
 };
 
 // What happens to an element of x before anything is summed: ReLU, then dropout. An element is dropped where
-// 16 random bits, a function of (key, row, column) alone, are below `threshold`; what stays is scaled.
+// 16 random bits, a function of only (key, row, column), are below `threshold`; what stays is scaled.
 struct Activation {
   bool relu;
   uint32_t threshold;  // of 65536; 0 drops nothing

@@ -20,8 +20,9 @@ constexpr int kHostInFlight = 2;
 constexpr int kCachedInFlight = 4;  // some of these are read by the other blocks
 // Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
 // the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
-// (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes 5.05 ms a
-// mini-batch with them and with 48 of 256 threads; its training step, 0.93 ms alone, takes 1.16 and 1.31.
+// (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes
+// 5.05 ms per mini-batch with them, as with 48 of 256 threads. A training step takes 1.16 ms beside them,
+// 1.31 ms beside 48 of 256 threads, and 0.93 ms by itself.
 constexpr int kHostBlocks = 12;
 // With a cache, half of what such a block looks at is left to the others. In the same epoch, with fanouts
 // (15, 10, 5) and (10, 10, 10), a mini-batch takes 2.21 and 2.94 ms with 96 blocks of 256 threads (a training

@@ -15,7 +15,7 @@
 
 namespace loader {
 
-// Ids are left as they are if at most one in so many lies in another bucket than the one before.
+// Ids are left as they are if at most one in this many lies in another bucket than the one before.
 constexpr int64_t kIdsPerChange = 4;
 
 __device__ __forceinline__ uint32_t bucket_of(const GatherArgs& args, int64_t id, int64_t rows_a_bucket) {

@@ -108,7 +108,7 @@ class GroupSampler {
   }
 
  private:
-  // A sampler for the calling thread alone, for as long as the lease lives; null if there is none yet.
+  // A sampler for the calling thread only, for as long as the lease lives; null if there is none yet.
   class Lease {
    public:
     explicit Lease(GroupSampler& group) : group_(group) {

@@ -44,6 +44,7 @@ class SubgraphSampler {
   void sample_induced(const T* seeds, int64_t num_seeds, const SampleOptions& options, const Place& place);
 
   int64_t max_degree() const { return max_degree_; }
+  int64_t num_edges() const { return graph_.indptr[graph_.num_nodes]; }
 
  private:
   struct Kept;

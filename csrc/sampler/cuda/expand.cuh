@@ -29,7 +29,7 @@ struct Expansion : Space<Args> {
   }
 
   // One task a lane, fanout at most K; lanes without a task have degree 0. Their places in the graph's
-  // indices go to `positions` where edge ids are wanted. Marks are made in the set of `hop` alone.
+  // indices go to `positions` if edge ids are wanted. Marks are made only in the set of `hop`.
   template <int K>
   __device__ void expand(int64_t v, P begin, uint32_t degree, int hop, bool last, P* positions,
                          Picked<K, N>& picked) const {
@@ -50,7 +50,7 @@ struct Expansion : Space<Args> {
     uint32_t known[K];
 #pragma unroll
     for (int i = 0; i < K; ++i) known[i] = i < static_cast<int>(count) ? __ldcg(set + u[i] / 32) : kFullMask;
-    // A set only grows, so an old value can be wrong in one direction alone: the atomic operation decides.
+    // A set only grows, so an old value can be wrong in one direction only: the atomic operation decides.
     picked.count = count;
     picked.fresh = 0;
     if (last) {

@@ -32,7 +32,7 @@ struct HashSet : Space<Args> {
   using Space<Args>::slot;
   using Key = typename HashArgs<N>::Key;
 
-  // With tables at most half full a search of so many steps does not happen (linear probing, e^-99 a key):
+  // With tables at most half full a search of this many steps does not happen (linear probing, e^-99 a key):
   // the table is too full.
   static constexpr int kMaxSteps = 512;
 

@@ -15,7 +15,7 @@
 
 namespace loader {
 
-// Up to so many vertices of a range each is compared with all others.
+// If a range has at most this many vertices, each of them is compared with all others.
 #ifndef LOADER_SAMPLER_COMPARED
 #define LOADER_SAMPLER_COMPARED 512
 #endif

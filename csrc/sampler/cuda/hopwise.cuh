@@ -89,7 +89,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     return hop == 0 ? this->num_seeds() : this->header().frontiers[hop - 1];
   }
 
-  // Counts for `assign(hop, ...)`: hop 0 counts the seeds' rows alone. Ends with the block's total written.
+  // Counts for `assign(hop, ...)`: hop 0 counts only the seeds' rows. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
     const bool next = hop < args.hops;

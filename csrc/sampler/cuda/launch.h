@@ -59,13 +59,14 @@ LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
 LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
 #undef LOADER_SAMPLER_KERNEL
 
-// Of a multiprocessor's first-level memory, what the kernels of `hopwise` and `phases` ask for as shared
-// memory, percent. One for all (but for picks of more than 20 a row, which need more): it is idle when that
-// changes. An epoch of benchmarks/pipeline_gpu.py on an H200, eight mini-batches a launch on all
-// multiprocessors, took longer than training alone by 3.5 and 5.1 % with 25, at fanouts (15, 10, 5) and (10,
-// 10, 10); by 3.7 and 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with the driver's own choice, another
-// for each kernel. One launch of all phases, on half of the multiprocessors: 3.7 and 4.7 % with 25 beside 3.3
-// and 4.6 hop by hop, in one run; 6.6 and 5.2 % with the driver's own choice.
+// The percentage of a multiprocessor's first-level memory that the kernels of `hopwise` and `phases` ask for
+// as shared memory. All ask for the same (except picks of more than 20 per row, which need more), because a
+// multiprocessor is idle while this changes. An epoch of benchmarks/pipeline_gpu.py on an H200, eight
+// mini-batches per launch on all multiprocessors, took longer than training alone by 3.5 and 5.1 % with 25,
+// at fanouts (15, 10, 5) and (10, 10, 10); by 3.7 and 5.3 % with 50, 5.6 and 7.9 with 100, 3.9 and 6.4 with
+// the driver's own choice, which differs from kernel to kernel. One launch of all phases, on half of the
+// multiprocessors: 3.7 and 4.7 % with 25 beside 3.3 and 4.6 hop by hop, in one run; 6.6 and 5.2 % with the
+// driver's own choice.
 constexpr int kSharedPercent = 25;
 
 static_assert(kOrderBytes <= 48 * 1024,

@@ -234,7 +234,7 @@ __device__ void hashed_block(const Args& args, unsigned char* stage) {
   });
 }
 
-// The phases of each hop, a launch each.
+// The phases of each hop, one launch per phase.
 template <typename Phases, typename Args>
 __device__ void start_block(const Args& args) {
   with_own_batch<Phases>(args, [&](const Phases& phases) { start_phases(phases); });

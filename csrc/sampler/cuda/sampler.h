@@ -10,7 +10,7 @@
 namespace loader {
 
 // How the hops of a mini-batch are put on the GPU:
-//   kHopwise      a launch for each phase of each hop: what a sampler without a grid barrier does
+//   kHopwise      a launch per phase and hop, as in a sampler without a grid barrier
 //   kCooperative  one launch, a barrier of the grid between hops, blocks put in order when all hops are done
 //   kPhases       one launch, barriers between the phases of kHopwise; bitmaps only. It is what kCooperative
 //                 means for mini-batches that share a launch, and for large ones (see `one_launch`)
@@ -22,7 +22,7 @@ enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersis
 // How the vertices of a mini-batch are kept apart:
 //   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id a
 //            rank, and no order needs to be made. Its passes and its memory grow with the graph.
-//   kHash    a hash set of the mini-batch's size (hash_set.cuh). kCooperative and kHopwise alone.
+//   kHash    a hash set of the mini-batch's size (hash_set.cuh). Only kCooperative and kHopwise.
 enum class VertexSet : int { kBitmap = 0, kHash = 1 };
 
 enum class SampleStatus : int64_t { kOk = 0, kOverflow = 1, kSeedRange = 2, kSeedDuplicate = 3 };
@@ -57,7 +57,7 @@ struct SampleState {
   } barrier, found, head, tail, done;
 };
 
-// The vertex ids of a graph are cut into at most so many ranges of equal size, by which a hash set puts the
+// The vertex ids of a graph are cut into at most this many ranges of equal size, by which a hash set puts the
 // vertices of a hop in order. A mean hop of 10^5 vertices has a dozen in each.
 #ifndef LOADER_SAMPLER_RANGES
 #define LOADER_SAMPLER_RANGES 8192

@@ -1,4 +1,4 @@
-// One mini-batch of a launch as its thread blocks see it: its arrays, and their place in the group of blocks.
+// One mini-batch of a launch, for its thread blocks: its arrays, and their place in the group of blocks.
 #pragma once
 
 #include "sampler/cuda/collectives.cuh"
@@ -154,8 +154,8 @@ struct Space {
 
   // Calls `f(before, rows)` with the vertices that are marked in 32 words, a word a lane and those of the
   // tiles from `first` on, in ascending order; `before` is the number of those dealt out by earlier calls.
-  // Returns how many are marked. However few they are in a word, lanes idle in the last call alone. All loads
-  // are under way before the first is used; nothing in the kernel writes the graph.
+  // Returns how many are marked. Also if a word has few of them, lanes are idle only in the last call. All
+  // loads are under way before the first is used; nothing in the kernel writes the graph.
   template <typename F>
   __device__ uint32_t deal_rows(int64_t first, uint32_t word, const F& f) const {
     if (!__any_sync(kFullMask, word)) return 0;

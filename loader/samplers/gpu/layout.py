@@ -1,4 +1,4 @@
-"""Where the arrays of a mini-batch lie that a GPU sampled: in one piece of memory, out of which they are cut."""
+"""The places of the arrays of a mini-batch that a GPU sampled. All are parts of one piece of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Layout:
 
     Args:
         frontiers, edges: capacities, `L + 1` and `L`, in hop order.
-        edge_ids: whether there is room for them.
+        edge_ids: whether there is room for edge ids.
         vertex_dtype: of nodes and indices.
         edge_dtype: of indptr and edge ids; not narrower than `vertex_dtype`.
 
@@ -53,7 +53,7 @@ class Layout:
     def cut(
         self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int]
     ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """The used part of each array: nodes, and of each hop indices, indptr and, if there is room, edge ids."""
+        """The used part of each array: nodes, and for each hop indices, indptr and, if there is room, edge ids."""
         hops = len(edges)
         sizes, in_edges = [frontiers[-1], *edges], [n + 1 for n in frontiers[:-1]]
         if self.edge_ids_at:

@@ -11,10 +11,11 @@ from loader.samples import Block, MiniBatch
 
 @dataclass(eq=False)
 class PaddedMiniBatch(MiniBatch):
-    """A mini-batch in arrays of fixed size, for which the host waited for nothing (`pad_to_capacity`).
+    """A mini-batch in arrays of fixed size, so that the host need not wait for its sizes (`pad_to_capacity`).
 
-    Its numbers of vertices and edges are upper bounds. What is added reaches none of the seeds: vertex 0 at the end
-    of `nodes`, rows without edges, edges of no row. So a model gives the seeds what it gives them on `trim()`.
+    Its numbers of vertices and edges are upper bounds. The arrays are filled up with vertex 0 at the end of `nodes`,
+    with rows without edges, and with edges of no row. No message goes from these to a seed, so a model computes the
+    same for the seeds as on `trim()`.
 
     Attributes:
         sizes: `[2 L + 1]` int64 on the GPU, the true sizes: the frontiers, then the edges of each hop.
@@ -30,7 +31,7 @@ class PaddedMiniBatch(MiniBatch):
         return super().memory() + ([] if self.sizes is None else [self.sizes])
 
     def trim(self) -> MiniBatch:
-        """The sampled mini-batch without what was added, and without features and labels. Waits for its sizes."""
+        """The mini-batch without the padding, and without features and labels. Waits for its sizes."""
         assert self.sizes is not None
         hops = len(self.blocks)
         sizes = self.sizes.tolist()

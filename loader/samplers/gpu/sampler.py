@@ -1,9 +1,8 @@
-"""The GPU sampler: all hops of a mini-batch in one launch, bit-identical to the CPU's."""
+"""The GPU sampler: all hops of a mini-batch in one launch, with the same bytes as on the CPU."""
 
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import torch
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
 from loader.samplers.gpu.padded import PaddedMiniBatch
@@ -24,47 +24,48 @@ __all__ = ["QUEUES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "
 
 
 class CudaSampler(GpuOptions):
-    """Samples on the GPU where the graph lies, on the current stream. Calls from several threads take turns.
+    """Samples on the GPU that the graph lies on, on the current stream. Calls from several threads take turns.
 
-    The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads
-    without a copy. Seeds are taken to the graph's device. There is one wait of the host per mini-batch, for the sizes,
-    when it is finished.
+    The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads without
+    a copy. Seeds are copied to the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
+    finished.
 
-    Picks by weight take their tables to where the graph's `indices` lie, see `Weighed`. LABOR looks at whole lists,
-    with a hash set of vertices. Both give the bytes of the CPU.
+    The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR reads whole lists, and
+    needs a hash set of vertices. Both give the same bytes as on the CPU.
 
-    Outputs are allocated by a guess that learns from earlier mini-batches, and bounded from above by the fanouts; a
-    mini-batch that does not fit is sampled again with more room. Nothing is ever cut off.
+    The room for a mini-batch is estimated from earlier mini-batches, and is at most what the fanouts allow. If a
+    mini-batch does not fit, it is sampled again with more room. So no mini-batch is cut off.
 
     Args:
-        schedule: how the hops are put on the GPU. `"cooperative"`: one launch, a barrier of the grid between hops.
-            `"persistent"`: no barrier between hops, warps share a queue of (vertex, hop) tasks (PGSampler), so thread
-            blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`: the
-            same without sharing: a warp does all tasks that its own seeds lead to. `"hopwise"`: a launch for each phase
-            of each hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million edges and
-            `hopwise` beyond, the faster one of the two in most settings (benchmarks/results/sampler_gpu_paper.json);
-            with a hash set `hopwise` for mini-batches that are sampled while others train.
-        vertex_set: how the vertices of a mini-batch are told apart. `"bitmap"`: a bit for each vertex of the graph and
-            hop, and a local id for each vertex; passes and memory grow with the graph (at 400 million vertices and two
-            hops 1.95 GB for each of the mini-batches of a launch, eight in a loader). `"hash"`: a hash set of the
-            mini-batch's size, with schedules `cooperative` and `hopwise`. `"auto"`: a hash set where the graph is
-            large beside the mini-batch (see `choose_vertex_set`), otherwise and with the other schedules a bitmap.
-        blocks_per_sm: thread blocks on each multiprocessor, in (0, 1]: 0.5 takes every other multiprocessor and
-            leaves the rest to training. 0: every one, but with `schedule="auto"` every other one for prefetched
-            mini-batches. More than one block does not fit.
+        schedule: how the GPU works through the hops. `"cooperative"`: one launch, with a barrier of the grid between
+            hops. `"persistent"`: no barrier between hops; warps share a queue of (vertex, hop) tasks (PGSampler), so
+            thread blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`:
+            like `"persistent"` but without sharing: a warp does all tasks that follow from its own seeds. `"hopwise"`:
+            a launch per phase and hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
+            edges and `hopwise` for larger ones, which is the faster one of the two in most settings
+            (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
+            prefetched.
+        vertex_set: how the sampler finds out whether a mini-batch has a vertex already. `"bitmap"`: a bit per vertex of
+            the graph and hop, and a local id per vertex. Time and memory then grow with the graph: 400 million vertices
+            and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
+            the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
+            large beside the mini-batch (see `choose_vertex_set`) and the schedule allows it, else a bitmap.
+        blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
+            others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
+            every second one for prefetched mini-batches.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
-            or by one series of launches hop by hop. They share the multiprocessors, and each is the same as if it were
-            sampled by itself. Schedules `cooperative` and `hopwise`.
-        pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, without any wait of the host.
-            Bad seeds then make an empty mini-batch, and an error at a later call. Not with fanout -1. Mini-batches of
-            different numbers of seeds do not share a launch.
+            or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
+            sampled by itself. For schedules `cooperative` and `hopwise`.
+        pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
+            Bad seeds then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
+            Mini-batches of different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, options: see `NeighborSampler`.
 
     Raises:
         RuntimeError: the build or the machine has no CUDA.
-        ValueError: an option out of its range, or options that exclude each other; when a graph is opened, a
-            fanout for which the GPU has too little shared memory (those of compute capability 7.5: above 768).
+        ValueError: an option is out of its range, or options exclude each other; when a graph is opened: the GPU has
+            too little shared memory for a fanout (at compute capability 7.5: for fanouts above 768).
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the CPU's
@@ -93,21 +94,19 @@ class CudaSampler(GpuOptions):
                 f"vertex_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
                 "'hopwise'"
             )
-        if not 0 <= blocks_per_sm <= 1:
+        if not 0 <= as_number("blocks_per_sm", blocks_per_sm) <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
-        self.batches_per_launch = operator.index(batches_per_launch)
-        if not 1 <= self.batches_per_launch <= most:
-            raise ValueError(f"batches_per_launch is {batches_per_launch}; it must be in 1 to {most}")
+        self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
         self.schedule, self.vertex_set = schedule, vertex_set
         if batches_per_launch > 1 and schedule in QUEUES:
             raise ValueError(
-                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch a "
-                "launch, use schedule='cooperative' or 'hopwise'"
+                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
+                "launch; use schedule='cooperative' or 'hopwise'"
             )
         if pad_to_capacity and -1 in self.fanouts:
             raise ValueError(
-                "pad_to_capacity needs an upper bound of the sizes, which fanout -1 has not; give 1 to 1024"
+                "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
         if not self.picking.weight_tables:
             raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
@@ -119,9 +118,11 @@ class CudaSampler(GpuOptions):
                     "'hopwise', and vertex_set='hash' or 'auto'"
                 )
             if pad_to_capacity:
-                raise ValueError("pad_to_capacity needs an upper bound of the sizes, which labor=True has not")
+                raise ValueError(
+                    "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
+                )
         self.blocks_per_sm = float(blocks_per_sm)
-        self.pad_to_capacity = bool(pad_to_capacity)
+        self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)
 
     @property

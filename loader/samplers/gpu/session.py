@@ -1,4 +1,4 @@
-"""The GPU sampler at work: groups of mini-batches are launched, and finished one by one."""
+"""The session of the GPU sampler: it launches groups of mini-batches, and finishes them one by one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class CudaSession(Session):
     """Samples one graph on the GPU. Calls from several threads take turns.
 
     Args:
-        sampler: how to sample, and on which GPU.
-        graph: its arrays lie there, or in pinned host memory.
+        sampler: the configuration, with its GPU.
+        graph: its arrays lie on that GPU, or in pinned host memory.
 
     Attributes:
         together: at most this many mini-batches are sampled by one launch.
-        launches, launched, launched_set: number of kernels of the last launch, the schedule and the vertex set it had.
+        launches, launched, launched_set: of the last launch, the number of kernels, the schedule and the vertex set.
 
     Raises:
-        ValueError: the graph lies elsewhere; a fanout for which the GPU has too little shared memory.
+        ValueError: the graph lies elsewhere, or the GPU has too little shared memory for a fanout.
     """
 
     def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
@@ -50,17 +50,17 @@ class CudaSession(Session):
         self._unchecked: deque[_Unchecked] = deque()
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> list[Callable[[], MiniBatch]]:
-        """See `Session.begin`. All of the group is launched when this returns, `together` at a time.
+        """See `Session.begin`. The whole group is launched before this returns, `together` mini-batches at a time.
 
-        The mini-batches are sampled on the stream that is current now, and their tensors belong to it. Another stream
-        that uses them has to wait for the work that this stream has when this returns. With `ahead`, `schedule="auto"`
-        takes half of the multiprocessors.
+        The mini-batches are sampled on the stream that is current now, and their tensors belong to it. If another
+        stream uses them, it has to wait for the work that is on this stream when the call returns. With `ahead`,
+        `schedule="auto"` uses half of the multiprocessors.
 
         Raises:
-            ValueError: seeds that are no vertices, also those of an earlier padded mini-batch.
-            OverflowError: a padded block would have more edges than the type of the graph's `indptr` holds. (Others are
-                found out when they are finished.)
-            RuntimeError: the session was closed; a launch was refused.
+            ValueError: a seed is no vertex, also one of an earlier padded mini-batch.
+            OverflowError: a padded block would have more edges than the type of the graph's `indptr` can count. (For
+                other blocks this is found when they are finished.)
+            RuntimeError: the session was closed, or a launch was refused.
         """
         with self._lock:
             space = self._opened()
@@ -81,12 +81,14 @@ class CudaSession(Session):
         return [b.finish for b in begun]
 
     def check(self) -> None:
-        """Raises ValueError for a padded mini-batch whose seeds turned out bad. Does not wait for any."""
+        """Raises ValueError if the GPU has reported bad seeds of a padded mini-batch. Does not wait for the GPU."""
         with self._lock:
             self._check_padded()
 
     def close(self) -> None:
-        """Frees the GPU memory, when the kernels are done that use it. What was begun cannot be finished then."""
+        """Frees the GPU memory when its kernels are done. Mini-batches that were begun cannot be finished
+        afterwards.
+        """
         with self._lock:
             if self._space is not None:
                 self._space.close()

@@ -1,4 +1,4 @@
-"""A graph made ready to be walked on by a GPU."""
+"""A graph prepared for walks on a GPU."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from loader.samplers.walked_graph import named
 
 
 class CudaWalkedGraph:
-    """The arrays that walks read, on a GPU. Calls from several threads take turns; each only puts work on the current
-    stream, to which its tensors belong.
+    """The arrays that walks on a GPU read.
 
-    Walks that search have a filter of the edges, one byte an edge of GPU memory (csrc/walks/edge_filter.h).
+    Calls from several threads take turns. Each call only puts work on the current stream, and its tensors belong to
+    that stream.
+
+    Walks that search in lists use a filter of the edges, which takes one byte of GPU memory per edge
+    (csrc/walks/edge_filter.h).
 
     Args:
         graph: square, in the memory of `device` or in pinned memory.
         device: the GPU.
-        num_threads: of the CPU, which makes the tables of weights.
+        num_threads: threads of the CPU, which makes the tables of weights.
         searches, weighted, metapath: see `loader.samplers.walked_graph.WalkedGraph`.
 
     Raises:
@@ -49,7 +52,7 @@ class CudaWalkedGraph:
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
                 raise ValueError(
-                    f"walks on {device} want a graph there or in pinned memory, its {name} lie on {array.device}; use "
+                    f"walks on {device} want a graph there or in pinned memory; its {name} lies on {array.device}; use "
                     f"graph.to('{device}') or graph.pin_memory()"
                 )
         cells = None
@@ -87,11 +90,11 @@ class CudaWalkedGraph:
     def walk(
         self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """See `WalkedGraph.walk`, on the current stream. A start that is no vertex makes a walk of no steps, and
-        `check` or a later call raise.
+        """See `WalkedGraph.walk`, on the current stream. A start that is no vertex gives a walk of no steps; `check` or
+        a later call then raises.
 
         Raises:
-            TypeError, ValueError: `starts` are no vector of integers; a start of an earlier call was no vertex.
+            TypeError, ValueError: `starts` is no vector of integers, or a start of an earlier call was no vertex.
         """
         graph, device = self._graph, self._device
         starts = _as_starts(starts)
@@ -179,8 +182,9 @@ class CudaWalkedGraph:
             return out
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises ValueError for a start that was no vertex, and NextError for what a next did, in walks that are done;
-        with `wait`, all that are begun on the current stream."""
+        """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did. With `wait`, it
+        first waits for all walks on the current stream.
+        """
         if wait:
             torch.cuda.current_stream(self._device).synchronize()
         with self._lock, made_current(self._device):

@@ -1,4 +1,4 @@
-"""What the GPU sampler keeps for a graph: device memory, and what it learned of the sizes of mini-batches."""
+"""The GPU sampler's memory for a graph, and the sizes of its mini-batches so far."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def choose_vertex_set(num_nodes: int, room: int) -> str:
 def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
     """The schedule of `auto` for a mini-batch of this many edges.
 
-    With a hash set, one that is sampled `ahead` of other work on the GPU takes a launch per phase and hop: only with
-    bitmaps one launch was measured to cost training no more.
+    With a hash set, a mini-batch that is sampled `ahead`, beside training, takes a launch per phase and hop. Only with
+    bitmaps it was measured that one launch costs training no more than this.
     """
     return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
 
 
 class GpuOptions(NeighborSampler):
-    """What a session reads of its sampler, see `CudaSampler`."""
+    """The options that a session reads, see `CudaSampler`."""
 
     schedule: str
     vertex_set: str
@@ -70,8 +70,8 @@ class GpuOptions(NeighborSampler):
 
 
 class Plan(NamedTuple):
-    """How mini-batches of a number of seeds are sampled: by what, with how much room (`L + 1` and `L` elements), and in
-    how many thread blocks (0: all that are resident at once).
+    """How mini-batches of some number of seeds are sampled: schedule and vertex set, room (`L + 1` and `L` elements),
+    and number of thread blocks (0: all that are resident at once).
     """
 
     schedule: str
@@ -82,12 +82,14 @@ class Plan(NamedTuple):
     blocks: int
 
     def has_room_of(self, other: Plan) -> bool:
-        """Whether it is no larger than `other`, and of its kind: what did not fit there does not fit here."""
+        """Whether it is of the same kind as `other` and no larger. Then a mini-batch that did not fit there does not
+        fit here.
+        """
         return (self.vertex_set, self.frontiers, self.edges) == (other.vertex_set, other.frontiers, other.edges)
 
 
 class Workspace:
-    """What belongs to one graph on one device: the arrays of the kernels, and the sizes of mini-batches so far.
+    """The arrays of the kernels for one graph on one device, and the sizes of its mini-batches so far.
 
     Args:
         sampler: how to sample.
@@ -96,7 +98,7 @@ class Workspace:
     Attributes:
         graph, device: as given.
         engine: the sampler of the extension, set to the last plan.
-        most_edges: of a block; more do not fit the type of `indptr`.
+        most_edges: the most edges of a block that the type of `indptr` can count.
 
     Raises:
         ValueError: the graph lies elsewhere, is bipartite, or is too large for a queue's tasks; a fanout is too
@@ -164,7 +166,7 @@ class Workspace:
         self._graph_edge_ids: Tensor | None = None
 
     def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
-        """The plan for mini-batches of up to `num_seeds`, `together` of them in one launch, with the engine set to it.
+        """The plan for mini-batches of up to `num_seeds` seeds, `together` of them per launch. Sets the engine to it.
 
         `stream` is the current one, and that of the launch. `ahead` as in `_choose`.
         """
@@ -210,7 +212,9 @@ class Workspace:
         return plan
 
     def launch(self, batches: list[tuple[int, int, Keys, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
-        """Launches them by the plan, see the extension's `launch`: the number of kernels, and what finishes each."""
+        """Launches mini-batches by the plan. Returns the number of kernels, and the functions that finish each
+        mini-batch.
+        """
         if self.engine.free_headers < len(batches):
             size = _HEADERS * _core.cuda_header_bytes
             self.engine.add_headers(torch.zeros(size, dtype=torch.uint8, pin_memory=True))
@@ -289,7 +293,9 @@ class Workspace:
         return max(tasks, int(_HEADROOM * self._most_tasks) + 1024)
 
     def learn(self, frontiers: list[int], edges: list[int], tasks: int, *, did_fit: bool) -> None:
-        """Remembers the largest sizes seen (of a mini-batch that did not fit: those of its first hops)."""
+        """Remembers the largest sizes so far. Of a mini-batch that did not fit, these are the sizes of its first
+        hops.
+        """
         if not self._largest[0] or not did_fit:
             self._plans.clear()
             self._planned = None

@@ -9,6 +9,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
+from loader.machine.arguments import as_size
+
 
 class ProgressBar(RichProgressBar):
     """Lightning's rich progress bar on a terminal. Elsewhere, in a file or a pipe, one line at the end of an epoch.
@@ -20,6 +22,7 @@ class ProgressBar(RichProgressBar):
     """
 
     def __init__(self, refresh_rate: int = 1) -> None:
+        as_size("refresh_rate", refresh_rate, least=0)
         terminal = sys.stdout.isatty()
         super().__init__(refresh_rate=refresh_rate if terminal else 0)
         self._lines = refresh_rate > 0 and not terminal

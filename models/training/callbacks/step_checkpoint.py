@@ -8,6 +8,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
+from loader.machine.arguments import as_size
+
 
 class StepCheckpoint(Checkpoint):
     """Keeps one checkpoint up to date, in the middle of an epoch too: after step 1, 2, 4, 8 and so on, then regularly.
@@ -21,14 +23,12 @@ class StepCheckpoint(Checkpoint):
         every_n_train_steps: optimiser steps between two checkpoints, at least 1.
 
     Raises:
-        ValueError: `every_n_train_steps` is less than 1.
+        TypeError, ValueError: `every_n_train_steps` is no integer of at least 1.
     """
 
     def __init__(self, path: str | Path, every_n_train_steps: int = 200) -> None:
-        if every_n_train_steps < 1:
-            raise ValueError(f"every_n_train_steps is {every_n_train_steps}; it must be at least 1")
         self.path = Path(path)
-        self.every_n_train_steps = every_n_train_steps
+        self.every_n_train_steps = as_size("every_n_train_steps", every_n_train_steps)
         self._saved = 0  # the last step that was
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:

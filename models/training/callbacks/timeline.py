@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from loader.machine.arguments import as_flag
 from loader.node_loader import NodeLoader
 from loader.timing import TRAIN, Span, Timeline
 
@@ -30,7 +31,8 @@ class TimelineRecord(Callback):
 
     def __init__(self, path: str | Path, *, enabled: bool = True, first: int = 8, count: int = 8) -> None:
         self.path = Path(path)
-        self.timeline = Timeline(first, count) if enabled else None
+        timeline = Timeline(first, count)  # says what is wrong with them
+        self.timeline = timeline if as_flag("enabled", enabled) else None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.timeline is None:

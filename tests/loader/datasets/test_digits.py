@@ -44,8 +44,8 @@ def test_impossible_numbers_of_neighbours_are_refused():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_neighbors": "8"}, TypeError, "num_neighbors is a str; it must be an integer"),
-        ({"num_neighbors": 1797}, ValueError, "num_neighbors is 1797; it must be 1 to 1796"),
+        ({"num_neighbors": "8"}, TypeError, "num_neighbors is .8.; it must be an integer"),
+        ({"num_neighbors": 1797}, ValueError, "num_neighbors is 1797; it must be at most 1796"),
         ({"split": None}, ValueError, r"split is None; give three fractions \(train, val, test\)"),
         ({"split": "abc"}, ValueError, "split is 'abc'; give three fractions"),
     ],

@@ -50,3 +50,8 @@ def test_another_folder_may_be_named(tmp_path):
     assert open_dataset("mine", data_dir=tmp_path, seed=3, conf=tmp_path).name == "mine"
     with pytest.raises(ValueError, match=r"there is no .*other\.yaml; give a \.npz file or one of: mine"):
         open_dataset("other", conf=tmp_path)
+
+
+def test_an_unknown_option_is_named_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"num_neighbours is no option of digits; .*did you mean num_neighbors\?$"):
+        open_dataset("digits", ["num_neighbours=3"])

@@ -44,6 +44,8 @@ def test_multilabel_labels_are_rows():
         ({"features": torch.zeros(5, 3).to_sparse()}, "features has the layout torch.sparse_coo; it must be dense"),
         ({"labels": torch.zeros(5, 1, dtype=torch.int64)}, r"of shape \[5, 1\].*: labels\.view\(-1\)\.long\(\)"),
         ({"num_classes": 4.7}, r"num_classes is 4\.7; it must be an integer of at least 1"),
+        ({"num_classes": 10**30}, "num_classes is 10+; it must be an integer of at least 1 and below"),
+        ({"splits": [1, 2]}, r"splits is \[1, 2\]; it must be a dict of train, val, test"),
         ({"num_classes": -2}, "num_classes is -2; it must be an integer of at least 1"),
         ({"splits": {"train": [0], "val": [1], "test": [2]}}, "split train is a list; it must be a torch tensor"),
         ({"features": torch.zeros(4, 3)}, r"must be float32 \[5, num_features\]"),
@@ -64,3 +66,8 @@ def test_multilabel_labels_are_rows():
 def test_contradictions_are_named(changes, message):
     with pytest.raises(DatasetError, match=message):
         make(**changes)
+
+
+def test_a_word_is_no_flag():
+    with pytest.raises(TypeError, match="multilabel is 'no'; it must be True or False"):
+        make(multilabel="no")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -99,7 +101,15 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"edge_index": np.zeros((2, 3))}, "edge_index of dtype float64 instead of integers"),
         ({"edge_index": np.array([[0], [9]])}, "dst holds vertex 9; valid ids are 0 to 5"),
         ({"edge_index": None, "src": np.array([0, 1]), "dst": np.array([1])}, r"src has shape \(2,\), dst \(1,\)"),
-        ({"features": np.zeros(6)}, r"features of shape \[6\]"),
+        ({"features": np.zeros(6)}, r"features of shape \[6\], not \[num_nodes, num_features\]"),
+        ({"edge_index": np.zeros(3, dtype=int)}, r"edge_index of shape \[3\], not \[2, num_edges\]"),
+        (
+            {"edge_index": None, "src": np.zeros((2, 1), int), "dst": np.zeros(2, int)},
+            r"src of shape \[2, 1\], not \[num_edges\]",
+        ),
+        ({"edge_weight": np.ones(7, np.float32)}, r"'edge_weight', which is not read; did you mean 'edge_weights'\?"),
+        ({"node_time": np.ones(6, int)}, r"'node_time', which is not read; did you mean 'node_times'\?"),
+        ({"features": np.full((6, 2), None)}, r"holds an array of Python objects; save numbers: astype"),
         (
             {"features": np.full((6, 2), np.nan)},
             "feature 0 of vertex 0 is nan; features must be finite.*check_features",
@@ -142,6 +152,28 @@ def test_bad_arrays_give_one_line_and_leave_nothing(npz_file, load, tmp_path, ch
         load(npz_file(**changes))
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path / "cache") == []
+
+
+def test_arrays_of_other_names_are_left_alone(npz_file, load):
+    assert (
+        load(npz_file(comment=np.array("mine"), train_mask=np.zeros(6, bool), label_names=np.array(["a"]))).num_nodes
+        == 6
+    )
+
+
+@pytest.mark.parametrize("content", [b"text\n" * 40, pickle.dumps({"features": 1})])
+def test_a_file_of_something_else_is_named(tmp_path, content):
+    (tmp_path / "mine.npz").write_bytes(content)
+    with pytest.raises(DatasetError, match=r"mine\.npz is no \.npz file; write one by numpy\.savez$"):
+        NpzDataset(tmp_path / "mine.npz", cache_dir=tmp_path / "cache").load()
+
+
+def test_a_header_that_promises_too_much_is_damage(tmp_path):
+    head = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 10), }"
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as file:
+        file.writestr("features.npy", head.ljust(127) + b"\n")
+    with pytest.raises(DatasetError, match=r"cannot be read as a \.npz file .*is it truncated\?$"):
+        NpzDataset(tmp_path / "mine.npz", cache_dir=tmp_path / "cache").load()
 
 
 @pytest.mark.parametrize(

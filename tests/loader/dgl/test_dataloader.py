@@ -186,6 +186,18 @@ def test_unsupported_options_are_refused(g):
     for make, error, message in (
         (lambda: ours.NeighborSampler([2], prob="w"), NotImplementedError, "does not know prob='w'; leave it out"),
         (lambda: ours.NeighborSampler([2], mask="m"), NotImplementedError, "does not know mask='m'"),
+        (lambda: ours.NeighborSampler("5"), TypeError, "fanouts is '5'; it must be a list of integers"),
+        (lambda: ours.NeighborSampler(5), TypeError, "fanouts is 5; it must be a list of integers"),
+        (lambda: ours.NeighborSampler([2], replace="no"), TypeError, "replace is 'no'; it must be True or False"),
+        (
+            lambda: ours.NeighborSampler([2], prefetch_labels="y"),
+            TypeError,
+            "prefetch_labels is 'y'; it must be a list",
+        ),
+        (lambda: ours.MultiLayerFullNeighborSampler(9), ValueError, "num_layers is 9; it must be at most 8"),
+        (lambda: ours.as_edge_prediction_sampler(sampler, "reverse_id", [1]), TypeError, r"reverse_eids is \[1\]"),
+        (lambda: ours.DataLoader([g], seeds, sampler), TypeError, "graph is a list; it must be a dgl.DGLGraph"),
+        (lambda: ours.DataLoader(g, "all", sampler), TypeError, "indices is 'all'; it must be a tensor or a list"),
         (lambda: ours.NeighborSampler([{"a": 2}]), NotImplementedError, "fanouts by type"),
         (lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"]}), NotImplementedError, "by type"),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="all"), NotImplementedError, "exclude is 'all'"),

@@ -65,6 +65,8 @@ def test_from_pyg_takes_an_edge_index(edges):
 def test_from_pyg_names_missing_attributes(edges):
     with pytest.raises(TypeError, match=r"HeteroData, of several types; give data.to_homogeneous\(\)"):
         Graph.from_pyg(HeteroData())
+    with pytest.raises(TypeError, match="data is a list; it must be a torch_geometric"):
+        Graph.from_pyg([edges])
     with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
         Graph.from_pyg(Data(x=torch.zeros(3, 1)))
     data = Data(edge_index=edges, num_nodes=NUM_NODES, name="w")
@@ -92,6 +94,8 @@ class TestDGL:
     def test_from_dgl_names_missing_attributes(self, edges):
         import dgl
 
+        with pytest.raises(TypeError, match="g is a list; it must be a dgl"):
+            Graph.from_dgl([edges])
         with pytest.raises(ValueError, match=r"weight_attr is 'w'; g.edata has \[\]"):
             Graph.from_dgl(dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES), weight_attr="w")
         typed = dgl.heterograph({("a", "to", "b"): (edges[0], edges[1])})

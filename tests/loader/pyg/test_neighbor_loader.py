@@ -215,7 +215,17 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"nonsense": 1}, TypeError, "takes no argument 'nonsense'"),
         ({"prefetch": 1, "prefetch_factor": 2}, TypeError, "both prefetch and prefetch_factor"),
         ({"num_workers": -1}, ValueError, "num_workers is -1; it must be at least 0"),
-        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be 'device' or 'pinned'"),
+        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned"),
+        ({"data": [1]}, TypeError, "data is a list; it must be a torch_geometric.data.Data"),
+        ({"num_neighbors": "3"}, TypeError, "num_neighbors is '3'; it must be a list of integers"),
+        ({"num_neighbors": 3}, TypeError, "num_neighbors is 3; it must be a list of integers"),
+        ({"input_nodes": "paper"}, TypeError, "input_nodes is 'paper'; it must be a tensor or a list of ids"),
+        ({"replace": "no"}, TypeError, "replace is 'no'; it must be True or False"),
+        ({"pin_memory": "no"}, TypeError, "pin_memory is 'no'; it must be True or False"),
+        ({"generator": 3}, TypeError, "generator is 3; it must be a torch.Generator"),
+        ({"transform": 3}, TypeError, "transform is 3; it must be a function of a mini-batch"),
+        ({"features": 3}, TypeError, "features is a int; it must be a function that makes"),
+        ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"num_neighbors": [0]}, ValueError, "fanout 0 is not possible"),
         ({"input_nodes": [3, 3]}, ValueError, "vertex 3 more than once; take input_nodes.unique"),
         ({"input_nodes": [3, 200]}, ValueError, "vertex 200; valid ids are 0 to 199"),
@@ -227,7 +237,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
 )
 def test_bad_arguments_are_refused(data, given, error, message):
     with pytest.raises(error, match=message):
-        NeighborLoader(data, **{"num_neighbors": [2], **given})
+        NeighborLoader(**{"data": data, "num_neighbors": [2], **given})
 
 
 def test_the_default_of_an_enumeration_is_taken(data):

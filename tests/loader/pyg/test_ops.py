@@ -1,6 +1,7 @@
 """torch_geometric's operators on our core, beside its walk through the picks of `HopwiseSampler`."""
 
 import gc
+import os
 
 import pytest
 import torch
@@ -161,7 +162,6 @@ def test_torchs_seed_decides_the_sample():
     [
         ({"node_time": torch.zeros(60, dtype=torch.int64)}, "sample by time"),
         ({"edge_time": torch.zeros(400, dtype=torch.int64)}, "sample by time"),
-        ({"edge_weight": torch.ones(400)}, "sample by weight"),
         ({"disjoint": True}, "a tree of its own for each seed"),
         ({"directed": False}, "leave directed at its default"),
     ],
@@ -170,6 +170,70 @@ def test_unsupported_options_are_refused(options, message):
     graph = graph_of(0)
     with pytest.raises(NotImplementedError, match=message):
         torch.ops.pyg.neighbor_sample(graph.indptr, graph.indices, torch.tensor([1], dtype=torch.int32), [2], **options)
+
+
+def weighted(graph, weights, seeds, fanouts, *, dtype=torch.int64, draw=0, replace=False):
+    torch.manual_seed(draw)
+    arrays = graph.indptr.to(dtype), graph.indices.to(dtype), seeds.to(dtype)
+    return torch.ops.pyg.neighbor_sample(*arrays, fanouts, edge_weight=weights, csc=True, replace=replace)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**20),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 5, 30]), min_size=1, max_size=3),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    kind=st.sampled_from([torch.float32, torch.float64]),
+    zeros=st.sampled_from([0.0, 0.5, 0.95]),
+)
+def test_weighted_picks_are_those_of_a_mini_batch(seed, fanouts, replace, dtype, kind, zeros):
+    generator = torch.Generator().manual_seed(seed)
+    plain = graph_of(seed)
+    weights = torch.rand(400, generator=generator, dtype=kind) * (torch.rand(400, generator=generator) >= zeros)
+    seeds = torch.randperm(60, generator=generator)[:20]
+    out = weighted(plain, weights, seeds, fanouts, dtype=dtype, draw=seed, replace=replace)
+    graph = Graph(plain.indptr, plain.indices, edge_weights=weights)
+    sampler = HopwiseSampler(fanouts, replace=replace, edge_ids=True, seed=drawn(seed), weights="edge_weights")
+    assert_same(out, sampler.sample(graph, seeds).to_pyg(), dtype)
+    assert bool((weights[out[3].long()] > 0).all())
+
+
+def test_written_weights_are_looked_at_again():
+    graph, weights, seeds = graph_of(5), torch.ones(400), torch.arange(60)
+    arrays = graph.indptr, graph.indices, seeds.int(), [-1]
+    assert torch.ops.pyg.neighbor_sample(*arrays, edge_weight=weights)[3].numel() == 400
+    weights[7:] = 0
+    assert torch.ops.pyg.neighbor_sample(*arrays, edge_weight=weights)[3].tolist() == list(range(7))
+    assert torch.ops.pyg.neighbor_sample(*arrays)[3].numel() == 400
+    weights[3] = -1
+    with pytest.raises(ValueError, match=r"edge_weights\[3\], of the edge .* is -1.0; a weight must be finite"):
+        torch.ops.pyg.neighbor_sample(*arrays, edge_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (torch.ones(399), ValueError, "edge_weight has 399 entries, col has 400"),
+        (torch.ones(400, dtype=torch.int64), TypeError, "it must be float32 or float64"),
+        (torch.ones(800)[::2], ValueError, "edge_weight is not contiguous"),
+    ],
+)
+def test_bad_weights_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        weighted(graph_of(0), weights, torch.tensor([1]), [2])
+
+
+def test_torch_geometrics_loader_picks_by_weight():
+    data = ring()
+    data.w = torch.zeros(data.num_edges)
+    data.w[::3] = torch.rand(data.w[::3].numel()) + 0.1
+    met = []
+    for batch in NeighborLoader(data, [2, 2], batch_size=8, weight_attr="w"):
+        assert torch.equal(data.edge_index[:, batch.e_id], batch.n_id[batch.edge_index])
+        met += batch.e_id.tolist()
+    assert met
+    assert all(edge % 3 == 0 for edge in met)
 
 
 def test_typed_graphs_are_refused_in_one_line():
@@ -229,6 +293,17 @@ def test_a_kept_graph_goes_with_its_tensors():
     del col
     gc.collect()
     assert key not in checked._checked
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_huge_pages_are_asked_for_by_parents(monkeypatch, forked):
+    asked = []
+    monkeypatch.setattr(checked, "use_huge_pages", asked.append)
+    monkeypatch.setattr(checked, "_PROCESS", -1 if forked else os.getpid())
+    rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
+    for _ in range(2):
+        torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
+    assert [array.data_ptr() for array in asked] == ([] if forked else [rowptr.data_ptr(), col.data_ptr()])
 
 
 def test_few_graphs_are_kept():

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from marks import needs_dgl
@@ -91,6 +92,8 @@ def sampler(request: pytest.FixtureRequest) -> Sampler:
         (torch.tensor([True, False, True]), TypeError, r"dtype torch\.bool.*nonzero"),
         (torch.tensor([[0, 1]]), ValueError, r"1 dimension"),
         ([0, 1], TypeError, "must be a tensor"),
+        (torch.tensor([0, 1]).to_sparse(), ValueError, "layout torch.sparse_coo; it must be dense"),
+        (torch.zeros(2, dtype=torch.complex64), TypeError, "must be an integer type"),
     ],
 )
 def test_a_sampler_works_after_refusing_bad_seeds(sampler, graph, seeds, error, message) -> None:
@@ -118,9 +121,23 @@ def test_no_seeds_and_no_vertices_give_empty_blocks(sampler, graph) -> None:
 
 @pytest.mark.parametrize("make", CORE)
 @pytest.mark.parametrize("argument", ["epoch", "batch"])
-def test_negative_epoch_or_batch_is_refused(make, argument, graph) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        make([2]).sample(graph, torch.tensor([0]), **{argument: -1})
+@pytest.mark.parametrize("value", [-1, 2**64, 1.0, "1", None, True])
+def test_an_impossible_epoch_or_batch_is_refused(make, argument, value, graph) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"{argument} is {value!r}; it must be"):
+        make([2]).sample(graph, torch.tensor([0]), **{argument: value})
+
+
+def test_epoch_and_batch_may_be_integers_of_numpy(graph) -> None:
+    sampler, seeds = FusedSampler([1]), torch.tensor([0, 2])
+    found = sampler.sample(graph, seeds, epoch=np.int64(3), batch=np.uint8(4)).tensors()
+    expected = sampler.sample(graph, seeds, epoch=3, batch=4).tensors()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
+def test_seeds_beyond_a_narrow_graph_are_refused(dtype, graph) -> None:
+    with pytest.raises(ValueError, match=rf"vertex {2**31 + 1}; valid ids are 0 to 2"):
+        FusedSampler([1]).sample(graph, torch.tensor([2**31 + 1], dtype=dtype))
 
 
 @pytest.mark.parametrize("make", CORE)

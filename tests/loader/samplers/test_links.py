@@ -212,6 +212,12 @@ def test_copies_sample_the_same():
         (lambda: Negatives("binary", 0), ValueError, "amount is 0; it must be above 0"),
         (lambda: Negatives("binary", "1"), TypeError, "amount is '1'; it must be a number"),
         (lambda: Negatives("triplet", 1.5), ValueError, "a triplet has a whole number"),
+        (lambda: Negatives(["binary"]), ValueError, "mode is .*; it must be 'binary' or 'triplet'"),
+        (lambda: Negatives(amount="x"), TypeError, "amount is 'x'; it must be a number"),
+        (lambda: Negatives(amount=float("inf")), ValueError, "amount is inf; it must be above 0 and below"),
+        (lambda: Negatives(strict="no"), TypeError, "strict is 'no'; it must be True or False"),
+        (lambda: LinkSampler(FusedSampler([1]), "binary"), TypeError, "negatives is 'binary'; it must be a loader"),
+        (lambda: LinkSampler(FusedSampler([1]), Negatives(strict=True), known=3), TypeError, "known is a int; it must"),
         (lambda: LinkSampler(None), TypeError, "must be a Sampler that takes vertices"),
         (lambda: LinkSampler(LinkSampler(FusedSampler([1]))), TypeError, "must be a Sampler that takes vertices"),
         (lambda: LinkSampler(FusedSampler([1]), exclude="all"), ValueError, "one of none, self, reverse"),
@@ -232,6 +238,8 @@ def test_bad_links_are_refused():
     for pairs, message in (([[1, 30]], "holds vertex 30"), ([[-1, 2]], "holds vertex -1"), ([1, 2], r"links are \[n")):
         with pytest.raises(ValueError, match=message):
             LinkSampler(FusedSampler([1])).sample(graph, torch.tensor(pairs))
+    with pytest.raises(TypeError, match=r"seeds is a list; it must be a tensor of links"):
+        LinkSampler(FusedSampler([1])).sample(graph, [[0, 1]])
     with pytest.raises(ValueError, match="given holds vertex 30"):
         LinkSampler(FusedSampler([1]), Negatives("triplet")).sample(graph, torch.tensor([[30, 1]]))
 

@@ -28,7 +28,7 @@ def weighed_graph(weights: torch.Tensor | None = None) -> Graph:
     ("options", "error", "message"),
     [
         ({"weights": "times"}, ValueError, "weights is 'times'; a graph's weights are named 'edge_weights'"),
-        ({"weights": torch.ones(3)}, TypeError, "weights is a Tensor; it must be the name"),
+        ({"weights": torch.ones(3)}, TypeError, r"weights is tensor.*; it must be the name"),
         ({"weight_tables": False}, ValueError, "it needs weights='edge_weights', and neither replace nor top_k"),
         ({"weight_tables": False, "weights": "edge_weights", "replace": True}, ValueError, "neither replace nor top_k"),
         ({"weight_tables": False, "weights": "edge_weights", "top_k": True}, ValueError, "neither replace nor top_k"),
@@ -38,9 +38,15 @@ def weighed_graph(weights: torch.Tensor | None = None) -> Graph:
         ({"labor": True, "weights": "edge_weights"}, ValueError, "leave weights out"),
         ({"layer_dependency": True}, ValueError, "layer_dependency says how LABOR picks; it needs labor=True"),
         ({"batch_dependency": 4}, ValueError, "batch_dependency says how LABOR picks; it needs labor=True"),
-        ({"batch_dependency": 0, "labor": True}, ValueError, "batch_dependency is 0; it must be in 1 to 4294967295"),
-        ({"batch_dependency": 2**32, "labor": True}, ValueError, "it must be in 1 to 4294967295"),
+        ({"batch_dependency": 0, "labor": True}, ValueError, "batch_dependency is 0; it must be at least 1"),
+        ({"batch_dependency": 2**32, "labor": True}, ValueError, "it must be at most 4294967295"),
         ({"batch_dependency": 1.5, "labor": True}, TypeError, "batch_dependency is 1.5; it must be an integer"),
+        ({"replace": "yes"}, TypeError, "replace is 'yes'; it must be True or False"),
+        ({"replace": None}, TypeError, "replace is None; it must be True or False"),
+        ({"labor": "false"}, TypeError, "labor is 'false'; it must be True or False"),
+        ({"top_k": 2, "weights": "edge_weights"}, TypeError, "top_k is 2; it must be True or False"),
+        ({"edge_ids": "no"}, TypeError, "edge_ids is 'no'; it must be True or False"),
+        ({"seed": True}, TypeError, "seed is True; it must be an integer"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(options, error, message) -> None:

@@ -53,11 +53,21 @@ def test_each_vertex_is_expanded_once():
 
 
 @pytest.mark.parametrize(
-    "options", [{"weights": "edge_weights"}, {"weights": "edge_weights", "top_k": True}, {"labor": True}]
+    "options",
+    [
+        {"weights": "edge_weights"},
+        {"weights": "edge_weights", "replace": True},
+        {"weights": "edge_weights", "top_k": True},
+        {"weights": "edge_weights", "weight_tables": False},
+        {"labor": True},
+    ],
 )
-def test_other_picks_give_expanded_mini_batches_too(options):
-    plain = graph_of(4)
-    graph = Graph(plain.indptr, plain.indices, edge_weights=torch.rand(300))
+@pytest.mark.parametrize("seed", [4, 5])  # the graph of 4 has edge ids of its own
+def test_other_picks_give_expanded_mini_batches_too(options, seed):
+    plain = graph_of(seed)
+    weights = torch.rand(300, generator=torch.Generator().manual_seed(seed))
+    weights[::3] = 0
+    graph = Graph(plain.indptr, plain.indices, edge_ids=plain.edge_ids, edge_weights=weights)
     got = SubgraphSampler([3, 2], edge_ids=True, seed=5, **options).sample(graph, torch.arange(9))
     batch = FusedSampler([3, 2], edge_ids=True, seed=5, **options).sample(graph, torch.arange(9))
     assert got.digest() == subgraph_of(batch)[0].digest()

@@ -90,6 +90,11 @@ def test_stores_are_given_their_options(on_gpu: Any) -> None:
         on_gpu(1000, 1000, storage_dtype="float16")
 
 
+def test_a_share_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="gpu_share is 'x'; it must be a number"):
+        auto_features(ROWS, "cpu", gpu_share="x")
+
+
 @pytest.mark.parametrize("share", [0, -1, 1.01])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match=r"gpu_share is .*; it must be in \(0, 1\]"):

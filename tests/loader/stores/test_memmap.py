@@ -91,7 +91,15 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
         MemmapFeatures(raw, shape=(500, 33))
     with pytest.raises(ValueError, match=r"has 66000 bytes; \[501, 33\] elements of torch\.float32 from byte 0 need"):
         MemmapFeatures(raw, shape=(501, 33), storage_dtype="float32")
-    with pytest.raises(ValueError, match="none of them may be negative"):
+    with pytest.raises(TypeError, match="source is a int; it must be the path of a file, or a tensor"):
+        MemmapFeatures(3)
+    with pytest.raises(TypeError, match="shape is 500; it must be a list of sizes"):
+        MemmapFeatures(raw, shape=500, storage_dtype="float32")
+    with pytest.raises(ValueError, match=r"has 66000 bytes; \[4294967296, 4294967296\] elements"):
+        MemmapFeatures(raw, shape=(2**32, 2**32), storage_dtype="float32")
+    with pytest.raises(TypeError, match="buffer_mib is 'x'; it must be an integer of at least 1"):
+        MemmapFeatures(npy, buffer_mib="x")
+    with pytest.raises(ValueError, match="offset is -1; it must be at least 0"):
         MemmapFeatures(raw, shape=(5, 33), storage_dtype="float32", offset=-1)
     with pytest.raises(ValueError, match="describe a raw file"):
         MemmapFeatures(npy, shape=(500, 33))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,25 @@ def refusal(*arguments: str) -> str:
         ("colours.red=1", "there is no option colours.red"),
         ("sampler.fanouts=[1,", "cannot read the argument sampler.fanouts=[1,; "),
         ("model=null", "model is null; it must be one of graphsage"),
+        ("+sede=3", "there is no option sede, so nothing would read it; did you mean seed?"),
+        ("++colour.red=3", "there is no option colour, so nothing would read it"),
+        ("hydra/launcher=nowhere", "Could not find 'hydra/launcher/nowhere'"),
     ],
 )
 def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:
     assert message in refusal(argument)
+
+
+def test_additions_to_a_part_are_let_through() -> None:
+    arguments = ["+features.fraction=0.3", "++sampler.replace=true", "+hydra.job.name=x", "+experiment=shchur"]
+    assert prepared(arguments, CONF) == arguments
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    error = FileNotFoundError(errno.ENOENT, "No such file or directory", "/nowhere/run")
+    assert explain(error, [], CONF) == (
+        "cannot use /nowhere/run: No such file or directory; check that path and its permissions, or give another one"
+    )
 
 
 def test_keys_of_the_chosen_option_are_known() -> None:

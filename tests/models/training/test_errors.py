@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 
 import pytest
@@ -29,6 +30,38 @@ def test_the_cause_of_a_failed_instantiation_is_shown(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"_target_": "fractions.Fraction", "_args_": ["a third"]})
     assert capsys.readouterr().err == "error: Invalid literal for Fraction: 'a third'\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            MemoryError("Unable to allocate 72 TiB"),
+            r"there is not enough memory \(Unable to allocate 72 TiB\); lower data",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried\nmore"),
+            r"there is not enough memory \(CUDA out of memory. Tried\); ",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot use /x: Permission denied; check that path"),
+        (
+            TypeError("Net.__init__() got an unexpected keyword argument 'deep'"),
+            "deep is no option of Net; leave it out",
+        ),
+    ],
+)
+def test_words_of_the_system_get_a_way_out(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        raise error
+    shown = capsys.readouterr().err
+    assert re.match(f"error: {line}", shown)
+    assert shown.count("\n") == 1
+
+
+def test_an_unknown_option_is_named_by_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        instantiate({"part": {"_target_": "loader.samplers.FusedSampler", "fanouts": [2], "fanuots": 3}})
+    assert capsys.readouterr().err == "error: part.fanuots is no option of NeighborSampler; leave it out\n"
 
 
 def test_errors_of_the_program_pass() -> None:

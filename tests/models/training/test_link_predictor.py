@@ -44,12 +44,14 @@ def test_a_job_learns_and_prints_its_metrics(composed, capsys):
     score = train_module.train(cfg)
     assert 0.5 < score <= 1
     told = capsys.readouterr().out
-    for measure in ("auc", "mrr", "hits@1", "hits@10"):
+    for measure in ("auc", "ap", "mrr", "hits@1", "hits@10"):
         assert measure in told
 
 
 def test_a_foreign_metric_is_refused(composed):
-    with pytest.raises(ValueError, match="optimized_metric is 'val/acc'; it must be one of train/loss, val/auc"):
+    with pytest.raises(
+        ValueError, match="optimized_metric is 'val/acc'; it must be one of train/loss, val/auc, val/ap"
+    ):
         train_module.train(composed("optimized_metric=val/acc"))
 
 

@@ -250,11 +250,21 @@ def test_an_epoch_cut_short_is_reported_too(random_graph: Any) -> None:
         ({"inference_chunk_mib": 0}, "inference_chunk_mib is 0"),
         ({"matmul_precision": "tf32"}, "matmul_precision is 'tf32'; it must be one of highest, high, medium"),
         ({"norm": "group"}, "norm is 'group'"),
+        (
+            {"num_features": 0},
+            "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec",
+        ),
+        ({"num_classes": "ten"}, "num_classes is 'ten'; it must be an integer"),
+        ({"multilabel": "no"}, "multilabel is 'no'; it must be True or False"),
+        ({"lr": "fast"}, "lr is 'fast'; it must be a number"),
+        ({"lr": float("inf")}, "lr is inf; it must be greater than 0 and finite"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan; it must be at least 0 and finite"),
+        ({"cuda_graph": "maybe"}, "cuda_graph is 'maybe'; it must be True or False"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NodeClassifier(5, NUM_CLASSES, **wrong)
+    with pytest.raises((TypeError, ValueError), match=message):
+        NodeClassifier(**{"num_features": 5, "num_classes": NUM_CLASSES, **wrong})
 
 
 class TestOnGPU:

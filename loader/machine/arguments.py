@@ -1,0 +1,100 @@
+"""What numbers, flags and tensors of the caller's have to be. A message is one line: name, value, limit."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_SHOWN = 60  # characters of a value in a message
+
+
+def as_size(name: str, size: int, least: int = 1, most: int | None = None) -> int:
+    """`size` as an int of at least `least` and at most `most`; `name` is what the messages call it.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is out of that range.
+    """
+    number = as_index(size)
+    if number is None:
+        raise TypeError(f"{name} is {shown(size)}; it must be an integer of at least {least}")
+    if number < least:
+        raise ValueError(f"{name} is {number}; it must be at least {least}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} is {number}; it must be at most {most}")
+    return number
+
+
+def as_64_bits(name: str, value: int) -> int:
+    """`value` as an int in `[0, 2**64)`: a part of the key that random numbers are drawn by.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is out of that range.
+    """
+    number = as_index(value)
+    if number is None:
+        raise TypeError(f"{name} is {shown(value)}; it must be an integer")
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{name} is {number}; it must be in [0, 2**64)")
+    return number
+
+
+def as_seed(seed: int) -> int:
+    """`seed` as an int; raises as `as_64_bits`."""
+    return as_64_bits("seed", seed)
+
+
+def as_flag(name: str, value: bool) -> bool:
+    """`value` as a bool. Only True and False are taken, numpy's too, and the numbers 1 and 0: a word such as "no" would
+    count as true.
+
+    Raises:
+        TypeError: it is anything else.
+    """
+    if isinstance(value, (bool, np.bool_)) or (as_index(value) in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} is {shown(value)}; it must be True or False")
+
+
+def as_number(name: str, value: float) -> float:
+    """`value` as a float, which may be NaN or infinite.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    if hasattr(value, "__float__") and not isinstance(value, (bool, np.bool_)):
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # an array of several, an int beyond all floats
+            pass
+    raise TypeError(f"{name} is {shown(value)}; it must be a number")
+
+
+def check_dense(name: str, array: Tensor) -> None:
+    """Raises ValueError unless `array` is an ordinary tensor: one that is sparse, nested or quantized is not."""
+    if array.layout != torch.strided:
+        raise ValueError(f"{name} has the layout {array.layout}; it must be dense: .to_dense()")
+    if array.is_nested or array.is_quantized:
+        kind, way = ("nested", "to_padded_tensor") if array.is_nested else ("quantized", "dequantize")
+        raise ValueError(f"{name} is {kind}; it must be dense: .{way}()")
+
+
+def shown(value: Any) -> str:
+    """`value` for a message of one line: as it is written or, if that is long, its type."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN and "\n" not in text else f"a {type(value).__name__}"
+
+
+def as_index(value: Any) -> int | None:
+    """`value` as an int; None if it is no integer, or a truth value."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

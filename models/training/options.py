@@ -1,0 +1,222 @@
+"""Values of a configuration that nobody else looks at before work starts: parts, places, options of the trainer."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, ListConfig
+
+from loader.datasets.errors import nearest
+from loader.datasets.locations import check_folder, is_writable
+from loader.machine.arguments import as_flag, as_number, as_size, shown
+from models.training.checks import not_run
+from models.training.metrics import METRICS
+
+_PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
+# What the configuration gives to the trainer by itself, and by which group.
+_GIVEN = {
+    "callbacks": "callbacks",
+    "logger": "logger",
+    "enable_checkpointing": "callbacks",
+    "enable_progress_bar": "callbacks",
+}
+
+
+def check_parts(cfg: DictConfig) -> None:
+    """Raises ValueError unless all parts of the run are there, and go together."""
+    for name in _PARTS:
+        part = cfg.get(name)
+        if not isinstance(part, DictConfig) or "_target_" not in part:
+            raise ValueError(f"{name} is {shown(part)}; it must have a _target_, as the options of conf/ have")
+    sampler, model = cfg.sampler, cfg.model
+    walks = "walk_length" in sampler
+    if "context_size" in model and cfg.task == "link":
+        raise ValueError("model=node2vec does not go with task=link, which trains GraphSAGE; leave model out")
+    if "context_size" in model and not walks:
+        raise ValueError(
+            f"model=node2vec learns from random walks, and {_name(sampler)} gives none; take sampler=walks"
+        )
+    sizes = sampler.get("walk_length"), model.get("context_size")
+    if all(isinstance(size, int) for size in sizes) and sizes[0] + 1 < sizes[1]:
+        raise ValueError(
+            f"sampler.walk_length is {sampler.walk_length}, model.context_size {model.context_size}; a walk must have "
+            "at least as many vertices as a window, so make walks longer, or windows smaller"
+        )
+    if "context_size" in model and sampler.get("num_negatives") == 0:
+        raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
+    if walks and cfg.task == "link":
+        raise ValueError("sampler=walks does not go with task=link, which samples around links; take sampler=fused")
+    if cfg.task == "link" and _name(sampler) == "FullSampler":
+        raise ValueError("sampler=full has no fanouts, which task=link sets to -1, all neighbours; leave sampler out")
+
+
+def check_depth(model: Any, datamodule: Any) -> None:
+    """Raises ValueError unless samples reach as far from their seeds as the network has layers.
+
+    Args:
+        model: of the run, or a trial of it.
+        datamodule: with `sampler`, and maybe `eval_sampler`.
+    """
+    layers = getattr(getattr(model, "net", None), "num_layers", None)
+    for name in ("sampler", "eval_sampler"):
+        hops = getattr(getattr(datamodule, name, None), "num_hops", 0)
+        if layers is not None and hops not in (0, layers):
+            raise ValueError(
+                f"{name} samples {hops} hops, the model has {layers} layers; give {name}.num_hops={layers}, or "
+                f"model.num_layers={hops}"
+            )
+
+
+def check_places(cfg: DictConfig) -> None:
+    """Raises TypeError or ValueError unless the run can write where it is told to."""
+    places = {name: cfg[name] for name in ("run_dir", "checkpoint_dir")}
+    for group in ("callbacks", "logger"):
+        for name, entry in _entries(cfg, group):
+            places |= {f"{group}.{name}.{key}": entry[key] for key in ("dirpath", "save_dir") if entry.get(key)}
+            if "path" in entry:
+                places[f"{group}.{name}.path"] = _parent(f"{group}.{name}.path", entry["path"])
+    if cfg.result_path is not None:
+        places["result_path"] = _parent("result_path", cfg.result_path)
+    for name, folder in places.items():
+        check_folder(name, folder)
+        if not is_writable(Path(folder).expanduser().absolute()):
+            raise ValueError(f"{name} is {folder}; that is no folder that can be written to or made, give another one")
+
+
+def check_trainer(cfg: DictConfig) -> None:
+    """Raises TypeError or ValueError for an option of Lightning's that is out of range, or not for this device."""
+    trainer = cfg.trainer
+    for name, group in _GIVEN.items():
+        if name in trainer:
+            raise ValueError(f"trainer.{name} is set by the group {group}; leave it out, and give {group}=...")
+    for name, check in _CHECKS.items():
+        if trainer.get(name) is not None:
+            check(f"trainer.{name}", trainer[name])
+    if trainer.get("accelerator") in ("gpu", "cuda") and cfg.device == "cpu":
+        raise ValueError(
+            f"trainer.accelerator is {trainer.accelerator}, but this run has no GPU (device=cpu); leave it out, and "
+            "give device"
+        )
+    if cfg.model.get("cuda_graph") in (True,) and cfg.device == "cpu":
+        raise ValueError("model.cuda_graph is true, but this run has no GPU (device=cpu); leave it null, or false")
+    for name, callback in _entries(cfg, "callbacks"):
+        if callback.get("patience") is not None:
+            as_size(f"callbacks.{name}.patience", callback.patience, least=0)
+
+
+def check_monitors(cfg: DictConfig) -> None:
+    """Raises ValueError unless `optimized_metric` and what callbacks watch are among the metrics that the model logs.
+
+    What a model of the user's own logs is not known, unless it has `METRICS`: there callbacks may watch anything.
+    """
+    known: tuple[str, ...] | None = getattr(get_object(cfg.model["_target_"]), "METRICS", None)
+    metrics = METRICS if known is None else known
+    watched = {"optimized_metric": cfg.optimized_metric}
+    for name, callback in _entries(cfg, "callbacks"):
+        if known is not None and callback.get("monitor") is not None:
+            watched[f"callbacks.{name}.monitor"] = callback.monitor
+    for key, metric in watched.items():
+        if cfg.task == "link" and (why := not_run(cfg, metric)) is not None:  # of vertices `check_metrics` says it
+            raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss")
+        if metric not in metrics:
+            raise ValueError(
+                f"{key} is '{metric}'; it must be one of {', '.join(metrics)}{nearest(str(metric), metrics)}"
+            )
+
+
+def _entries(cfg: DictConfig, group: str) -> list[tuple[str, DictConfig]]:
+    """The callbacks or loggers of a run, by name; an entry that is null is left out."""
+    found = []
+    for name, entry in (cfg.get(group) or {}).items():
+        if entry is None:
+            continue
+        if not isinstance(entry, DictConfig):
+            raise ValueError(f"{group}.{name} is {shown(entry)}; it must be null, or have a _target_")
+        found.append((str(name), entry))
+    return found
+
+
+def _parent(name: str, path: Any) -> str:
+    """The folder of a file that is to be written."""
+    if not isinstance(path, str) or not path.strip():
+        raise TypeError(f"{name} is {shown(path)}; it must be the path of a file")
+    if Path(path).is_dir():
+        raise ValueError(f"{name} is {path}, which is a folder; it must be the path of a file")
+    return os.path.dirname(path) or "."
+
+
+def _name(part: DictConfig) -> str:
+    return str(part["_target_"]).rpartition(".")[2]
+
+
+def _integer(least: int) -> Callable[[str, Any], object]:
+    return lambda name, value: as_size(name, value, least)
+
+
+def _share_or_number(name: str, value: Any) -> None:
+    """Of the mini-batches of an epoch, a share (a float of at most 1) or a number (an integer)."""
+    number = as_number(name, value)
+    if not 0 <= number < math.inf or (isinstance(value, float) and number > 1):
+        raise ValueError(f"{name} is {value}; it must be a share from 0.0 to 1.0, or an integer of at least 0")
+
+
+def _interval(name: str, value: Any) -> None:
+    if isinstance(value, (str, Mapping)):  # a time
+        return
+    _share_or_number(name, value)
+    if value == 0:
+        raise ValueError(f"{name} is {value}; it must be above 0, or null to validate after each epoch")
+
+
+def _flag_or(*words: str) -> Callable[[str, Any], object]:
+    return lambda name, value: None if value in words else as_flag(name, value)
+
+
+def _fast_dev_run(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        as_size(name, value, least=0)
+
+
+def _devices(name: str, value: Any) -> None:
+    if (
+        value == -1
+        or isinstance(value, ListConfig)
+        or (isinstance(value, str) and re.fullmatch(r"auto|[\d, -]+", value))
+    ):
+        return
+    as_size(name, value)
+
+
+def _norm(name: str, value: Any) -> None:
+    if not 0 <= as_number(name, value) < math.inf:
+        raise ValueError(f"{name} is {value}; it must be at least 0 and finite, or null for no clipping")
+
+
+def _time(name: str, value: Any) -> None:
+    if not isinstance(value, (str, Mapping)) or (
+        isinstance(value, str) and not re.fullmatch(r"\d+:\d+:\d+:\d+", value)
+    ):
+        raise ValueError(f"{name} is {shown(value)}; it must be days:hours:minutes:seconds, e.g. 00:12:00:00")
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    **dict.fromkeys(("max_epochs", "max_steps", "num_sanity_val_steps"), _integer(-1)),
+    **dict.fromkeys(("min_epochs", "min_steps", "log_every_n_steps"), _integer(0)),
+    **dict.fromkeys(("num_nodes", "accumulate_grad_batches", "check_val_every_n_epoch"), _integer(1)),
+    **{f"limit_{split}_batches": _share_or_number for split in ("train", "val", "test", "predict")},
+    **dict.fromkeys(("sync_batchnorm", "detect_anomaly", "inference_mode", "enable_model_summary"), as_flag),
+    "benchmark": as_flag,
+    "deterministic": _flag_or("warn"),
+    "fast_dev_run": _fast_dev_run,
+    "overfit_batches": _share_or_number,
+    "val_check_interval": _interval,
+    "devices": _devices,
+    "gradient_clip_val": _norm,
+    "max_time": _time,
+}

@@ -1,0 +1,98 @@
+"""Two processes that train one embedding: the sparse gradients that they exchange are those of one process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from forks import needs_fork
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from loader import Graph
+from loader.samplers import WalkSampler
+from models.node2vec import Node2Vec
+from models.training.embedder import NodeEmbedder
+
+NUM_NODES, STEPS = 40, 3
+
+
+def walks_of(step: int, rank: int) -> tuple[Tensor, Tensor]:
+    """A mini-batch of the global sequence. Those of rank 1 begin in other parts, so its gradient has other rows."""
+    ring = torch.arange(NUM_NODES)
+    graph = Graph.from_edges(ring, (ring + 1) % NUM_NODES, NUM_NODES)
+    starts = torch.arange(4) + 20 * rank
+    walks = WalkSampler(5, num_negatives=2, seed=1, num_threads=1).sample(graph, starts, batch=2 * step + rank)
+    assert walks.negatives is not None
+    return walks.nodes, walks.negatives
+
+
+class Loss(torch.nn.Module):
+    """Makes the loss the model's `forward`, which is what `DistributedDataParallel` calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.net = Node2Vec(NUM_NODES, 8, 3)
+
+    def forward(self, walks: Tensor, negatives: Tensor) -> Tensor:
+        return self.net.loss(walks, negatives)
+
+
+def train(model: torch.nn.Module, ranks: list[int]) -> None:
+    """Steps on the mini-batches of these ranks, whose losses are averaged."""
+    (weight,) = model.parameters()
+    optimizer = torch.optim.SparseAdam([weight], lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        torch.stack([model(*walks_of(step, rank)) for rank in ranks]).mean().backward()
+        assert weight.grad is not None
+        assert weight.grad.is_sparse
+        optimizer.step()
+
+
+def one_rank(rank: int, root: str) -> None:
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(f"{root}/store", 2)
+    limit = timedelta(seconds=60)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=limit)
+    model = DistributedDataParallel(Loss())
+    train(model, [rank])
+    torch.save(model.module.net.embedding.weight.detach(), f"{root}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@needs_fork
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+def test_two_processes_learn_what_one_would(tmp_path: Path) -> None:
+    forks = multiprocessing.get_context("fork")
+    ranks = [forks.Process(target=one_rank, args=(rank, str(tmp_path))) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(120)
+    assert [process.exitcode for process in ranks] == [0, 0]
+    of_ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    assert torch.equal(*of_ranks)
+    alone = Loss()
+    start = alone.net.embedding.weight.detach().clone()
+    train(alone, [0, 1])
+    torch.testing.assert_close(of_ranks[0], alone.net.embedding.weight.detach())
+    assert not torch.equal(of_ranks[0], start)
+
+
+def test_sparse_gradients_by_nccl_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NodeEmbedder(NUM_NODES, 4, dim=8)
+    for backend in ("gloo", "nccl"):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+        monkeypatch.setattr(torch.distributed, "get_backend", lambda backend=backend: backend)
+        if backend == "gloo":
+            model.setup("fit")
+        else:
+            with pytest.raises(ValueError, match=r"and NCCL cannot: train on one GPU \(trainer.devices=1\)"):
+                model.setup("fit")
+            model.setup("test")

@@ -52,13 +52,8 @@ def random_walk(
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
-<<<<<<< HEAD
-        epoch, batch: of the random choices, beside `seed`; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `device`, `num_threads`: see
-=======
         epoch, batch: like `seed`, they decide the random choices; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `device`, `num_threads`: see
->>>>>>> main
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `device`, `num_threads`: see
             `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
@@ -76,18 +71,13 @@ def random_walk(
     options.setdefault("device", graph.device)
     if isinstance(options.get("metapath"), Sequence):
         options["metapath"] = tuple(options["metapath"])
-<<<<<<< HEAD
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])
-    sampler = _sampler(walk_length, **options)
-    times = as_size("walks_per_node", walks_per_node)
-=======
     try:
         sampler = _sampler(walk_length, **options)
     except TypeError:
         sampler = WalkSampler(walk_length, **options)  # with an option that cannot be a key, or one that is refused
     times = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
->>>>>>> main
     starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)

@@ -182,8 +182,8 @@ class CudaWalkedGraph:
             return out
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did. With `wait`, it
-        first waits for all walks on the current stream.
+        """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did.
+        With `wait`, it first waits for all walks on the current stream.
         """
         if wait:
             torch.cuda.current_stream(self._device).synchronize()

@@ -157,6 +157,26 @@ class WalkEngine:
         """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
         wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
 
+    def walk_by(
+        self,
+        function: int,
+        starts: Tensor,
+        first_lane: int,
+        key: int,
+        length: int,
+        turns: int,
+        constants: Sequence[int],
+        weights: Tensor | None,
+        searches: bool,
+        by_weight: bool,
+        vertices: Tensor,
+    ) -> tuple[int, int, int, int, int] | None:
+        """As `walk`, by a compiled function: the address of a `WalkCustom` (csrc/walks/custom/call.h) of these types.
+
+        Gives what the function did wrong, in the first row that it did so in, or None; then there are no walks.
+        `weights` `[num_edges]`: bits of integers, as int32. `searches`, `by_weight`: what the function needs.
+        """
+
     def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor) -> None:
         """Writes `count` vertices at random for each of the walkers to `out` `[walkers, count]`."""
 
@@ -197,6 +217,31 @@ class CudaWalkEngine:
     ) -> None:
         """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
         `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
+
+    def walk_by(
+        self,
+        header: str,
+        starts: int,
+        wide: bool,
+        count: int,
+        first_lane: int,
+        key: int,
+        length: int,
+        turns: int,
+        constants: Sequence[int],
+        weights: Tensor | None,
+        searches: bool,
+        by_weight: bool,
+        vertices: int,
+        fault: Tensor,
+        told: Tensor,
+        stream: int,
+    ) -> None:
+        """As `WalkEngine.walk_by`, on `stream`, by addresses as `walk` takes them, and by the function in `header`.
+
+        `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `told`:
+        `[1]` int32 zero on the GPU, 1 from then on.
+        """
 
     def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
         """As `WalkEngine.negatives`, on `stream`."""

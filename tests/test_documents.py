@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,10 @@ def has_dgl() -> bool:
     except ImportError:
         return False
     return True
+
+
+def has_compiler() -> bool:
+    return any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
 
 
 # The README
@@ -94,6 +99,8 @@ def test_links_lead_somewhere(document: str) -> None:
 def test_a_tutorials_code_runs(tutorial: Path, tmp_path: Path) -> None:
     if tutorial.stem == "dgl" and not has_dgl():
         pytest.skip("DGL is not installed")
+    if tutorial.stem == "walks" and not has_compiler():
+        pytest.skip("there is no C++ compiler")
     run(blocks(tutorial), tmp_path)
 
 
@@ -101,6 +108,8 @@ def test_a_tutorials_code_runs(tutorial: Path, tmp_path: Path) -> None:
 def test_an_example_is_short_and_runs(example: Path, tmp_path: Path) -> None:
     if example.stem == "with_dgl" and not has_dgl():
         pytest.skip("DGL is not installed")
+    if example.stem == "own_walk" and not has_compiler():
+        pytest.skip("there is no C++ compiler")
     assert len(example.read_text(encoding="utf-8").splitlines()) < 80
     shown = run([Block("", "sh", f"python examples/{example.name}")], tmp_path)
     accuracy = re.findall(r"accuracy (0\.\d+|1\.0)", shown)[-1]

@@ -8,13 +8,17 @@
 #include <utility>
 
 #include "bindings/views.h"
+#include "sampler/cpu/pick_batch.h"
 #include "walks/cpu/cells.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cpu/negatives.h"
 #include "walks/cpu/walk.h"
+#include "walks/custom/call.h"
 
 namespace loader {
 namespace {
+
+constexpr int64_t kPartSteps = 1 << 14;  // of walks: less is not worth another thread
 
 // The lists of one graph, and the threads that walk through them. One call at a time has the threads; others
 // wait.
@@ -54,6 +58,47 @@ class WalkEngine {
                                walk_on_cpu(law, lists, to, *pool_);
                              });
     });
+  }
+
+  // Walks by a user's function, compiled: the address of a WalkCustom of these types. What it did wrong, in
+  // the first row that it did so in: (wrong, line, value, row, step); None if nothing.
+  py::object walk_by(uintptr_t function, const py::object& starts, uint64_t first_lane, uint64_t key,
+                     int64_t length, int64_t turns, const std::vector<int64_t>& constants,
+                     const py::object& weights, bool searches, bool by_weight, const py::object& vertices) {
+    if (!function) throw py::value_error("there is no function");
+    const CustomWalkCall call{key, length, turns, constants, weights, searches, by_weight};
+    const CustomRules rules = checked_rules(call);
+    Fault first{};
+    arrays_.with_types([&](auto edge, auto vertex) {
+      using P = decltype(edge);
+      using N = decltype(vertex);
+      const auto from = view<const N>(starts, "starts");
+      const CustomLists<P, N> lists = arrays_.custom<P, N>(call);
+      WalkOut<P, N> out{};
+      out.starts = from.data;
+      out.count = from.size;
+      out.first_lane = first_lane;
+      out.length = checked_length(length);
+      out.vertices = view<N>(vertices, "vertices", from.size * (length + 1)).data;
+      py::gil_scoped_release release;
+      check(from);
+      std::lock_guard<LongMutex> lock(mutex_);
+      if (length == 0) {
+        std::copy_n(from.data, from.size, out.vertices);
+        return;
+      }
+      const CustomCall to{&rules, &lists, &out, philox_lanes};
+      std::mutex of_first;
+      pool_->share(out.count, std::max<int64_t>(kPartSteps / length, 64), [&](int64_t begin, int64_t end) {
+        Fault fault{};
+        reinterpret_cast<WalkCustom>(function)(&to, begin, end, &fault);
+        if (!fault.wrong) return;
+        const std::lock_guard<std::mutex> own(of_first);
+        if (!first.wrong || fault.row < first.row) first = fault;
+      });
+    });
+    if (!first.wrong) return py::none();
+    return py::make_tuple(first.wrong, first.line, first.value, first.row, first.step);
   }
 
   // `out` [walkers, count]: vertices at random, of walkers `first_lane` on.
@@ -138,6 +183,9 @@ void bind_walks(py::module_& m) {
       .def("walk", &WalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
            py::arg("path"), py::arg("vertices"), py::arg("places"))
+      .def("walk_by", &WalkEngine::walk_by, py::arg("function"), py::arg("starts"), py::arg("first_lane"),
+           py::arg("key"), py::arg("length"), py::arg("turns"), py::arg("constants"), py::arg("weights"),
+           py::arg("searches"), py::arg("by_weight"), py::arg("vertices"))
       .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("out"))
       .def("sift_by", &WalkEngine::sift_by, py::arg("words"));

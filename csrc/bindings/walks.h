@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/views.h"
+#include "walks/custom/walker.h"
 #include "walks/walk.h"
 #include "walks/weighted.h"
 
@@ -80,6 +81,26 @@ struct WalkCall {
   const Acceptance& accept;
   const std::vector<int64_t>& path;
 };
+
+// What Python says of one call of walks by a user's function.
+struct CustomWalkCall {
+  uint64_t key;
+  int64_t length, turns;
+  const std::vector<int64_t>& constants;
+  const py::object& weights;  // integers of the edges, as int32; None if nobody asks for them
+  bool searches, by_weight;   // what the function does
+};
+
+inline CustomRules checked_rules(const CustomWalkCall& call) {
+  if (call.turns < 1 || call.turns > int64_t{UINT32_MAX})
+    throw py::value_error("turns is " + std::to_string(call.turns) + "; it must be 1 to 2**32 - 1");
+  if (call.constants.size() > kMaxConstants)
+    throw py::value_error("there are " + std::to_string(call.constants.size()) + " constants; at most " +
+                          std::to_string(kMaxConstants) + " are possible");
+  CustomRules rules{call.key, static_cast<uint32_t>(call.turns), {}};
+  std::copy(call.constants.begin(), call.constants.end(), rules.constants);
+  return rules;
+}
 
 // The lists of one graph, in memory of a type of device: tensors that this keeps, and what the core sees of
 // them.
@@ -156,6 +177,24 @@ class WalkArrays {
       with(WeightedProposal<N>{static_cast<const WalkCell<N>*>(cells_at_)});
     else
       with(UniformProposal{});
+  }
+
+  // What a user's function reads.
+  template <typename P, typename N>
+  CustomLists<P, N> custom(const CustomWalkCall& call) const {
+    if (groups_) throw py::value_error("a function for the next vertex takes no metapath");
+    if (call.searches && sorted_.is_none()) throw py::value_error("the function searches; it needs `sorted`");
+    if (call.by_weight && !cells_at_) throw py::value_error("the function draws by weight; it needs `cells`");
+    const uint32_t* weights = nullptr;
+    if (!call.weights.is_none())
+      weights =
+          reinterpret_cast<const uint32_t*>(read<const int32_t>(call.weights, "weights", num_edges_).data);
+    return {{plain<P, N>(),
+             static_cast<const N*>(sorted_at_),
+             {filter_.load(std::memory_order_acquire), filter_words(num_edges_)}},
+            num_nodes_,
+            static_cast<const WalkCell<N>*>(cells_at_),
+            weights};
   }
 
   // The memory of a filter of all edges, int64 zeros that the caller keeps.

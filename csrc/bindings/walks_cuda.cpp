@@ -5,6 +5,7 @@
 
 #include "bindings/gpu.h"
 #include "bindings/walks.h"
+#include "walks/cuda/custom.h"
 #include "walks/cuda/launch.h"
 
 namespace loader {
@@ -40,6 +41,33 @@ class CudaWalkEngine {
                                  walk_on_gpu(law, lists, to, from, device_, on);
                                });
                              });
+    });
+  }
+
+  // Walks by a user's function, which `header` has. What it does wrong is written to `fault` [5], in memory
+  // that the host sees, as WalkEngine::walk_by gives it; `told` is 0 in the memory of the GPU until then.
+  void walk_by(const std::string& header, uintptr_t starts, bool wide, int64_t count, uint64_t first_lane,
+               uint64_t key, int64_t length, int64_t turns, const std::vector<int64_t>& constants,
+               const py::object& weights, bool searches, bool by_weight, uintptr_t vertices,
+               const py::object& fault, const py::object& told, uintptr_t stream) {
+    static_assert(sizeof(Fault) == 5 * sizeof(int64_t));
+    const CustomWalkCall call{key, length, turns, constants, weights, searches, by_weight};
+    const CustomRules rules = checked_rules(call);
+    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
+    auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5).data);
+    int32_t* const claimed = view<int32_t>(told, "told", 1, kGpu).data;
+    arrays_.with_types([&](auto edge, auto vertex) {
+      using P = decltype(edge);
+      using N = decltype(vertex);
+      const CustomLists<P, N> lists = arrays_.custom<P, N>(call);
+      WalkOut<P, N> out{};
+      out.count = count;
+      out.first_lane = first_lane;
+      out.length = checked_length(length);
+      out.vertices = reinterpret_cast<N*>(vertices);
+      launch("walking on the GPU", stream, [&](gpu::Stream on) {
+        walk_custom_on_gpu(header, rules, lists, out, from, faults, claimed, device_, on);
+      });
     });
   }
 
@@ -102,6 +130,10 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
            py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("vertices"), py::arg("places"),
            py::arg("stream"))
+      .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("wide"),
+           py::arg("count"), py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("turns"),
+           py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),
+           py::arg("vertices"), py::arg("fault"), py::arg("told"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("out"), py::arg("stream"))
       .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))

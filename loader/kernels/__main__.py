@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from loader.kernels import cache as disk
 from loader.kernels.compiler import OLDEST_ARCHITECTURE, Wanted, all_kernels, make
+from loader.kernels.host import HOST
 from loader.kernels.nvrtc import CompilationError, NoCompilerError, compiler
 
 
@@ -89,8 +90,8 @@ def _list() -> int:
             print(f"damaged: {path.name}")
         else:
             held[entry.architecture, entry.compiler] += 1
-            print(f"sm_{entry.architecture}  {len(entry.code):>9,} bytes  {entry.name}")
-    groups = "; ".join(f"{count} for sm_{arch} by {made_by}" for (arch, made_by), count in sorted(held.items()))
+            print(f"{_chip(entry.architecture):<5}  {len(entry.code):>9,} bytes  {entry.name}")
+    groups = "; ".join(f"{count} for {_chip(arch)} by {made_by}" for (arch, made_by), count in sorted(held.items()))
     broken = f"; {damaged} damaged" if damaged else ""
     print(f"{disk.folder()}: {groups or 'nothing'}{broken} ({size / 2**20:.1f} MiB)")
     return 0
@@ -103,6 +104,10 @@ def _clear() -> int:
         count += 1
     print(f"{disk.folder()}: {count} kernels removed")
     return 0
+
+
+def _chip(architecture: int) -> str:
+    return "cpu" if architecture == HOST else f"sm_{architecture}"
 
 
 def _names(architectures: Sequence[int]) -> str:

@@ -47,6 +47,7 @@ class Made(NamedTuple):
 
 _lock = threading.Lock()
 _under_way: dict[str, Future[disk.Entry]] = {}
+_added: dict[str, str] = {}  # headers beside the core's
 
 
 def compile_kernels(
@@ -132,7 +133,7 @@ def _compile_one(key: str, wanted: Wanted, result: Future[disk.Entry]) -> None:
     try:
         tool = compiler()
         source, options = f'#include "{wanted.header}"\n', _options(wanted.architecture)
-        code, symbol = tool.compile(source, _closure(wanted.header), wanted.name, options)
+        code, symbol = tool.compile(source, closure_of(wanted.header), wanted.name, options)
         entry = disk.Entry(wanted.name, wanted.architecture, f"NVRTC {tool.text}", symbol, code)
         disk.write(key, entry)
         result.set_result(entry)
@@ -165,28 +166,35 @@ def _check_driver(version: tuple[int, int]) -> None:
         )
 
 
+def add_source(name: str, text: str) -> None:
+    """Adds a header of a user's to those of the core. Its name follows from its text: it stays what it is."""
+    if _added.setdefault(name, text) != text:
+        raise ValueError(f"there is another source named {name}")
+
+
 @cache
 def _sources() -> dict[str, str]:
     return _core.cuda_sources()
 
 
 @cache
-def _closure(header: str) -> dict[str, str]:
+def closure_of(header: str) -> dict[str, str]:
     """A header and all that it includes, by name."""
     found: dict[str, str] = {}
     left = [header]
     while left:
         name = left.pop()
-        if name not in found and name in _sources():
-            found[name] = _sources()[name]
-            left += _INCLUDE.findall(found[name])
+        text = _sources().get(name) or _added.get(name)
+        if name not in found and text is not None:
+            found[name] = text
+            left += _INCLUDE.findall(text)
     return found
 
 
 @cache
 def _source_digest(header: str) -> str:
     digest = hashlib.sha256()
-    for name, text in sorted(_closure(header).items()):
+    for name, text in sorted(closure_of(header).items()):
         digest.update(f"{name}\0{text}\0".encode())
     return digest.hexdigest()
 

@@ -9,6 +9,7 @@ from loader.samplers.links import LinkSampler, Negatives
 from loader.samplers.placement import fused
 from loader.samplers.subgraph import SubgraphSampler
 from loader.samplers.walk_call import random_walk
+from loader.samplers.walk_next import Next, NextError
 from loader.samplers.walks import WalkSampler
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ __all__ = [
     "LinkSampler",
     "Negatives",
     "NeighborSampler",
+    "Next",
+    "NextError",
     "Request",
     "Sampler",
     "Session",

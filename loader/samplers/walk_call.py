@@ -15,8 +15,9 @@ from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_seed, as_size
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
+from loader.samplers.walk_next.next import as_next
 from loader.samplers.walked_graph import WalkedGraph
-from loader.samplers.walks import WalkSampler, walked_graph
+from loader.samplers.walks import WalkSampler, searches, walk, walked_graph
 
 if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
@@ -52,7 +53,7 @@ def random_walk(
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
         epoch, batch: like `seed`, they decide the random choices; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `edge_ids`, `device`, `num_threads`: see
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `device`, `num_threads`: see
             `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
@@ -70,6 +71,8 @@ def random_walk(
     options.setdefault("device", graph.device)
     if isinstance(options.get("metapath"), Sequence):
         options["metapath"] = tuple(options["metapath"])
+    if options.get("next") is not None:  # the integers around a function may be others than in the call before
+        options["next"] = as_next(options["next"])
     try:
         sampler = _sampler(walk_length, **options)
     except TypeError:
@@ -79,7 +82,9 @@ def random_walk(
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)
     walked = _walked(graph, sampler)
-    nodes, edges = walked.walk(starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
+    if sampler.next is not None:
+        walked.prepare(sampler.next)
+    nodes, edges = walk(walked, sampler, starts, key)
     walked.check(wait=True)
     return nodes if edges is None else (nodes, edges)
 
@@ -94,7 +99,7 @@ def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph | CudaWalkedGraph
     """The graph, made ready; that is kept with the graph for the next call."""
     arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types, graph.edge_weights)
     path = None if sampler.metapath is None else tuple(sampler.metapath)
-    key = (sampler.law.searches, sampler.weights, path, sampler.num_threads, sampler.device)
+    key = (searches(sampler), sampler.weights, path, sampler.num_threads, sampler.device)
     state = [None if a is None else (id(a), a._version) for a in arrays]
     with _lock:
         kept = _graphs.setdefault(graph, {})

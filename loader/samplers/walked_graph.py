@@ -14,6 +14,8 @@ from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
+from loader.samplers.walk_next import Next
+from loader.samplers.walk_next.walking import integer_weights, walk
 
 # Once walks that search have as many steps as this share of the edges, a filter of the edges is made. It answers most
 # searches by one read, and to make it takes about as long as to search that often.
@@ -63,6 +65,7 @@ class WalkedGraph:
                 use_huge_pages(array)
         self._engine = _core.WalkEngine(indptr, indices, self.sorted, cells, groups, num_threads)
         self._filter: Tensor | None = None
+        self._weights: Tensor | None = None  # as integers
         self._searched = 0  # steps
         self._lock = ForkSafeLock()
 
@@ -84,6 +87,28 @@ class WalkedGraph:
         coins = law.stop_below, law.home_below
         self._engine.walk(starts, 0, key, length, *coins, accept, self._path, nodes, places)
         return nodes, None if places is None else named(places, self._places, graph.edge_ids)
+
+    def prepare(self, step: Next) -> None:
+        """Compiles `step` and makes what it reads, so that what is missing is told before the first walk."""
+        if "weight" in step.uses:
+            with self._lock:
+                if self._weights is None:
+                    self._weights = integer_weights(self._graph)
+        if step.compiled:
+            step.cpu_function(self._graph.indptr.dtype, self._graph.indices.dtype)
+
+    def walk_by(self, starts: Tensor, length: int, step: Next, key: int) -> Tensor:
+        """Vertices `[n, length + 1]` of walkers at `starts` `[n]`, by `step`, which was prepared.
+
+        Raises:
+            TypeError, ValueError: `starts` are no vertices of the graph.
+            NextError: `step` did what it may not do.
+        """
+        starts = as_seeds(self._graph, starts)
+        if step.searches:
+            self._count(len(starts) * length)
+        weights = self._weights if "weight" in step.uses else None
+        return walk(self._engine, self._graph, weights, step, starts, length, key)
 
     def check(self, *, wait: bool = False) -> None:
         """Nothing: `walk` has said all."""

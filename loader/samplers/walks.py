@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
@@ -18,6 +19,8 @@ from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
 from loader.samplers.picks import WEIGHTS
 from loader.samplers.walk_law import edge_type, walk_law
+from loader.samplers.walk_next import Next
+from loader.samplers.walk_next.next import as_next
 from loader.samplers.walked_graph import WalkedGraph
 from loader.samples import Walks
 
@@ -60,6 +63,8 @@ class WalkSampler(Sampler):
             multiplied by the weights. Then the largest of 1/p, 1 and 1/q may be at most 1024 times the smallest.
         metapath: types of edges (`graph.edge_types`), one per step (metapath2vec: Dong et al., KDD 2017). After the
             last one, the first one follows again. At most 64 types.
+        next: a function of your own for the next vertex, instead of the laws above; see `loader.Next`. It goes with
+            `weights` if it uses them, and not with `p`, `q`, `stop`, `restart`, `metapath` and `edge_ids`.
         num_negatives: random vertices per step of each walk, all vertices equally likely. They are negative samples for
             skip-gram (Mikolov et al., NeurIPS 2013). For graphs of fewer than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
@@ -86,6 +91,7 @@ class WalkSampler(Sampler):
         restart: float = 0.0,
         weights: str | None = None,
         metapath: Sequence[int] | None = None,
+        next: Next | Callable[..., Any] | str | None = None,
         num_negatives: int = 0,
         edge_ids: bool = False,
         seed: int = 0,
@@ -107,7 +113,8 @@ class WalkSampler(Sampler):
         self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
-
+        self.next = None if next is None else as_next(next)
+        self._check_next()
         self._device = _device(device)
 
     @property
@@ -157,8 +164,22 @@ class WalkSampler(Sampler):
                 "start: use stop"
             )
 
+    def _check_next(self) -> None:
+        step = self.next
+        if step is None:
+            return
+        for name, default in (("p", 1), ("q", 1), ("stop", 0), ("restart", 0), ("metapath", None), ("edge_ids", False)):
+            if getattr(self, name) != default:
+                why = "it returns vertices, not edges" if name == "edge_ids" else "it says itself where walkers go"
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it does not go with next: {why}")
+        if step.weighs and self.weights is None:
+            raise ValueError(f"{step!r} uses weights; name those of the graph: weights={WEIGHTS[0]!r}")
+        if self.weights is not None and not step.weighs:
+            raise ValueError(f"weights is {self.weights!r}, and {step!r} uses none; leave weights out")
+
     def spec(self) -> dict[str, Any]:
-        return {
+        own = {} if self.next is None else {"next": self.next.spec()}
+        return own | {
             "picks": "walk.h",  # of csrc/walks/, as the GPU's
             "walk_length": self.walk_length,
             "p": self.p,
@@ -178,13 +199,17 @@ class WalkSampler(Sampler):
 
         Raises:
             ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath.
-            RuntimeError: the sampler was closed.
+            RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
-        return WalkSession(self, walked_graph(self, graph))
+        walked = walked_graph(self, graph)
+        if self.next is not None:
+            walked.prepare(self.next)
+        return WalkSession(self, walked)
 
     def __repr__(self) -> str:
-        changed = {name: value for name, value in self.spec().items() if value and name not in ("picks", "walk_length")}
+        spec = self.spec() | ({} if self.next is None else {"next": self.next})
+        changed = {name: value for name, value in spec.items() if value and name not in ("picks", "walk_length")}
         rest = "".join(f", {name}={value!r}" for name, value in changed.items() if value != 1.0 or name not in "pq")
         return f"{type(self).__name__}({self.walk_length}{rest})"
 
@@ -207,7 +232,7 @@ class WalkSession(Session):
         if graph is None:
             raise RuntimeError("this session was closed; open another one")
         key = _core.walk_key(sampler.seed, request.epoch, request.batch)
-        nodes, edges = graph.walk(request.seeds, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
+        nodes, edges = walk(graph, sampler, request.seeds, key)
         negatives = None
         if sampler.num_negatives:
             key = _core.negatives_key(sampler.seed, request.epoch, request.batch)
@@ -224,10 +249,24 @@ class WalkSession(Session):
         self._graph = None
 
 
+def walk(
+    graph: WalkedGraph | CudaWalkedGraph, sampler: WalkSampler, starts: Tensor, key: int
+) -> tuple[Tensor, Tensor | None]:
+    """Vertices and, if the sampler wants them, edges of the walks from `starts`, by the sampler's law."""
+    if sampler.next is not None:
+        return graph.walk_by(starts, sampler.walk_length, sampler.next, key), None
+    return graph.walk(starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
+
+
+def searches(sampler: WalkSampler) -> bool:
+    """Whether its walks search in lists."""
+    return sampler.law.searches if sampler.next is None else sampler.next.searches
+
+
 def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:
     """`graph`, prepared for the walks of `sampler`."""
     needs: dict[str, Any] = {
-        "searches": sampler.law.searches,
+        "searches": searches(sampler),
         "weighted": sampler.weights is not None,
         "metapath": sampler.metapath,
         "num_threads": sampler.num_threads,

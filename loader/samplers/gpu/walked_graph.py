@@ -13,6 +13,9 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
+from loader.samplers.walk_next import Next
+from loader.samplers.walk_next.faults import Fault
+from loader.samplers.walk_next.walking import integer_weights
 from loader.samplers.walked_graph import named
 
 
@@ -74,6 +77,10 @@ class CudaWalkedGraph:
             self._edge_ids = None if graph.edge_ids is None else graph.edge_ids.to(device)
             cells = None if cells is None else cells.to(device)
             self._bad = torch.zeros(2, dtype=torch.int64).pin_memory()
+            self._weights: Tensor | None = None  # as integers
+            self._fault = torch.zeros(5, dtype=torch.int64).pin_memory()  # of walks by a next
+            self._told = torch.zeros(1, dtype=torch.int32, device=device)  # whether it is another's
+            self._step: Next | None = None  # whose walks may be under way
             self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, cells, groups, self._bad, device.index)
             if searches:
                 self._filter = torch.zeros(_core.filter_words(graph.num_edges), dtype=torch.int64, device=device)
@@ -90,18 +97,10 @@ class CudaWalkedGraph:
             TypeError, ValueError: `starts` is no vector of integers, or a start of an earlier call was no vertex.
         """
         graph, device = self._graph, self._device
-        if not isinstance(starts, Tensor):
-            raise TypeError(f"seeds is a {type(starts).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
-        if starts.dim() != 1:
-            raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
-        if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
-            raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (mask.nonzero().view(-1))")
-        if starts.dtype not in (torch.int32, torch.int64):
-            starts = starts.to(torch.int64)
+        starts = _as_starts(starts)
         with self._lock, made_current(device):
-            self._engine.check()
-            if starts.device != device or not starts.is_contiguous():
-                starts = starts.to(device, non_blocking=True).contiguous()
+            self._check()
+            starts = starts.to(device, non_blocking=True).contiguous()
             count = starts.shape[0]
             nodes = torch.empty((count, length + 1), dtype=graph.indices.dtype, device=device)
             places = torch.empty((count, length), dtype=graph.indptr.dtype, device=device) if edge_ids else None
@@ -122,6 +121,52 @@ class CudaWalkedGraph:
             )
             return nodes, None if places is None else named(places, self._places, self._edge_ids)
 
+    def prepare(self, step: Next) -> None:
+        """Makes what `step` reads, and its kernel's source; the kernel is compiled by its first walk.
+
+        Raises:
+            ValueError: `step` is not compiled.
+        """
+        if not step.compiled:
+            raise ValueError(f"{step!r} has compiled=False, which Python runs on the CPU: use device='cpu'")
+        step.gpu_header()
+        if "weight" in step.uses and self._weights is None:
+            with self._lock, made_current(self._device):
+                self._weights = integer_weights(self._graph).to(self._device)
+                torch.cuda.current_stream().synchronize()  # walks come on any stream
+
+    def walk_by(self, starts: Tensor, length: int, step: Next, key: int) -> Tensor:
+        """See `WalkedGraph.walk_by`, on the current stream. What `step` does that it may not do, `check` or a later
+        call raise."""
+        graph, device = self._graph, self._device
+        starts = _as_starts(starts)
+        with self._lock, made_current(device):
+            if self._step not in (None, step):
+                torch.cuda.synchronize(device)  # so that a fault has the name of who did it
+            self._check()
+            self._step = step
+            starts = starts.to(device, non_blocking=True).contiguous()
+            nodes = torch.empty((starts.shape[0], length + 1), dtype=graph.indices.dtype, device=device)
+            self._engine.walk_by(
+                step.gpu_header(),
+                starts.data_ptr(),
+                starts.dtype == torch.int64,
+                starts.shape[0],
+                0,
+                key,
+                length,
+                step.turns,
+                step.values,
+                self._weights if "weight" in step.uses else None,
+                step.searches,
+                "by_weight" in step.uses,
+                nodes.data_ptr(),
+                self._fault,
+                self._told,
+                current_stream_handle(device.index),
+            )
+            return nodes
+
     def _acceptance(self, law: WalkLaw) -> tuple[int, int, int, int, int] | None:
         if self._copies is None and law.folded is not None:
             assert self._sorted is not None
@@ -137,15 +182,38 @@ class CudaWalkedGraph:
             return out
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises ValueError if a start of a finished walk was no vertex. With `wait`, it first waits for all walks on
-        the current stream.
+        """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did.
+        With `wait`, it first waits for all walks on the current stream.
         """
         if wait:
             torch.cuda.current_stream(self._device).synchronize()
-        with self._lock:
-            self._engine.check()
+        with self._lock, made_current(self._device):
+            self._check()
+
+    def _check(self) -> None:
+        self._engine.check()
+        if self._step is not None and int(self._fault[0]):
+            torch.cuda.synchronize(self._device)  # walks under way may go wrong, too
+            fault = Fault(*self._fault.tolist())
+            self._fault.zero_()
+            self._told.zero_()
+            torch.cuda.current_stream().synchronize()
+            raise self._step.error(fault, self._graph.num_nodes)
 
     def __del__(self) -> None:
         # Kernels under way read arrays that would be another's, and may say that a start was bad.
         if hasattr(self, "_engine"):
             torch.cuda.synchronize(self._device)
+
+
+def _as_starts(starts: Tensor) -> Tensor:
+    """`starts` as int32 or int64, wherever they lie."""
+    if not isinstance(starts, Tensor):
+        raise TypeError(f"seeds is a {type(starts).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+    if starts.dim() != 1:
+        raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
+    if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
+        raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (mask.nonzero().view(-1))")
+    if starts.dtype not in (torch.int32, torch.int64):
+        starts = starts.to(torch.int64)
+    return starts

@@ -1,0 +1,52 @@
+#include "walks/cuda/custom.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "gpu/kernel.h"
+#include "walks/cuda/shape.h"
+
+namespace loader {
+namespace {
+
+constexpr int kTileSteps = 16;
+
+// The kernel of a function and these types, one for the whole process.
+template <typename P, typename N>
+gpu::Kernel& custom_kernel(const std::string& header) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<gpu::Kernel>& kernel = kernels[header];
+  if (!kernel) {
+    const std::string lists = gpu::spelled<P, N>("loader::CustomLists");
+    kernel = std::make_unique<gpu::Kernel>(
+        header, "loader::walk_custom<" + lists + ", loader::Next, " + std::to_string(kTileSteps) + ">");
+  }
+  return *kernel;
+}
+
+}  // namespace
+
+template <typename P, typename N>
+void walk_custom_on_gpu(const std::string& header, const CustomRules& rules, const CustomLists<P, N>& lists,
+                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* told,
+                        int device, gpu::Stream stream) {
+  if (out.count == 0) return;
+  gpu::launch<CustomRules, CustomLists<P, N>, WalkOut<P, N>, WalkStarts, Fault*, int*>(
+      custom_kernel<P, N>(header), device,
+      {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, rules, lists, out,
+      starts, fault, told);
+}
+
+#define INSTANTIATE(P, N)                                                                            \
+  template void walk_custom_on_gpu(const std::string&, const CustomRules&, const CustomLists<P, N>&, \
+                                   const WalkOut<P, N>&, const WalkStarts&, Fault*, int*, int, gpu::Stream);
+
+INSTANTIATE(int32_t, int32_t)
+INSTANTIATE(int64_t, int32_t)
+INSTANTIATE(int64_t, int64_t)
+
+}  // namespace loader

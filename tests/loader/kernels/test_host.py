@@ -1,0 +1,107 @@
+"""C++ compiled for the CPU at run time: kept on disk, made again where the file is not whole."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loader.kernels import CompilationError, NoCompilerError, cache, compiler, host
+from loader.kernels.__main__ import main
+
+needs_compiler = pytest.mark.skipif(
+    not any(shutil.which(tool) for tool in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
+)
+VISIBLE = 'extern "C" __attribute__((visibility("default"))) int answer() '
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(host, "_open", {})  # as a process that has just begun
+    return tmp_path / "kept"
+
+
+def answer(text: str = "{ return 42; }") -> int:
+    host._open.clear()
+    header = f"next/{cache.key_of(text)}.h"
+    address = host.function_of(header, VISIBLE + text, "", "answer", "the answer")
+    return int(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
+
+
+@needs_compiler
+def test_it_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer() == 42
+    assert answer("{ return 43; }") == 43
+    assert len(list(folder.iterdir())) == 2
+    monkeypatch.setattr(host, "_compile", lambda *_: pytest.fail("it is compiled again"))
+    assert (answer(), answer("{ return 43; }")) == (42, 43)
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "the answer" in shown
+    assert "2 for cpu by" in shown
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", ["cut short", "changed", "empty", "another's"])
+def test_a_damaged_file_is_made_again(folder: Path, damage: str) -> None:
+    answer("{ return 41; }")
+    (other,) = folder.iterdir()
+    answer()
+    (path,) = set(folder.iterdir()) - {other}
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[-100] ^= 1
+    path.write_bytes(
+        {"cut short": whole[:-9], "changed": changed, "empty": b"", "another's": other.read_bytes()}[damage]
+    )
+    assert answer() == 42
+    assert cache.read(path.stem) is not None
+
+
+@needs_compiler
+def test_a_folder_that_cannot_be_written_costs_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "file" / "kept"))
+    assert answer() == 42
+    assert "cannot be kept" in capfd.readouterr().err
+
+
+@needs_compiler
+@pytest.mark.compiles  # two processes import torch
+def test_two_processes_at_once_both_have_it(folder: Path) -> None:
+    code = (
+        "import ctypes; from loader.kernels import host\n"
+        f"address = host.function_of('next/two.h', '''{VISIBLE}{{ return 7; }}''', '', 'answer', 'it')\n"
+        "print(ctypes.CFUNCTYPE(ctypes.c_int)(address)())"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [run.communicate()[0] for run in runs] == ["7\n", "7\n"]
+    assert len(list(folder.iterdir())) == 1
+
+
+@needs_compiler
+def test_what_does_not_compile_shows_the_compilers_words(folder: Path) -> None:
+    with pytest.raises(CompilationError, match=r"(?s)does not compile the answer: .*nonsense"):
+        answer("{ return nonsense; }")
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_without_a_compiler_the_way_out_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NoCompilerError, match=r"install one .* compiled=False"):
+        answer("{ return 44; }")
+
+
+def test_a_source_keeps_its_name() -> None:
+    compiler.add_source("next/same.h", "int x;")
+    compiler.add_source("next/same.h", "int x;")
+    with pytest.raises(ValueError, match=r"another source named next/same.h"):
+        compiler.add_source("next/same.h", "int y;")

@@ -9,7 +9,6 @@ namespace loader {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr uint32_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u;  // as in philox_round
 
 // All of these run kLanes lanes.
 using Run = void (*)(const uint64_t* v, const uint32_t* hop, const uint32_t* index, uint64_t key,
@@ -24,6 +23,8 @@ void run_plain(const uint64_t* v, const uint32_t* hop, const uint32_t* index, ui
 }
 
 #ifdef LOADER_X86
+constexpr uint32_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u;  // as in philox_round
+
 // A word is the low half of a lane of 64 bits; what the high half holds does not matter. So a product gives
 // two words of the next round without a shuffle.
 

@@ -81,14 +81,14 @@ def train(cfg: DictConfig) -> float:
         from lightning.pytorch import seed_everything
 
     from loader.whole_graph import WholeGraph
-    from models.training.console import save_config
+    from models.training.console import announce, folders
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
     from models.training.trainer import fit, make_trainer
 
     check_monitors(cfg)
     if cfg.task == "link":
-        return train_links(cfg)
+        return train_links(cfg, why)
 
     job = JobResult(cfg)
     if job.metric is not None:
@@ -102,9 +102,7 @@ def train(cfg: DictConfig) -> float:
     datamodule = instantiate(cfg.datamodule)
     check_depth(trial, datamodule)
     trainer = make_trainer(cfg)
-    written = save_config(cfg, Path(cfg.run_dir))
-    if trainer.is_global_zero:
-        print(f"device: {cfg.device} ({why}); configuration: {written}")
+    announce(cfg, why, first=trainer.is_global_zero)
 
     datamodule.prepare_data()
     datamodule.trainer = trainer  # says on which device this process trains
@@ -121,6 +119,8 @@ def train(cfg: DictConfig) -> float:
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
+    if trainer.is_global_zero:
+        print(folders(cfg))
     return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
 
 

@@ -4,9 +4,10 @@
     python benchmarks/picks_cpu.py --csc ... --quick                 # one setting, few mini-batches
 
 Weights are uniform random numbers, float32. Ours picks from tables that are made once; their time and memory are
-printed. DGL (`NeighborSampler(prob=...)`, `LaborSampler`) runs as it comes, with 64-bit ids. All get the same seeds and
-take turns mini-batch by mini-batch, after a pause in which OpenMP's threads fall asleep. Of LABOR the mean numbers of
-input vertices and of edges are compared, too: these are the same law, so they agree up to chance.
+printed. "scanned" does without tables. DGL (`NeighborSampler(prob=...)`, `LaborSampler`) runs as it comes, with 64-bit
+ids. All get the same seeds and take turns mini-batch by mini-batch, after a pause in which OpenMP's threads fall
+asleep. Of LABOR the mean numbers of input vertices and of edges are compared, too: these are the same law, so they
+agree up to chance.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from loader.samplers.picks import weighed
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "uniform": ({}, {}),
     "weighted": ({"weights": "edge_weights"}, {"prob": "w"}),
+    "weighted, scanned": ({"weights": "edge_weights", "weight_tables": False}, {"prob": "w"}),
     "weighted, replaced": ({"weights": "edge_weights", "replace": True}, {"prob": "w", "replace": True}),
     "heaviest": ({"weights": "edge_weights", "top_k": True}, None),
     "labor": ({"labor": True}, {}),

@@ -73,9 +73,10 @@ def test_ctrl_c_in_training_names_the_resume_command(tmp_path: Path) -> None:
     assert status == 130
     assert "Traceback" not in shown
     (line,) = [line for line in shown.splitlines() if line.startswith("interrupted in epoch ")]
-    way = line.partition("; to go on, give the same options again and ")[2]
+    saved = int(torch.load(step, weights_only=True)["global_step"])
+    way = line.partition(f"; to go on from step {saved}, give the same options again and ")[2]
     assert way == f"ckpt_path={step}"
-    more = int(torch.load(step, weights_only=True)["global_step"]) + 3
+    more = saved + 3
     resumed = run(tmp_path, *options, "hydra.run.dir=resumed", f"trainer.max_steps={more}", way)
     assert resumed.returncode == 0, resumed.stderr
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
@@ -19,7 +20,8 @@ class Digits(EdgeListDataset):
     """scikit-learn's 1,797 handwritten digits (8 x 8 pixels, 10 classes), each joined to its nearest
     neighbours.
 
-    Neighbours are the nearest by Euclidean distance between pixels, so labels do not influence the graph.
+    Neighbours are the nearest by Euclidean distance between pixels, so labels do not influence the graph. Of equally
+    near ones the lower id goes first. So every machine gets the same graph, with any number of threads.
 
     Args:
         name: of the dataset.
@@ -47,17 +49,14 @@ class Digits(EdgeListDataset):
         return None
 
     def options(self) -> dict[str, Any]:
-        return {**super().options(), "num_neighbors": self.num_neighbors}
+        # The rule for ties is part of the name: conversions of before it, by whatever order a search had, are not used.
+        return {**super().options(), "num_neighbors": self.num_neighbors, "ties": "lower id"}
 
     def read(self, writer: CacheWriter) -> EdgeList:
-        datasets, neighbors = (
-            import_optional(f"sklearn.{module}", "dataset digits", "datasets") for module in ("datasets", "neighbors")
-        )
+        datasets = import_optional("sklearn.datasets", "dataset digits", "datasets")
         pixels, labels = datasets.load_digits(return_X_y=True)
-        search = neighbors.NearestNeighbors(n_neighbors=self.num_neighbors).fit(pixels)
-        near = search.kneighbors(return_distance=False)  # of each digit, itself left out
         return EdgeList(
-            src=near.ravel(),
+            src=_nearest(pixels, self.num_neighbors).ravel(),
             dst=np.repeat(np.arange(len(pixels)), self.num_neighbors),
             features=pixels / 16.0,  # pixels are 0 to 16
             labels=labels,
@@ -65,3 +64,17 @@ class Digits(EdgeListDataset):
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor]:
         return stratified_split(labels, self.split, self.split_seed)
+
+
+def _nearest(points: NDArray[np.floating], count: int) -> NDArray[np.int64]:
+    """`[len(points), count]` ids of the nearest other points, by (Euclidean distance, id).
+
+    The coordinates are whole numbers and small, so the squares of the distances are exact in any order of summation.
+    """
+    size = len(points)
+    squares = (points**2).sum(axis=1)
+    distances = squares[:, None] + squares - 2 * (points @ points.T)
+    keys = distances.astype(np.int64) * size + np.arange(size)
+    np.fill_diagonal(keys, np.iinfo(np.int64).max)  # a point itself is left out
+    nearest: NDArray[np.int64] = np.sort(np.partition(keys, count - 1)[:, :count]) % size
+    return nearest

@@ -18,7 +18,7 @@ from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
-from loader.datasets.numbers import as_int64
+from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
 from loader.machine.arguments import as_size
 
@@ -230,6 +230,12 @@ class NpzDataset(EdgeListDataset):
         self._require(len(found) == 1, f"{len(found) or 'none'} of the three forms of edges", arrays)
         for name in found[0]:
             array = arrays[name]
+            if is_text(array):
+                raise DatasetError(
+                    f"{self.path}: {name} holds text, such as {array.reshape(-1)[:1].tolist()}; it must be "
+                    "integers from 0 to num_nodes - 1, the rows of features: number the vertices, e.g. by "
+                    f"numpy.searchsorted(names, {name}), with the names sorted and the features in that order"
+                )
             self._require(
                 np.issubdtype(array.dtype, np.integer),
                 f"{name} of dtype {array.dtype} instead of integers",
@@ -241,7 +247,8 @@ class NpzDataset(EdgeListDataset):
         first: Any = arrays[found[0][0]]
         if found[0] == ("edge_index",):
             shape = list(first.shape)
-            self._require(shape[0] == 2, f"edge_index of shape {shape}, not [2, num_edges]", arrays)
+            way = " (edge_index.T has it)" if shape[1] == 2 else ""
+            self._require(shape[0] == 2, f"edge_index of shape {shape}, not [2, num_edges]{way}", arrays)
             return first[0], first[1]
         second: Any = arrays[found[0][1]]
         if found[0] == ("src", "dst"):

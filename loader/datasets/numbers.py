@@ -11,9 +11,16 @@ from loader.datasets.errors import DatasetError
 def check_real(array: NDArray[np.generic], what: str) -> None:
     """Raises DatasetError unless `array` holds real numbers (or truth values)."""
     if array.dtype.kind not in "biuf":
+        names = ", names by numpy.unique(names, return_inverse=True)[1]" if is_text(array) else ""
         raise DatasetError(
             f"{what} have dtype {array.dtype}; they must be real numbers: convert them, e.g. by astype(numpy.float32)"
+            f"{names}"
         )
+
+
+def is_text(array: NDArray[np.generic]) -> bool:
+    """Whether the array holds strings: names, which a source has to number first."""
+    return array.dtype.kind in "US"
 
 
 def as_int64(array: NDArray[np.generic], what: str) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
-from loader.datasets.numbers import as_int64
+from loader.datasets.numbers import as_int64, is_text
 
 
 def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
@@ -95,7 +95,8 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
             raise DatasetError(f"{what} is a mask of {array.size} entries; the graph has {num_nodes} vertices")
         return torch.from_numpy(np.flatnonzero(array))
     if not np.issubdtype(array.dtype, np.integer):
-        raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask")
+        way = ": numbers of vertices, as in the edges, in place of their names" if is_text(array) else ""
+        raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask{way}")
     if array.size == num_nodes > 2 and ((array == 0) | (array == 1)).all():
         raise DatasetError(
             f"{what} has {num_nodes} entries, all of them 0 or 1, like a mask of dtype {array.dtype}; a mask must be "

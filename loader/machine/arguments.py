@@ -45,7 +45,12 @@ def as_64_bits(name: str, value: int) -> int:
 
 
 def as_seed(seed: int) -> int:
-    """`seed` as an int; raises as `as_64_bits`."""
+    """`seed` as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is not in `[0, 2**64)`.
+    """
     return as_64_bits("seed", seed)
 
 

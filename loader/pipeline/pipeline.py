@@ -25,15 +25,13 @@ class Pipeline(Setting):
     If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
     returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
     `next()` finishes only its own item. Otherwise each stage has a thread, from the first `next()` until the source
-    ends, a stage fails, or the run is closed, garbage-collected or interrupted. A thread finishes its current call
-    before it ends.
+    ends, a stage fails, or the run is closed, garbage-collected or interrupted. It finishes its current call first.
 
     With `streams`, each stage works on its own stream, which waits for the event of the stage before. The consumer's
     current stream waits for the event of the last stage. Every item is recorded (`item.record_stream`) on each stream
     that reads it, so its memory stays until that stream is done. When a run begins, the stages wait for the consumer's
-    stream. When it ends, the consumer's stream waits for the stages. The host may be `depth` items ahead of that
-    stream. Only one run is possible at a time. An exception in a stage, or in the source, is raised in the consumer
-    after the items before it.
+    stream. When it ends, the consumer's stream waits for the stages. The host may be `depth` items ahead. Only one
+    run is possible at a time. An exception in a stage, or in the source, comes after the items before it.
 
     Args:
         stages: at least one, with distinct names; only the first may take several items together.

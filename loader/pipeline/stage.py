@@ -16,8 +16,7 @@ class Stage:
     Attributes:
         name: its name in statistics, threads, pictures and errors. The names of a pipeline's stages must differ.
         device: the device that it works on, or None for the device of the item.
-        priority: of its kernels on a GPU; 0 for none, and a lower number goes first. PyTorch clips it to the range of
-            the GPU.
+        priority: of its kernels on a GPU; 0 for none, a lower number goes first. PyTorch clips it to the GPU's range.
         asynchronous: whether it only puts work on the current stream. If all stages do so, no threads are needed.
         together: the best number of items to begin at once. Only the first stage of a pipeline may have more than 1.
     """

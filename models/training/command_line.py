@@ -37,7 +37,9 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     for argument in arguments:
         added = re.match(r"\+{1,2}(\w+)", argument)
         if added is not None and added[1] not in known:
-            raise ValueError(f"there is no option {added[1]}, so nothing would read it{nearest(added[1], known)}")
+            raise ValueError(
+                f"there is no option {added[1]}, so nothing would read it: leave it out{nearest(added[1], known)}"
+            )
         group, _, value = argument.partition("=")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
             result.append(argument)

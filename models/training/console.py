@@ -1,4 +1,4 @@
-"""The configuration of a run, kept in a file."""
+"""What a run says and keeps of itself besides its metrics: device, configuration, folder."""
 
 from __future__ import annotations
 
@@ -19,3 +19,23 @@ def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     path = run_dir / "config.yaml"
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(resolved)), encoding="utf-8")
     return path
+
+
+def announce(cfg: DictConfig, why: str, first: bool) -> None:
+    """Keeps the configuration, and says at once on which device the run works and where its files lie.
+
+    Args:
+        cfg: of the run, with its device chosen.
+        why: of that choice.
+        first: this process is the one that prints.
+    """
+    written = save_config(cfg, Path(cfg.run_dir))
+    if first:  # flushed, or a pipe shows nothing until the data are read
+        print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
+
+
+def folders(cfg: DictConfig) -> str:
+    """The last line of a run: where its files lie. A run that went on has its checkpoints beside the ones before."""
+    run_dir, checkpoint_dir = Path(cfg.run_dir), Path(cfg.checkpoint_dir)
+    beside = "" if run_dir in checkpoint_dir.parents else f"; checkpoints: {checkpoint_dir}"
+    return f"outputs: {run_dir}{beside}"

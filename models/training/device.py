@@ -41,8 +41,12 @@ def check_features(features: DictConfig, device: str) -> None:
 
     Raises:
         TypeError: a keyword that the store does not know.
-        ValueError: the store puts its rows on a GPU, and the run has none.
+        ValueError: the store puts its rows on a GPU, and the run has none; or it would be made at once.
     """
+    if features.get("_partial_") is not True:
+        raise ValueError(
+            f"features._partial_ is {features.get('_partial_')}; it must be true: the store is made once there are data"
+        )
     store = get_object(features["_target_"])
     options = {str(key): value for key, value in features.items() if not str(key).startswith("_")}
     known = options_of(store)

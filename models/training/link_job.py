@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
@@ -11,7 +10,7 @@ from omegaconf import DictConfig, open_dict
 from rich.console import Console
 from rich.table import Table
 
-from models.training.console import save_config
+from models.training.console import announce, folders
 from models.training.trainer import fit, make_trainer
 
 # Of the groups model and datamodule: what node classification has and links have not.
@@ -21,11 +20,12 @@ _NODE_OPTIONS = {
 }
 
 
-def train_links(cfg: DictConfig) -> float:
+def train_links(cfg: DictConfig, why: str) -> float:
     """Fits, tests the best checkpoint, prints what it reaches.
 
     Args:
         cfg: composed from `conf/train.yaml` with `task=link`, its device chosen.
+        why: of that choice.
 
     Returns:
         The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one.
@@ -40,7 +40,7 @@ def train_links(cfg: DictConfig) -> float:
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)
-    save_config(cfg, Path(cfg.run_dir))
+    announce(cfg, why, first=trainer.is_global_zero)
     datamodule.prepare_data()
     datamodule.trainer = trainer
     datamodule.setup("fit")
@@ -53,6 +53,7 @@ def train_links(cfg: DictConfig) -> float:
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         Console().print(_table(metrics, datamodule))
+        print(folders(cfg))
     datamodule.close()
     score = getattr(checkpoint, "best_model_score", None)
     if score is not None and getattr(checkpoint, "monitor", None) == cfg.optimized_metric:

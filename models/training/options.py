@@ -105,6 +105,11 @@ def check_trainer(cfg: DictConfig) -> None:
         )
     if cfg.model.get("cuda_graph") in (True,) and cfg.device == "cpu":
         raise ValueError("model.cuda_graph is true, but this run has no GPU (device=cpu); leave it null, or false")
+    for group in ("callbacks", "logger"):
+        for name, entry in _entries(cfg, group):
+            for key in ("filename", "name"):
+                if not isinstance(entry.get(key, ""), str | None):
+                    raise TypeError(f"{group}.{name}.{key} is {shown(entry[key])}; it must be text, without a folder")
     for name, callback in _entries(cfg, "callbacks"):
         if callback.get("patience") is not None:
             as_size(f"callbacks.{name}.patience", callback.patience, least=0)

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from omegaconf import DictConfig
 
+from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.errors import INTERRUPTED, Interrupted
 
@@ -66,7 +67,9 @@ def _how_to_go_on(cfg: DictConfig, trainer: Trainer) -> str:
     checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
     if not checkpoint.is_file():
         return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"
-    path = str(checkpoint)
-    if re.search(r"[^\w./-]", path):  # quotes for Hydra, within those of the shell
-        return f"{where}; to go on, give the same options again and 'ckpt_path=\"{path}\"'"
-    return f"{where}; to go on, give the same options again and ckpt_path={path}"
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    saved = next((callback.saved for callback in callbacks if isinstance(callback, StepCheckpoint)), 0)
+    way = f"{where}; to go on{f' from step {saved}' if saved else ''}, give the same options again and"
+    if re.search(r"[^\w./-]", str(checkpoint)):  # quotes for Hydra, within those of the shell
+        return f"{way} 'ckpt_path=\"{checkpoint}\"'"
+    return f"{way} ckpt_path={checkpoint}"

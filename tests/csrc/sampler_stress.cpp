@@ -11,6 +11,8 @@
 #include "sampler/cpu/fused.h"
 #include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"
+#include "sampler/cpu/philox_lanes.h"
+#include "sampler/cpu/vector_unit.h"
 #include "sampling.h"
 
 namespace {
@@ -28,6 +30,32 @@ void expect_refusal(loader::FusedSampler<P, N>& fused, const OwnedCsc<P, N>& gra
   stress::fail("bad seeds were accepted");
 }
 
+// One of the vector units that this machine has: each has code of its own.
+loader::VectorUnit random_unit(Random& random) {
+  static const auto most = static_cast<int64_t>(loader::vector_unit());
+  return static_cast<loader::VectorUnit>(random.between(0, most));
+}
+
+// Philox blocks of any number of lanes, on each vector unit.
+void check_lanes(Random& random) {
+  for (int64_t lanes = 0; lanes < 100; ++lanes) {
+    loader::vector_unit() = random_unit(random);
+    std::vector<uint64_t> v(lanes);
+    std::vector<uint32_t> hop(lanes), index(lanes), words(4 * lanes), expected;
+    const auto key = static_cast<uint64_t>(random.between(0, INT64_MAX / 2));
+    for (int64_t i = 0; i < lanes; ++i) {
+      v[i] = static_cast<uint64_t>(random.between(0, INT64_MAX / 2)) * 4 + 1;
+      hop[i] = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+      index[i] = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+      const auto block = loader::philox(static_cast<uint32_t>(v[i]), static_cast<uint32_t>(v[i] >> 32),
+                                        hop[i], index[i], key);
+      expected.insert(expected.end(), block.w, block.w + 4);
+    }
+    loader::philox_lanes(lanes, v.data(), hop.data(), index.data(), key, words.data());
+    stress::expect_equal(words, expected, "words of " + std::to_string(lanes) + " lanes");
+  }
+}
+
 template <typename P, typename N>
 int64_t compare(Random& random, int rounds) {
   int64_t edges = 0;
@@ -43,6 +71,7 @@ int64_t compare(Random& random, int rounds) {
         const auto seeds = random_seeds<N>(random, num_nodes);
         auto options = random_options(random);
         options.choice = random_choice(random, tables);
+        loader::vector_unit() = random_unit(random);
         options.keys.next_key = static_cast<uint64_t>(random.below(1 << 30));
         options.keys.phase = static_cast<uint32_t>(random.below(3));
         if (!seeds.empty() && random.chance(0.2)) {
@@ -177,6 +206,7 @@ int main(int argc, char** argv) {
   const int rounds = stress::rounds(argc, argv, 10);
   check_helpers();
   Random random(20240229);
+  check_lanes(random);
   const int64_t edges = compare<int32_t, int32_t>(random, rounds) +
                         compare<int64_t, int32_t>(random, rounds) + compare<int64_t, int64_t>(random, rounds);
   const int64_t grouped = compare_groups<int32_t, int32_t>(random, 2 * rounds) +

@@ -75,7 +75,7 @@ struct OwnedTables {
   std::vector<loader::AliasCell> cells;
   std::vector<uint64_t> ends;
   std::vector<uint32_t> order;
-  std::vector<float> weights;  // some of them 0
+  std::vector<float> weights;  // some of them 0, of some lists a few outweigh all others
 };
 
 template <typename P>
@@ -90,7 +90,8 @@ OwnedTables random_tables(Random& random, const std::vector<P>& indptr) {
       tables.cells.push_back({threshold, steep ? 0 : static_cast<uint32_t>(random.below(degree))});
       tables.ends.push_back(steep ? mass - degree + 1 + i : (uint64_t{i} + 1) << 32);
       tables.order.push_back(degree - 1 - i);
-      tables.weights.push_back(static_cast<float>(random.below(5)));
+      const auto weight = static_cast<float>(random.below(5));
+      tables.weights.push_back(steep ? weight * weight * weight * 1e9f + 1 : weight);
     }
   }
   return tables;

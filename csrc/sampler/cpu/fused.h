@@ -10,6 +10,7 @@
 #include "arena.h"
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/race_scan.h"
 #include "sampler/cpu/ranked_set.h"
 #include "sampler/cpu/scan.h"
 #include "sampler/sampler.h"

@@ -103,23 +103,35 @@ void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const
   }
 }
 
-// The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut.
+// The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut. Memory
+// brings the weights of a row while those before it race, and the neighbours that are picked while the next
+// ones do.
 template <typename P, typename N>
 void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries,
                                    int hop, int64_t begin, int64_t end) {
+  constexpr int64_t kRowsAhead = 2;
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
   int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
+  size_t asked = 0, read = 0;  // picks whose neighbours were asked for, and read
+  const auto read_to = [&](size_t count) {
+    N* const picked = found.picked.extend(count - read);
+    for (size_t i = read; i < count; ++i) picked[i - read] = graph_.indices[found.edges[i]];
+    read = count;
+  };
   for (; row < rows && first < end; first += degrees_[row++]) {
+    if (row + kRowsAhead < rows)
+      prefetch_weights(choice, begins_[row + kRowsAhead], degrees_[row + kRowsAhead]);
     if (first < begin || degrees_[row] == 0) continue;
     const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(hop)};
     counts[row] =
         static_cast<uint32_t>(found.race(choice, draws, begins_[row], static_cast<uint32_t>(degrees_[row]),
                                          options_.fanouts[hop - 1], found.edges));
+    read_to(asked);
+    for (; asked < found.edges.size(); ++asked) __builtin_prefetch(&graph_.indices[found.edges[asked]]);
   }
-  N* const picked = found.picked.extend(found.edges.size());
-  for (size_t i = 0; i < found.edges.size(); ++i) picked[i] = graph_.indices[found.edges[i]];
+  read_to(asked);
 }
 
 // Makes what the scan found the hop's picks, and marks them.

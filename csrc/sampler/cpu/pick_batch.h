@@ -5,19 +5,10 @@
 #include <variant>
 
 #include "arena.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "sampler/sampler.h"
 
 namespace loader {
-
-// Runs one Philox block in each of `lanes` lanes; the counters are (v, hop, index), the words of lane i go to
-// words[4 * i ..].
-void philox_lanes(int64_t lanes, const uint64_t* v, const uint32_t* hop, const uint32_t* index, uint64_t key,
-                  uint32_t* words);
-
-// The same for block 0 of each lane, by columns: word k of lane i goes to words[k * stride + i]. Looks at
-// lanes up to the next multiple of 16, and writes their words.
-void philox_columns(int count, const uint64_t* v, const uint32_t* hop, uint64_t key, uint32_t* words,
-                    int stride);
 
 // positions_from_words, compiled for the widest vector unit of this machine.
 void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, uint32_t fanout, bool replace,

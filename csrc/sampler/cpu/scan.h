@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <utility>
-#include <vector>
 
 #include "arena.h"
 #include "sampler/sampler.h"
@@ -84,65 +81,6 @@ class LaborScan {
 
   const SourceNumbers numbers_;
   const uint32_t* const high_;
-};
-
-// Writes to `out` the arrival times of the entries [first, first + count) of the list that has these draws.
-// `first` is even. Entries of weight 0 arrive at infinity, and so do some of those that arrive after `limit`.
-// Returns false if a weight is negative, infinite or NaN.
-bool arrivals(const Draws& draws, uint32_t first, int64_t count, const float* weights, double limit,
-              double* out);
-bool arrivals(const Draws& draws, uint32_t first, int64_t count, const double* weights, double limit,
-              double* out);
-
-// Entries that race together: few, so that the first ones spare most of the others the arithmetic.
-constexpr int64_t kRaced = 32;
-
-// Finds the winners of a list's race.
-class RaceScan {
- public:
-  // Appends to `places` those of the `degree` entries from `begin` on that are picked, ascending.
-  template <typename P>
-  int64_t operator()(const RaceChoice& choice, const Draws& draws, P begin, uint32_t degree, int64_t fanout,
-                     Arena<P>& places) {
-    const auto most = fanout == kAllNeighbours ? degree : static_cast<size_t>(fanout);
-    winners_.clear();
-    for (uint32_t first = 0; first < degree; first += kRaced) {
-      const int64_t n = std::min<int64_t>(kRaced, degree - first);
-      const double limit =
-          winners_.size() < most ? std::numeric_limits<double>::infinity() : winners_.front().first;
-      const bool good = choice.floats
-                            ? arrivals(draws, first, n, choice.floats + begin + first, limit, times_)
-                            : arrivals(draws, first, n, choice.doubles + begin + first, limit, times_);
-      if (!good) refuse(choice, static_cast<int64_t>(begin) + first, n);
-      int64_t i = 0;
-      for (; i < n && winners_.size() < most; ++i) {
-        if (times_[i] > kLast) continue;
-        winners_.emplace_back(times_[i], first + static_cast<uint32_t>(i));
-        if (winners_.size() == most && most < degree) std::make_heap(winners_.begin(), winners_.end());
-      }
-      for (; i < n; ++i)
-        if (times_[i] < winners_.front().first) {
-          std::pop_heap(winners_.begin(), winners_.end());
-          winners_.back() = {times_[i], first + static_cast<uint32_t>(i)};
-          std::push_heap(winners_.begin(), winners_.end());
-        }
-    }
-    P* const out = places.extend(winners_.size());
-    for (size_t w = 0; w < winners_.size(); ++w) out[w] = begin + static_cast<P>(winners_[w].second);
-    std::sort(out, out + winners_.size());
-    return static_cast<int64_t>(winners_.size());
-  }
-
- private:
-  [[noreturn]] static void refuse(const RaceChoice& choice, int64_t begin, int64_t n) {
-    for (int64_t at = begin; at < begin + n; ++at)
-      if (const double weight = choice.weight(at); !(weight >= 0 && weight <= kLast))
-        throw_bad_weight(at, weight);
-    throw std::logic_error("a weight was refused that is none of these");
-  }
-
-  std::vector<std::pair<double, uint32_t>> winners_;  // a heap once it is full, the last to arrive on top
-  double times_[kRaced];
 };
 
 }  // namespace loader

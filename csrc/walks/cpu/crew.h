@@ -1,11 +1,13 @@
-// The walkers of the second order that one thread has under way: as a Squad, but a walker that is done makes
-// room for the next one at once, and a step is more than one read.
+// The walkers of the second order that one thread has under way.
+//
+// As in a Squad (squad.h), memory works on the reads of many walkers at once. But a step is more than one
+// read, and a walker that is done makes room for the next one at once.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/walk.h"
 
 namespace loader {

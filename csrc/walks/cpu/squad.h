@@ -3,15 +3,16 @@
 // A walk is a chain of reads, each of which waits for the one before it. So a thread takes many walkers one
 // step at a time: it asks for what all of them will read, then reads, and memory works on many reads at once.
 //
-// They go in rounds of the steps that share a Philox block. So all draw at once, in the lanes of the vector
-// unit, and who is done makes room for the next walker only between rounds: the steps are plain loops over
-// arrays. One that takes fewer steps than the others in its last round walks on, and that is not written.
+// They go in rounds. A round is the steps that share a Philox block, so all walkers draw at once, in the
+// lanes of the vector unit. A walker that is done makes room for the next one only between rounds, so the
+// steps are plain loops over arrays. In its last round a walker may be taken further than it goes; that is
+// not written.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/walk.h"
 
 namespace loader {
@@ -32,7 +33,7 @@ class Squad {
     for (;;) {
       while (size_ < kSize && next_ < last_) board(size_++);
       if (size_ == 0) return;
-      philox_columns(size_, lane_, block_, law_.rules.key, words_[0], kSize);
+      philox_lanes(size_, lane_, block_, none_, law_.rules.key, words_[0]);
       const uint32_t steps = longest();
       for (uint32_t j = 0; j < steps; ++j) {
         aim(j);
@@ -74,25 +75,25 @@ class Squad {
       place_[i] = kStays;
       if (here < 0) continue;
       if constexpr (Law::kCoin) {
-        const Toss side = toss(law_.rules, words_[first][i]);
+        const Toss side = toss(law_.rules, words_[i][first]);
         if (side == Toss::kHome) place_[i] = kGoesHome;
         if (side != Toss::kGo) continue;
       }
       const ListOf<P> list = lists_.list(here, done(i) + j);
       if (list.begin == list.end) continue;
       const Draws draws{law_.rules.key, lane_[i], block_[i]};
-      place_[i] = law_.proposal.aim(draws, list, words_[at][i], at);
+      place_[i] = law_.proposal.aim(draws, list, words_[i][at], at);
       law_.proposal.prefetch(lists_, place_[i]);
     }
   }
 
   // Takes the step.
   void go(uint32_t j) {
-    const uint32_t* const last_word = words_[(j * Plan::kWords + Plan::kWords - 1) & 3];
+    const uint32_t last_word = j * Plan::kWords + Plan::kWords - 1;
     for (int i = 0; i < size_; ++i) {
       Move<P, N> move{N{-1}, P{-1}};
       if (place_[i] >= 0)
-        move = law_.proposal.take(lists_, place_[i], last_word[i]);
+        move = law_.proposal.take(lists_, place_[i], words_[i][last_word]);
       else if (Law::kCoin && place_[i] == kGoesHome)
         move.vertex = start_[i];
       track_[j + 1][i] = move.vertex;
@@ -149,7 +150,8 @@ class Squad {
   N track_[kShare + 1][kSize];  // where it stands before the round and after each of its steps
   P place_[kSize];              // where it looks for its next vertex
   P places_[kShare][kSize];     // which it found there
-  uint32_t words_[4][kSize];
+  uint32_t words_[kSize][4];
+  const uint32_t none_[kSize] = {};  // index of their Philox blocks
 };
 
 }  // namespace loader

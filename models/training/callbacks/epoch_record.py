@@ -24,6 +24,9 @@ class EpochRecord(Callback):
         self._seconds = 0.0
         self._since = 0.0
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._since = time.perf_counter()  # an epoch resumed in the middle need not start, see `StageTimes`
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._since = time.perf_counter()
 

@@ -33,6 +33,10 @@ class ProgressBar(RichProgressBar):
         metrics.pop("v_num", None)  # the logger's folder, always the same here
         return metrics
 
+    def on_train_start(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        super().on_train_start(trainer, *args, **kwargs)
+        self._began = time.perf_counter()  # an epoch resumed in the middle need not start, see `StageTimes`
+
     def on_train_epoch_start(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
         super().on_train_epoch_start(trainer, *args, **kwargs)
         self._began = time.perf_counter()

@@ -38,7 +38,7 @@ class StageTimes(Callback):
         self.max_bytes = 0
         self._train = 0.0
         self._validation = 0.0
-        self._move = 0.0
+        self._move = self._move_start = 0.0
         self._batches = 0
         self._epoch_start = self._batch_start = self._validation_start = 0.0
 
@@ -50,7 +50,7 @@ class StageTimes(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._batches = 0
         self._validation = 0.0
-        self._move -= _move_seconds(trainer)
+        self._move_start = _move_seconds(trainer)
         self._epoch_start = time.perf_counter()
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
@@ -61,23 +61,26 @@ class StageTimes(Callback):
         self._batches += 1
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._move += _move_seconds(trainer)
+        self._move += _move_seconds(trainer) - self._move_start
         self._validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._validation += time.perf_counter() - self._validation_start
-        self._move -= _move_seconds(trainer)
+        self._move_start = _move_seconds(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         seconds = time.perf_counter() - self._epoch_start - self._validation
         self.training_seconds += seconds
-        self._move += _move_seconds(trainer)
+        self._move += _move_seconds(trainer) - self._move_start
         if self._batches == trainer.num_training_batches:
             self.epoch_seconds.append(seconds)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
         self.placement = placement() if placement is not None else {}
+        # Not every release of Lightning starts an epoch that it resumes in the middle: without this its time would
+        # count from the start of the machine.
+        self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader

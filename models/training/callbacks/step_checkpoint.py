@@ -22,6 +22,9 @@ class StepCheckpoint(Checkpoint):
         path: of the file.
         every_n_train_steps: optimiser steps between two checkpoints, at least 1.
 
+    Attributes:
+        saved: the step of the last checkpoint that this process wrote; 0 before the first.
+
     Raises:
         TypeError, ValueError: `every_n_train_steps` is no integer of at least 1.
     """
@@ -29,13 +32,13 @@ class StepCheckpoint(Checkpoint):
     def __init__(self, path: str | Path, every_n_train_steps: int = 200) -> None:
         self.path = Path(path)
         self.every_n_train_steps = as_size("every_n_train_steps", every_n_train_steps)
-        self._saved = 0  # the last step that was
+        self.saved = 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
         step = trainer.global_step
-        if step == self._saved or trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if step == self.saved or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return  # no step of the optimiser, where gradients are accumulated
         early = step < self.every_n_train_steps and step & (step - 1) == 0
         if early or step % self.every_n_train_steps == 0:
-            self._saved = step
+            self.saved = step
             trainer.save_checkpoint(self.path)

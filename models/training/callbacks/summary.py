@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
 
@@ -21,7 +22,8 @@ class RunSummary(Callback):
             return
         accuracies = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
-        print("\n".join(summary_lines(accuracies, times, _replayed(trainer, pl_module))))
+        early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
+        print("\n".join(early + summary_lines(accuracies, times, _replayed(trainer, pl_module))))
 
 
 def summary_lines(
@@ -49,13 +51,27 @@ def summary_lines(
     if replayed is not None:
         note = "" if replayed[0] else " (model.cuda_graph says when they are possible)"
         lines.append(f"steps by CUDA graphs {replayed[0]:,} of {replayed[1]:,}{note}")
-    moved = [f"{_MOVED.get(stage, stage)} {count / 2**30:.2f} GiB" for stage, count in times.moved_bytes.items()]
-    if moved:
-        lines.append(f"data: {', '.join(moved)}")
+    moved = [f"{_MOVED.get(stage, stage)} {_readable(count)}" for stage, count in times.moved_bytes.items()]
     if times.max_bytes:
         ahead = f" ({times.placement['ahead']})" if "ahead" in times.placement else ""
-        lines.append(f"mini-batches: at most {times.max_bytes / 2**20:.0f} MiB{ahead}")
+        moved.append(f"at most {times.max_bytes / 2**20:.0f} MiB of mini-batches{ahead}")
+    if moved:
+        lines.append(f"data: {', '.join(moved)}")
     return lines
+
+
+def _readable(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _stopped_early(callbacks: list[Callback]) -> list[str]:
+    """The line that says why a training ended before its last epoch; none if it did not."""
+    return [
+        f"stopped after epoch {stop.stopped_epoch}: {stop.monitor} got no better for {stop.patience} epochs"
+        " (callbacks.early_stopping.patience)"
+        for stop in callbacks
+        if isinstance(stop, EarlyStopping) and stop.stopped_epoch and stop.wait_count >= stop.patience
+    ]
 
 
 def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] | None:

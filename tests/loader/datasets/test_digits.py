@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from loader.datasets import Digits
 
@@ -20,6 +21,19 @@ def test_digits_are_symmetric_and_their_neighbours_look_alike(tmp_path):
     votes = torch.zeros(1797, 10).index_put_((dst, data.labels[src]), torch.ones(src.numel()), accumulate=True)
     assert (votes.argmax(1) == data.labels).float().mean() > 0.97
     assert (float(data.features.min()), float(data.features.max())) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("num_neighbors", [1, 8, 1796])
+def test_of_equally_near_digits_the_lower_counts(tmp_path, num_neighbors):
+    """The search counts in floating point and in parallel; here it is one digit after another, in integers."""
+    pixels = load_digits().data.astype(int).tolist()
+    options = {"undirected": False, "self_loops": "keep", "parallel_edges": "keep"}
+    data = Digits(num_neighbors=num_neighbors, data_dir=tmp_path, **options).load()
+    for v in (0, 5, 1796):
+        by = [(sum((a - b) ** 2 for a, b in zip(pixels[v], other, strict=True)), u) for u, other in enumerate(pixels)]
+        expected = sorted(u for _, u in sorted(pair for pair in by if pair[1] != v)[:num_neighbors])
+        first, last = data.graph.indptr[v], data.graph.indptr[v + 1]
+        assert sorted(data.graph.indices[first:last].tolist()) == expected
 
 
 def test_another_split_seed_shares_the_conversion(tmp_path):

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader
 
 import loader.pyg
-from loader import Graph, HopwiseSampler
+from loader import Graph, HopwiseSampler, _core
 from loader.pyg import checked
 
 pytestmark = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
@@ -222,6 +222,12 @@ def test_written_weights_are_looked_at_again():
 def test_bad_weights_are_refused(weights, error, message):
     with pytest.raises(error, match=message):
         weighted(graph_of(0), weights, torch.tensor([1]), [2])
+
+
+def test_picks_that_need_scans_are_refused():
+    graph = graph_of(0)
+    with pytest.raises(TypeError, match="picks is a Race; it must be WeightTables, WeightOrder or None"):
+        _core.SubgraphSampler(graph.indptr, graph.indices, 1, _core.Race(torch.ones(400)))
 
 
 def test_torch_geometrics_loader_picks_by_weight():

@@ -40,7 +40,7 @@ def refusal(*arguments: str) -> str:
         ("colours.red=1", "there is no option colours.red"),
         ("sampler.fanouts=[1,", "cannot read the argument sampler.fanouts=[1,; "),
         ("model=null", "model is null; it must be one of graphsage"),
-        ("+sede=3", "there is no option sede, so nothing would read it; did you mean seed?"),
+        ("+sede=3", "there is no option sede, so nothing would read it: leave it out; did you mean seed?"),
         ("++colour.red=3", "there is no option colour, so nothing would read it"),
         ("hydra/launcher=nowhere", "Could not find 'hydra/launcher/nowhere'"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.training.console import save_config
+from models.training.console import announce, folders, save_config
 
 
 def test_saves_the_resolved_configuration_and_prints_nothing(
@@ -29,3 +29,20 @@ def test_a_value_that_does_not_resolve_saves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OmegaConfBaseException, match="elsewhere"):
         save_config(OmegaConf.create({"a": "${elsewhere}"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_line_names_device_and_configuration(
+    first: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announce(OmegaConf.create({"device": "cpu", "run_dir": str(tmp_path)}), "asked for", first)
+    shown = f"device: cpu (asked for); configuration: {tmp_path / 'config.yaml'}\n"
+    assert capsys.readouterr().out == (shown if first else "")
+    assert (tmp_path / "config.yaml").is_file()
+
+
+def test_a_run_that_went_on_names_two_folders() -> None:
+    cfg = OmegaConf.create({"run_dir": "/a/second", "checkpoint_dir": "/a/second/checkpoints"})
+    assert folders(cfg) == "outputs: /a/second"
+    cfg.checkpoint_dir = "/a/first/checkpoints"
+    assert folders(cfg) == "outputs: /a/second; checkpoints: /a/first/checkpoints"

@@ -84,6 +84,8 @@ def test_what_lightning_takes_is_taken() -> None:
         ({"callbacks": {"early_stopping": {"patience": -1}}}, "callbacks.early_stopping.patience is -1; it must be at"),
         ({"callbacks": {"early_stopping": {"patience": "x"}}}, "callbacks.early_stopping.patience is 'x'; it must be"),
         ({"callbacks": {"curves": 3}}, "callbacks.curves is 3; it must be null, or have a _target_"),
+        ({"callbacks": {"best": {"filename": 3}}}, "callbacks.best.filename is 3; it must be text"),
+        ({"logger": {"csv": {"name": 3}}}, "logger.csv.name is 3; it must be text"),
         ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU"),
     ],
 )

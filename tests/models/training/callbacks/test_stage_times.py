@@ -28,6 +28,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def run_epoch(times: StageTimes, trainer: Any, clock: Clock, batches: int) -> None:
     """Each batch: 1 s until it is there (0.25 s of it moving), 3 s to train. Then 50 s of validation."""
     times.on_train_epoch_start(trainer, None)  # type: ignore[arg-type]
+    run_batches(times, trainer, clock, batches)
+
+
+def run_batches(times: StageTimes, trainer: Any, clock: Clock, batches: int) -> None:
+    """The batches of `run_epoch`, without the start of the epoch: so Lightning resumes one in the middle."""
     for _ in range(batches):
         clock.now += 1
         trainer.datamodule.move_seconds += 0.25
@@ -64,6 +69,17 @@ def test_validation_and_partial_epochs_are_left_out(clock: Clock) -> None:
     assert times.stage_seconds == {"sample": 8.0, "gather": 2.5, "move": 3.0, "train": 36.0, "waiting": 0.5}
     assert list(times.stage_seconds) == ["sample", "gather", "move", "train", "waiting"]
     assert stats.busy == {"sample": 8.0, "gather": 2.5}  # the loader's own are not touched
+
+
+def test_a_resumed_epoch_starts_with_the_training(clock: Clock) -> None:
+    clock.now = 1000.0  # of a machine that started long ago
+    times, trainer = StageTimes(), make_trainer()
+    times.on_train_start(trainer, None)  # type: ignore[arg-type]
+    run_batches(times, trainer, clock, batches=2)
+    times.on_train_end(trainer, None)  # type: ignore[arg-type]
+    assert times.training_seconds == 8.0
+    assert times.epoch_seconds == []
+    assert times.stage_seconds == {"move": 0.5, "train": 6.0}
 
 
 def test_a_loader_without_statistics_leaves_its_stages_out(clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks import RunSummary, StageTimes
 from models.training.callbacks.summary import summary_lines
@@ -23,8 +24,7 @@ def test_the_summary_has_accuracies_times_and_shares() -> None:
         "accuracy: train 100.00%, val 97.34%, test 50.00% (all neighbours, best checkpoint)",
         "an epoch: 2.5 s (median of 3, without validation)",
         "stages: sample 4.00 s (50%), train 6.00 s (75%), waiting 0.50 s (6%); with prefetch they overlap",
-        "data: features read 3.00 GiB",
-        "mini-batches: at most 5 MiB (a thread per stage runs ahead)",
+        "data: features read 3.00 GiB, at most 5 MiB of mini-batches (a thread per stage runs ahead)",
     ]
 
 
@@ -65,3 +65,21 @@ def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == ("sample: FusedSampler on cpu; train: cpu\n" if first else "")
     trainer.datamodule = None
     RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("waited", "line"), [(10, "stopped after epoch 26: val/acc got no better for 10 epochs"), (3, "")]
+)
+def test_a_training_that_stopped_early_says_why(waited: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stop = EarlyStopping("val/acc", mode="max", patience=10)
+    stop.stopped_epoch, stop.wait_count = 26, waited
+    trainer = SimpleNamespace(is_global_zero=True, callback_metrics=ACCURACIES, callbacks=[stop])
+    RunSummary().on_test_end(trainer, None)  # type: ignore[arg-type]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(line or "accuracy: ")
+
+
+def test_few_bytes_are_shown_in_mebibytes() -> None:
+    times = StageTimes()
+    times.stage_seconds, times.moved_bytes = {"train": 6.0}, {"gather": 3 * 2**19}
+    assert "data: features read 1.5 MiB" in summary_lines({}, times)

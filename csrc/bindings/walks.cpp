@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bindings/views.h"
-#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/cells.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cpu/negatives.h"

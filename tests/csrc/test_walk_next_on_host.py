@@ -33,7 +33,7 @@ def test_the_kernel_gives_the_walks_of_the_cpu(tmp_path: Path) -> None:
     sources = [
         HERE / "walk_next_on_host.cpp",
         csrc / "walks" / "cpu" / "edge_filter.cpp",
-        csrc / "sampler" / "cpu" / "pick_batch.cpp",
+        csrc / "sampler" / "cpu" / "philox_lanes.cpp",
     ]
     target = tmp_path / "on_host"
     options = [*OPTIONS, f"-I{tmp_path}", "-Wno-implicit-fallthrough", "-Wno-unused-parameter", "-Wno-unused-variable"]

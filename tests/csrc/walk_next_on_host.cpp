@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "compare.h"
-#include "sampler/cpu/pick_batch.h"
+#include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cuda/custom.cuh"
 #include "walks/custom/crew.h"

@@ -29,7 +29,7 @@ class Next:
 
     The function is translated and compiled, for the CPU by the system's C++ compiler when a sampler is opened, for a
     GPU by NVRTC, once: what was compiled is kept on disk, as GPU kernels are. The walks are the same on both, and with
-    `compiled=False`, which has Python run the function. The example goes back with half the probability of the others:
+    `compiled=False`, which has Python run the function. The example goes back with half the probability of the others::
 
         def next(walker, lists, draws):
             degree = lists.degree(walker.at)

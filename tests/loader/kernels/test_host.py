@@ -64,7 +64,7 @@ def test_a_damaged_file_is_made_again(folder: Path, damage: str) -> None:
 
 
 @needs_compiler
-def test_a_folder_that_cannot_be_written_costs_a_line(
+def test_an_unwritable_folder_costs_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -93,7 +93,7 @@ def test_what_does_not_compile_shows_the_compilers_words(folder: Path) -> None:
     assert not folder.exists() or not list(folder.iterdir())
 
 
-def test_without_a_compiler_the_way_out_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_names_the_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(NoCompilerError, match=r"install one .* compiled=False"):

@@ -64,7 +64,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 @pytest.mark.filterwarnings("ignore:.is. with:SyntaxWarning")
-def test_a_line_that_cannot_be_translated_is_named(what: str) -> None:
+def test_lines_that_cannot_be_translated_are_named(what: str) -> None:
     with pytest.raises(ValueError, match=what if "**" in what or "\\" in what else re.escape(what)) as raised:
         Next(lines(*REFUSED[what]))
     assert re.match(r"<next>:[2-6]: ", str(raised.value))
@@ -180,7 +180,7 @@ def test_numbers_out_of_range_are_named() -> None:
     assert [Next.chance(x) for x in (0, 0.25, 1)] == [0, 2**30, 2**32]
 
 
-def test_without_a_compiler_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_no_compiler_names_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from loader.items import as_size
 from loader.kernels.compiler import add_source
 from loader.kernels.host import function_of
-from loader.samplers.walk_law import as_number
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.samplers.walk_next.faults import Fault, NextError, described
 from loader.samplers.walk_next.source import INTEGERS, MOST_CONSTANTS, Source, source_of
 from loader.samplers.walk_next.translate import translated
@@ -78,9 +77,9 @@ class Next:
     def __init__(
         self, function: Callable[..., Any] | str, *, memory: int = 8, turns: int = 2**24, compiled: bool = True
     ) -> None:
-        self.memory = _within("memory", memory, MOST_MEMORY)
-        self.turns = _within("turns", turns, MOST_TURNS)
-        self.compiled = bool(compiled)
+        self.memory = as_size("memory", memory, most=MOST_MEMORY)
+        self.turns = as_size("turns", turns, most=MOST_TURNS)
+        self.compiled = as_flag("compiled", compiled)
         source = source_of(function)
         made = translated(source, self.memory)
         self._source: Source | None = source
@@ -103,7 +102,7 @@ class Next:
         if not isinstance(text, str):
             raise TypeError(f"text is a {type(text).__name__}; it must be C++, the body of a function")
         made = cls.__new__(cls)
-        made.memory, made.turns, made.compiled = _within("memory", memory, MOST_MEMORY), MOST_TURNS, True
+        made.memory, made.turns, made.compiled = as_size("memory", memory, most=MOST_MEMORY), MOST_TURNS, True
         made._source, made.name = None, "next (C++)"
         made.constants = tuple(sorted((constants or {}).items()))
         if len(made.constants) > MOST_CONSTANTS:
@@ -202,13 +201,6 @@ class Next:
 def as_next(given: Any) -> Next:
     """`given`, which is one, a function or its text."""
     return given if isinstance(given, Next) else Next(given)
-
-
-def _within(name: str, value: Any, most: int) -> int:
-    number = as_size(name, value)
-    if number > most:
-        raise ValueError(f"{name} is {number}; it must be 1 to {most}")
-    return number
 
 
 _PLAIN = """\

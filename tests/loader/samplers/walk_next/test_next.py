@@ -165,8 +165,8 @@ def test_options_that_exclude_each_other_are_named(options: dict[str, Any], what
 
 def test_numbers_out_of_range_are_named() -> None:
     refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: Next(deepwalk, memory=65), "memory is 65; it must be 1 to 64"),
-        (lambda: Next(deepwalk, turns=2**32), "turns is 4294967296; it must be 1 to"),
+        (lambda: Next(deepwalk, memory=65), "memory is 65; it must be at most 64"),
+        (lambda: Next(deepwalk, turns=2**32), "turns is 4294967296; it must be at most"),
         (lambda: Next.chance(1.5), "probability is 1.5; it must be from 0 to 1"),
         (lambda: Next.cpp("return 1;", constants={"a b": 1}), "'a b': 1; they are names"),
         (lambda: Next.cpp("return 1;", constants={"a": 2**63}), "integers of 64 bits"),

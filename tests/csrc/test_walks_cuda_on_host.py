@@ -18,7 +18,8 @@ def test_every_law_gives_the_walks_of_the_cpu(tmp_path: Path) -> None:
     skip_unless_it_runs(SANITIZERS, tmp_path)
     csrc = ROOT / "csrc"
     walks, picks = csrc / "walks" / "cpu", csrc / "sampler" / "cpu"
-    sources = [HERE / "walks_cuda_on_host.cpp", walks / "walk.cpp", walks / "edge_filter.cpp", picks / "pick_batch.cpp"]
+    sources = [HERE / "walks_cuda_on_host.cpp", walks / "walk.cpp", walks / "edge_filter.cpp"]
+    sources += [picks / "pick_batch.cpp", picks / "philox_lanes.cpp"]
     target = tmp_path / "on_host"
     built = build(sources, SANITIZERS, target, OPTIONS)
     assert built.returncode == 0, built.stderr

@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(mean_kernels());
   add(item_kernels());
   add(walk_kernels());
+  add(traverse_kernels());
   return names;
 }
 

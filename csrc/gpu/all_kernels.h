@@ -11,4 +11,5 @@ std::vector<gpu::Kernel*> gather_kernels();
 std::vector<gpu::Kernel*> mean_kernels();
 std::vector<gpu::Kernel*> item_kernels();
 std::vector<gpu::Kernel*> walk_kernels();
+std::vector<gpu::Kernel*> traverse_kernels();
 }  // namespace loader

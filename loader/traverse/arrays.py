@@ -181,6 +181,13 @@ def memory_for(lists: Lists, device: torch.device, *, numbers: bool = False) -> 
     return torch.empty(_core.traverse_memory(tuple(lists), numbers), dtype=torch.uint8, device=device)
 
 
+def wait_for_host_arrays(*arrays: Tensor) -> None:
+    """Waits for the current stream if one of the arrays that it reads lies in host memory: nothing else knows that a
+    kernel reads it, and its owner may free it."""
+    if any(array.device.type == "cpu" for array in arrays):
+        torch.cuda.current_stream().synchronize()
+
+
 def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str) -> Tensor:
     """`vertices` as a vector of the graph's type on the CPU.
 

@@ -14,7 +14,7 @@ from loader.graph.checks import check_length
 from loader.machine.arguments import as_number
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.kept import Kept, version_of
-from loader.traverse.arrays import as_vertices, memory_for, onward_weights, where
+from loader.traverse.arrays import as_vertices, memory_for, onward_weights, wait_for_host_arrays, where
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -77,6 +77,7 @@ def sssp(
             memory, on_gpu, index = memory_for(onward, at.device), sources.to(at.device), at.device.index
             stream = current_stream_handle(index)
             _core.traverse_sssp_cuda(tuple(onward), moved, at.plan, on_gpu, step, lengths, memory, index, stream)
+            wait_for_host_arrays(onward.indices, moved)
     else:
         _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
     if given.is_floating_point():

@@ -41,6 +41,13 @@ def test_threads_and_widths_change_no_bit(width: str) -> None:
     assert torch.equal(pagerank(widen(copy.copy(graph), width), num_threads=4), expected)
 
 
+@settings(deadline=None, max_examples=20)
+@given(reference.graphs())
+def test_reverse_ranks_are_those_of_the_reverse(graph: Graph) -> None:
+    assert torch.equal(pagerank(graph, reverse=True), pagerank(graph.reverse()))
+    assert torch.equal(pagerank(graph, reverse=True, symmetric=False), pagerank(graph.reverse()))
+
+
 def test_no_convergence_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"after 2 iterations the ranks still change by .*raise max_iter or tol"):
         pagerank(star(100), tol=1e-12, max_iter=2)
@@ -54,6 +61,8 @@ def test_a_graph_without_vertices_has_no_ranks() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"reverse": "no"}, TypeError, "reverse is 'no'"),
+        ({"symmetric": True}, ValueError, "symmetric is True, but only reverse=True"),
         ({"alpha": 1.5}, ValueError, "alpha is 1.5; it must be at least 0 and at most 1"),
         ({"alpha": float("nan")}, ValueError, "alpha is nan"),
         ({"tol": 0}, ValueError, "tol is 0; it must be above 0"),

@@ -1,4 +1,6 @@
 // Exports the traversals on the GPU: checks what Python hands over, picks the instantiation, launches.
+#include <limits>
+
 #include "bindings/gpu.h"
 #include "bindings/traverse.h"
 #include "traverse/cuda/launch.h"
@@ -108,6 +110,7 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
                                    from.data,
                                    from.size,
                                    static_cast<W>(delta),
+                                   std::numeric_limits<W>::max() / 4,
                                    least,
                                    reinterpret_cast<typename Length<W>::Bits*>(to),
                                    call.space<P, N>()};

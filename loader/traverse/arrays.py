@@ -106,17 +106,11 @@ def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
             f"{' or '.join(map(repr, together))}"
         )
     if schedule == "auto":
-        schedule = "hierarchical" if access != "naive" else "node"
+        # Over the bus only threads that read neighbouring words at once are fast, also where lists are short.
+        schedule = "node" if access == "naive" else "edge" if pinned and access != "aligned" else "hierarchical"
     if access == "auto":
-        access = (
-            "merged"
-            if schedule == "edge"
-            else "aligned"
-            if pinned
-            else "merged"
-            if schedule == "hierarchical"
-            else "naive"
-        )
+        alone = not pinned and schedule != "hierarchical"
+        access = "merged" if schedule == "edge" else "naive" if alone else "aligned"
     return SCHEDULES.index(schedule), ACCESSES.index(access), _LINE if pinned else 1
 
 

@@ -39,7 +39,8 @@ def pagerank(
     Args:
         graph: square; see `bfs`.
         alpha: the probability to follow an edge, at least 0 and at most 1.
-        tol: it ends as soon as an iteration changes the ranks by less than `num_nodes * tol` in sum, as in networkx.
+        tol: it ends as soon as an iteration changes the ranks by less than this in sum. (networkx allows `num_nodes *
+            tol`, which on a million vertices any change is less than.)
         max_iter: the most iterations.
         personalization: `[num_nodes]`, floating point, finite and at least 0, not all 0: where the surfer begins anew,
             in proportion to these numbers. By default all vertices are equally likely.
@@ -72,7 +73,7 @@ def pagerank(
     ranks = torch.empty(graph.num_nodes, dtype=torch.float64, device=at.device)
     if graph.num_nodes == 0:
         return ranks
-    close = min(int(graph.num_nodes * limit * _WHOLE), 2**63)
+    close = min(max(int(limit * _WHOLE), 1), 2**63)
     lists = onward_lists(graph, at, symmetric) if turned else back_lists(graph, at.device)
     damping = round(follows * _WHOLE)
     if at.on_gpu:
@@ -88,8 +89,8 @@ def pagerank(
         change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
     if change >= close:
         raise RuntimeError(
-            f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; the limit is "
-            f"num_nodes * tol = {graph.num_nodes * limit:.3g}: raise max_iter or tol"
+            f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; tol is {tol}: raise "
+            "max_iter or tol"
         )
     return ranks
 

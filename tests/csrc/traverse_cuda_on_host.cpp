@@ -7,6 +7,7 @@
 // The stand-in above comes first.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -93,13 +94,21 @@ void compare_paths(const RandomGraph<P, N>& graph, const ListPlan& plan, Random&
   if (random.chance(0.1)) weights[0] = std::numeric_limits<W>::max();
   const std::vector<N> sources{static_cast<N>(random.below(graph.n)), static_cast<N>(random.below(graph.n))};
   std::vector<Bits> expected(static_cast<size_t>(graph.n)), got(expected);
-  const W delta = static_cast<W>(random.between(1, 2000));
+  const W delta = static_cast<W>(random.chance(0.3) ? 1 : random.between(1, 2000));
   ThreadPool pool(1);
   sssp_on_cpu(graph.onward(), weights.data(), sources.data(), 2, delta, expected.data(), pool);
   const Memory<P, N> memory(graph.n, false);
   const W least = random.chance(0.3) ? W{0} : *std::min_element(weights.begin(), weights.end());
-  const SsspCall<P, N, W> call{graph.onward(), weights.data(), plan,       sources.data(), 2,
-                               delta,          least,          got.data(), memory.space};
+  const SsspCall<P, N, W> call{graph.onward(),
+                               weights.data(),
+                               plan,
+                               sources.data(),
+                               2,
+                               delta,
+                               std::numeric_limits<W>::max() / 4,
+                               least,
+                               got.data(),
+                               memory.space};
   run([&] { sssp_kernel<P, N, W>(call); });
   stress::expect_equal(got, expected, what + ", lengths");
 }

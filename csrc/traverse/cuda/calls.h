@@ -24,7 +24,8 @@ struct SsspCall {
   ListPlan plan;
   const N* sources;
   int64_t count;
-  W delta, least_weight;
+  W delta, most_delta;               // how long the near pile is at first; not doubled from `most_delta` on
+  W least_weight;                    // no weight is less
   typename Length<W>::Bits* length;  // [num_nodes]
   TraverseSpace<P, N> space;
 };

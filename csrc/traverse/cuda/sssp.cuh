@@ -7,6 +7,9 @@
 
 namespace loader {
 
+constexpr int64_t kFewEdges = 1 << 18, kManyEdges = 1 << 22;
+constexpr int kFewPiles = 16;
+
 // Makes paths shorter, and puts vertices to which this happened into one of the piles.
 template <typename N, typename W>
 struct Relax {
@@ -43,6 +46,18 @@ struct Piles {
   const SsspCall<P, N, W>& call;
   uint32_t *near, *far, *settled;
   Bits bound;
+  W delta;          // how long the near pile is
+  int few = 0;      // piles in a row that had few edges
+  int64_t had = 0;  // edges of this pile
+
+  __device__ Piles(const Grid& threads, const SsspCall<P, N, W>& told)
+      : grid(threads),
+        call(told),
+        near(told.space.sets[0]),
+        far(told.space.sets[1]),
+        settled(told.space.sets[2]),
+        bound(1),
+        delta(told.delta) {}
 
   // Takes those out of the far pile that came into the near one by a shorter path; writes the least length of
   // the others for `least`.
@@ -70,7 +85,8 @@ struct Piles {
   // longer by an edge, so those that are not longer are settled (the out-criterion of Crauser, Mehlhorn,
   // Meyer, Sanders, MFCS 1998).
   __device__ void advance(const FrontierMaker<P, N>& maker, Bits least) {
-    const Bits beyond = Of::plus(least, call.delta);
+    stretch();
+    const Bits beyond = Of::plus(least, delta);
     bound = beyond > least ? beyond : least + 1;  // lengths are ordered as their bits are
     maker.each_word(far, [&](int64_t word, int64_t v, uint32_t bits) {
       const bool is_near = bits >> grid.lane & 1 && __ldcg(call.length + v) < bound;
@@ -91,6 +107,18 @@ struct Piles {
   }
 
  private:
+  // Makes the next pile longer after many piles in a row that could not keep the GPU busy, and as long as the
+  // first one after a large one.
+  __device__ void stretch() {
+    few = had < kFewEdges ? few + 1 : 0;
+    if (had > kManyEdges) delta = call.delta;
+    if (few == kFewPiles) {
+      few = 0;
+      if (delta < call.most_delta) delta += delta;
+    }
+    had = 0;
+  }
+
   // The least over the threads of the block, which all call it.
   __device__ static Bits least_of_block(Bits x) {
     __shared__ Bits of_warps[kTraverseWarps];
@@ -110,7 +138,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
   using Bits = typename Of::Bits;
   const Grid grid(call.space.state);
   const int64_t n = call.onward.num_nodes;
-  Piles<P, N, W> piles{grid, call, call.space.sets[0], call.space.sets[1], call.space.sets[2], 1};
+  Piles<P, N, W> piles(grid, call);
   grid.each(traverse_words(n),
             [&](int64_t word) { piles.near[word] = piles.far[word] = piles.settled[word] = 0; });
   grid.each(n, [&](int64_t v) { call.length[v] = Of::kUnreached; });
@@ -146,6 +174,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
     for_each_edge(grid, call.plan, frontier, relax);
     ++steps;
     edges += static_cast<uint64_t>(frontier.edges);
+    piles.had += frontier.edges;
     grid.sync();
   }
   if (grid.thread() == 0) {

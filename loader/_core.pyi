@@ -564,3 +564,26 @@ def cuda_drop(
     stream: int,
 ) -> None:
     """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
+
+def subgraph_scratch(vertices: int, edges: int) -> int:
+    """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""
+
+def cuda_find_subgraph(
+    hops: list[tuple[int, int, int, int]],
+    wide_edges: bool,
+    wide_nodes: bool,
+    wide_ids: bool,
+    seeds: int,
+    nodes: int,
+    edges: int,
+    scratch: int,
+    told: int,
+    out_nodes: int,
+    out_edges: int,
+    out_ids: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
+    ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
+    hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""

@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(mean_kernels());
   add(item_kernels());
   add(link_kernels());
+  add(subgraph_kernels());
   add(walk_kernels());
   return names;
 }

@@ -27,6 +27,7 @@ _STARTED_BY_OTHERS = (
 )
 _LOOK = 0.2  # seconds between two looks at the other processes
 GRACE = 10.0  # seconds in which a process ends by itself, or the first one prints what all would print
+_PAUSE = 1.0  # seconds after which it is known whether another process was lost
 _MOST = 4  # processes per processor
 _SAID = (1, 130)  # a status with which a process has printed why it ended
 
@@ -89,7 +90,9 @@ def other_ranks(trainer: Any, command: list[str], folder: str) -> Iterator[None]
         folder: in which it runs.
     """
     if _PARENT in os.environ:
-        _end_with(int(os.environ[_PARENT]))
+        with _end_with(int(os.environ[_PARENT])):
+            yield
+        return
     count = (number_of_devices(trainer.get("devices")) or 1) if isinstance(trainer, Mapping) else 1
     sensible = 1 < count <= _MOST * (os.cpu_count() or 1)  # else Lightning says what is wrong
     if not sensible or trainer.get("strategy") != "auto" or any(name in os.environ for name in _STARTED_BY_OTHERS):
@@ -114,6 +117,13 @@ def other_ranks(trainer: Any, command: list[str], folder: str) -> Iterator[None]
         yield
         while any(other.poll() is None for other in others):  # `_watch` ends this if one fails
             time.sleep(_LOOK / 10)
+    except Exception as error:
+        done.set()
+        time.sleep(_PAUSE)
+        if (lost := _lost(others)) is None:
+            raise
+        _say(*lost)
+        raise SystemExit(1) from error  # which only says that the other one left the exchange
     finally:
         done.set()
         for other in others:
@@ -126,32 +136,46 @@ def other_ranks(trainer: Any, command: list[str], folder: str) -> Iterator[None]
                 os.environ[name] = value
 
 
+def _lost(others: list[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
+    """Number and status of a process that failed."""
+    return next(((i, status) for i, other in enumerate(others, 1) if (status := other.poll())), None)
+
+
+def _say(rank: int, status: int) -> None:
+    if status not in _SAID:
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        print(f"error: process {rank} of this run {how}, so the run ends", file=sys.stderr, flush=True)
+
+
 def _watch(others: list[subprocess.Popen[bytes]], done: threading.Event) -> None:
+    """Ends the run when one of its processes fails: the main thread may wait for that one for ever."""
     while not done.wait(_LOOK):
-        failed = [(i, other.poll()) for i, other in enumerate(others, 1) if other.poll() not in (None, 0)]
-        if not failed or done.wait(_LOOK):
+        lost = _lost(others)
+        # After Ctrl-C, which all get, this process ends by itself; after an error, too, if it notices.
+        if lost is None or done.wait(GRACE if lost[1] == 130 else _PAUSE):
             continue
-        rank, status = failed[0]
-        if status == 130 and done.wait(GRACE):  # Ctrl-C, which this process got, too
-            return
-        if status not in _SAID:
-            how = f"was ended by {signal.Signals(-status).name}" if status and status < 0 else f"ended with {status}"
-            print(f"error: process {rank} of this run {how}, so the run ends", file=sys.stderr)
+        _say(*lost)
         for other in others:
             other.kill()
         sys.stdout.flush()
-        os._exit(130 if status == 130 else 1)  # the main thread may wait for that process for ever
+        os._exit(lost[1] if lost[1] in _SAID else 1)
 
 
-def _end_with(parent: int) -> None:
+@contextlib.contextmanager
+def _end_with(parent: int) -> Iterator[None]:
     """Ends this process when the one that started it is gone."""
 
     def look() -> None:
         while os.getppid() == parent:
-            time.sleep(1)
+            time.sleep(_LOOK)
         os._exit(1)
 
     threading.Thread(target=look, name="first rank", daemon=True).start()
+    try:
+        yield
+    except Exception:
+        time.sleep(2 * _PAUSE)  # if another process is lost, the first one says so and ends this one
+        raise
 
 
 def _nodes(trainer: Mapping[str, Any]) -> int:

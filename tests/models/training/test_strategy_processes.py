@@ -128,7 +128,7 @@ def test_all_processes_have_the_same_model(root: Path, case: str) -> None:
         assert torch.equal(a, b), name
 
 
-def test_what_it_cannot_do_is_refused_in_one_line(root: Path) -> None:
+def test_what_it_cannot_do_is_refused(root: Path) -> None:
     for rank in range(2):
         found = json.loads((root / f"{rank}.json").read_text())
         assert found["by hand"].endswith(

@@ -47,6 +47,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(gather_kernels());
   add(mean_kernels());
   add(item_kernels());
+  add(link_kernels());
   add(walk_kernels());
   return names;
 }

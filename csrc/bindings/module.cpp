@@ -13,6 +13,7 @@ void bind_gpu(py::module_& m);
 void bind_walks(py::module_& m);
 void bind_pyg(py::module_& m);
 void bind_links(py::module_& m);
+void bind_links_cuda(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
@@ -36,4 +37,5 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_walks_cuda(m);
   loader::bind_pyg(m);
   loader::bind_links(m);
+  loader::bind_links_cuda(m);
 }

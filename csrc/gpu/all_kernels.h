@@ -10,5 +10,6 @@ std::vector<gpu::Kernel*> sampler_kernels();
 std::vector<gpu::Kernel*> gather_kernels();
 std::vector<gpu::Kernel*> mean_kernels();
 std::vector<gpu::Kernel*> item_kernels();
+std::vector<gpu::Kernel*> link_kernels();
 std::vector<gpu::Kernel*> walk_kernels();
 }  // namespace loader

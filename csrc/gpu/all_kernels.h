@@ -13,4 +13,5 @@ std::vector<gpu::Kernel*> item_kernels();
 std::vector<gpu::Kernel*> link_kernels();
 std::vector<gpu::Kernel*> subgraph_kernels();
 std::vector<gpu::Kernel*> walk_kernels();
+std::vector<gpu::Kernel*> traverse_kernels();
 }  // namespace loader

@@ -163,6 +163,26 @@ def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU) -> None:
     assert [finish().digest()] == digests(graph, good, HopwiseSampler([4, 3]))
 
 
+@pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
+def test_races_name_bad_weights_and_forget_them(gpu: FakeGPU, schedule: str) -> None:
+    graph = graph_of()
+    weights = graph.edge_weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3))
+    weights[::5] = 0
+    race: dict[str, Any] = {"weights": "edge_weights", "weight_tables": False}
+    session = CudaSampler([4, 3], schedule=schedule, batches_per_launch=3, **race).open(graph)
+    group = requests(graph, [30, 40, 20])
+    expected = digests(graph, group, HopwiseSampler([4, 3], **race))
+    assert [finish().digest() for finish in session.begin(group)] == expected
+    listed = graph.indptr[group[0].seeds.long() + 1]
+    edge, held = int(listed[0]) - 1, float(weights[int(listed[0]) - 1])
+    for bad in (-1.0, float("nan"), float("inf")):
+        weights[edge] = bad
+        with pytest.raises(ValueError, match=rf"edge_weights\[{edge}\] is .*; a weight must be finite"):
+            session.begin(group[:1])[0]()
+    weights[edge] = held
+    assert [finish().digest() for finish in session.begin(group)] == expected
+
+
 class TestRefusals:
     """What the bindings look at before a kernel runs."""
 

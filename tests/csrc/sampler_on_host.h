@@ -36,8 +36,8 @@ struct How {
 // Shared memory of a GPU that has too little for 32 picks a thread.
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 
-// Longer lists are scanned in pieces of this many entries.
-constexpr uint32_t kPiece = 38;
+// Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
+constexpr uint32_t kPieces[] = {UINT32_MAX, 600, 38};
 
 // A launch was refused.
 struct Refused {};
@@ -226,7 +226,7 @@ class OnHost {
       ScanArgs& scan = args.scan;
       scan.schedule = how.scan;
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
-      scan.piece = how.scan == ScanSchedule::kNodes ? UINT32_MAX : kPiece;
+      scan.piece = kPieces[static_cast<int>(how.scan)];
       scan.pieces_capacity = 2 * num_edges / scan.piece;
       pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 77});
       scan_places.assign(args.rows_capacity * scan.width * batches, 0xABABABAB);

@@ -80,11 +80,6 @@ struct WarpRace {
         bad = begin + first + base + 64 * (e / 2) + 2 * lane + e % 2;
         w[e] = 0;
       }
-      const uint32_t left = min(count - base, kRaceEntries);
-      if (held == fanout) {
-        step(begin, first + base, left, w, draws, from_bits(limit));
-        continue;
-      }
       uint32_t positive = 0;
       float sum = 0;
 #pragma unroll
@@ -92,14 +87,19 @@ struct WarpRace {
         positive += w[e] > 0;
         sum += w[e];
       }
-      positive = warp_sum(positive);
       // By a guess only if none is kept: else one that is kept might arrive after it.
-      if (held == 0) {
-        step(begin, first + base, left, w, draws, guess(warp_sum(sum), positive));
-        if (held >= min(fanout, positive)) continue;
-        held = 0;
+      const bool guesses = held == 0;
+      double most = from_bits(limit);
+      if (guesses) {
+        positive = warp_sum(positive);
+        most = guess(warp_sum(sum), positive);
       }
-      step(begin, first + base, left, w, draws, from_bits(kNeverBits));
+      for (bool again = guesses;; again = false) {
+        step(begin, first + base, min(count - base, kRaceEntries), w, draws, most);
+        if (!again || held >= min(fanout, positive)) break;
+        held = 0;
+        most = from_bits(kNeverBits);
+      }
     }
     return bad;
   }
@@ -222,10 +222,10 @@ struct WarpRace {
     return low;
   }
 
-  // Adds `count` entries that were first in their pieces; lane i has one if i < count. Pieces come in order.
-  __device__ void add(bool valid, uint64_t time, uint32_t place) {
+  // Adds an entry of each lane that was first in its piece. Pieces come in order, and `is_last` at last.
+  __device__ void add(bool valid, uint64_t time, uint32_t place, bool is_last) {
     held = keep(held, valid && time < limit, time, place);
-    if (held > fanout + kRaceEntries - 32) keep_first();
+    if (is_last || held > fanout + kRaceEntries - 32) keep_first();
   }
 
  private:

@@ -60,10 +60,9 @@ __device__ __forceinline__ void start_phases(const Phases& phases) {
 }
 
 // What the first `rows` vertices pick at hop + 1. A warp's lanes agree on whether there was an error, also
-// where another warp is about to find a bad weight.
+// where another warp is about to find a bad weight. Out of line: it needs many registers for itself.
 template <typename Phases>
-__device__ __forceinline__ void scan_lists(const Phases& phases, int hop, int64_t rows,
-                                           unsigned char* memory) {
+__device__ __noinline__ void scan_lists(const Phases& phases, int hop, int64_t rows, unsigned char* memory) {
   if (__any_sync(kFullMask, phases.status() != SampleStatus::kOk)) return;
   Scan<Phases>(phases, hop + 1).count(rows, memory);
 }

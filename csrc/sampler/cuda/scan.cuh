@@ -133,43 +133,42 @@ struct Scan {
 
   // Counts the picks of the first `rows` vertices. `memory`: scan_bytes() of shared memory.
   __device__ void count(int64_t rows, unsigned char* memory) const {
-    uint32_t* const places = stored();
-    const auto whole = [&](int64_t row) {
+    const auto scan = [&](int64_t row, int64_t at) {
       const List list = list_of(row);
-      const uint32_t found =
-          list.whole ? list.degree : find(row, list, 0, list.degree, {places + row * width, nullptr}, memory);
-      if (lane == 0) phases.row_picks()[row] = found;
-    };
-    const auto part = [&](int64_t at) {
-      Piece& piece = phases.pieces()[at];
-      const uint32_t each = phases.args.scan.piece, number = piece.number;
-      const int64_t row = piece.row;
-      const List list = list_of(row);
+      const bool is_piece = at >= 0;
+      const uint32_t each = phases.args.scan.piece, number = is_piece ? phases.pieces()[at].number : 0;
       if (list.whole) {
         if (lane == 0 && number == 0) phases.row_picks()[row] = list.degree;
         return;
       }
-      const uint32_t first = number * each;
-      const uint32_t found = find(row, list, first, min(each, list.degree - first), kept_of(at), memory);
-      // Whoever scanned a list's last piece puts together what was found.
-      const int64_t first_piece = at - number;
-      const uint32_t parts = (list.degree - 1) / each + 1;
-      uint32_t done = 0;
-      __threadfence();
-      __syncwarp();
-      if (lane == 0) {
-        piece.found = found;
-        __threadfence();
-        done = atomicAdd(&phases.pieces()[first_piece].done, 1u) + 1;
+      const uint32_t first = number * each, count = is_piece ? min(each, list.degree - first) : list.degree;
+      const Kept kept = is_piece ? kept_of(at) : Kept{stored() + row * width, nullptr};
+      uint32_t found = find(row, list, first, count, kept, memory);
+      if (is_piece) {
+        const uint32_t parts = (list.degree - 1) / each + 1;
+        if (!is_last(at, number, parts, found)) return;
+        found = join(at - number, parts, stored() + row * width, memory);
       }
-      if (__shfl_sync(kFullMask, done, 0) < parts) return;
-      __threadfence();
-      if (lane == 0) phases.pieces()[first_piece].done = 0;
-      const uint32_t all = join(first_piece, parts, places + row * width, memory);
-      if (lane == 0) phases.row_picks()[row] = all;
+      if (lane == 0) phases.row_picks()[row] = found;
     };
-    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, whole,
-                  part);
+    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, scan);
+  }
+
+  // Whether piece `number` of a list, which is piece `at` of all, is the last one that is scanned.
+  __device__ bool is_last(int64_t at, uint32_t number, uint32_t parts, uint32_t found) const {
+    uint32_t* const done = &phases.pieces()[at - number].done;
+    uint32_t before = 0;
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) {
+      phases.pieces()[at].found = found;
+      __threadfence();
+      before = atomicAdd(done, 1u);
+    }
+    if (__shfl_sync(kFullMask, before, 0) + 1 < parts) return false;
+    __threadfence();
+    if (lane == 0) *done = 0;
+    return true;
   }
 
   // The picks of a list from those of its pieces, at `out`. Returns how many there are.
@@ -193,11 +192,12 @@ struct Scan {
       const auto each = static_cast<uint32_t>(fanout);
       for (uint32_t i = lane; i - lane < parts * each; i += 32) {
         const uint32_t p = i / each, at = i % each;
+        const bool is_last = i - lane + 32 >= parts * each;
         const bool valid = p < parts && at < __ldcg(&pieces[p].found);
         const Kept kept = kept_of(first + p);
-        race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0);
+        race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0,
+                 is_last);
       }
-      race.keep_first();
       for (uint32_t i = lane; i < race.held; i += 32) out[i] = race.buffer.places[i];
       __syncwarp();
       all = race.held;

@@ -9,37 +9,30 @@
 
 namespace loader {
 
-// Calls `whole(row)` for the rows whose lists are not cut, and `part(at)` for pieces. By warps: of each block
-// the first `active` ones, all lanes with the same arguments. Pieces come first, since they are long.
-template <typename Space, typename Whole, typename Part>
-__device__ __forceinline__ void for_each_list(const Space& space, int64_t rows, int active,
-                                              const Whole& whole, const Part& part) {
+// Calls `scan(row, piece)` for the lists of the first `rows` vertices: once if a list is not cut, with -1,
+// else for each of its pieces. By warps: of each block the first `active` ones, all lanes with the same
+// arguments. Pieces come first, since they are long.
+template <typename Space, typename F>
+__device__ __forceinline__ void for_each_list(const Space& space, int64_t rows, int active, const F& scan) {
   const auto own = static_cast<int>(threadIdx.x / 32);
   if (own >= active) return;
   const int64_t warps = int64_t{space.blocks} * active;
   const uint32_t most = space.args.scan.piece;
+  const bool by_tickets = space.args.scan.schedule == ScanSchedule::kTickets;
   const int64_t cut = min(static_cast<int64_t>(space.state().tail.value), space.args.scan.pieces_capacity);
   // Few rows are spread over all warps; of many a warp takes some together.
   const int64_t each = rows > 16 * warps ? 4 : 1, groups = cut + (rows + each - 1) / each;
-  const auto work = [&](int64_t at) {
-    if (at < cut) return part(at);
-    const int64_t first = (at - cut) * each, end = min(first + each, rows);
-    for (int64_t row = first; row < end; ++row)
-      if (space.row_degree()[row] <= most) whole(row);
-  };
-  const int64_t warp = int64_t{own} * space.blocks + space.block;
-  if (space.args.scan.schedule != ScanSchedule::kTickets) {
-    for (int64_t at = warp; at < groups; at += warps) work(at);
-    return;
-  }
-  // The first ticket is the warp's number; the next one is on its way while a warp works.
-  auto* const tickets = &space.state().head.value;
-  for (int64_t at = warp; at < groups;) {
+  for (int64_t at = int64_t{own} * space.blocks + space.block; at < groups;) {
+    // The first ticket is the warp's number; the next one is on its way while the warp works.
     unsigned long long next = 0;
-    if (space.lane == 0) next = atomicAdd(tickets, 1ull);
-    work(at);
+    if (by_tickets && space.lane == 0) next = atomicAdd(&space.state().head.value, 1ull);
+    const bool is_piece = at < cut;
+    const int64_t first = is_piece ? space.pieces()[at].row : (at - cut) * each;
+    const int64_t end = is_piece ? first + 1 : min(first + each, rows);
+    for (int64_t row = first; row < end; ++row)
+      if (is_piece || space.row_degree()[row] <= most) scan(row, is_piece ? at : int64_t{-1});
     __syncwarp();
-    at = warps + static_cast<int64_t>(__shfl_sync(kFullMask, next, 0));
+    at = by_tickets ? warps + static_cast<int64_t>(__shfl_sync(kFullMask, next, 0)) : at + warps;
   }
 }
 

@@ -282,9 +282,12 @@ class _CudaSampler:
         edge_ids: bool,
         pad: bool,
         device: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
+        scan: int = 2,
     ) -> None:
-        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan`: how
+        lists are scanned, a ScanSchedule of csrc/sampler/cuda/sampler.h.
+        """
 
     def plan(
         self,

@@ -282,9 +282,12 @@ class _CudaSampler:
         edge_ids: bool,
         pad: bool,
         device: int,
-        picks: WeightTables | WeightOrder | Labor | None = None,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
+        scan: int = 2,
     ) -> None:
-        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory."""
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan`: how
+        lists are scanned, a ScanSchedule of csrc/sampler/cuda/sampler.h.
+        """
 
     def plan(
         self,
@@ -508,6 +511,85 @@ def negatives(
     """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
     `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
     indices, whose lists ascend, no edges."""
+
+most_sorted_ends: int  # that CudaLinkEngine.ends keeps once
+
+class CudaLinkEngine:
+    """Finds the ends of links on a GPU. `indptr` and `indices` are of the edges that strict negatives must not be, each
+    list ascending, on the GPU or in pinned memory; or both are None."""
+
+    def __init__(self, num_nodes: int, indptr: Tensor | None, indices: Tensor | None, device: int) -> None: ...
+    def ends(
+        self,
+        pairs: int,
+        wide: bool,
+        links: int,
+        negatives: int,
+        each: int,
+        key: int,
+        strict: bool,
+        ends: int,
+        seeds: int,
+        wide_seeds: bool,
+        local: int,
+        told: int,
+        stream: int,
+    ) -> None:
+        """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
+        targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
+        writes the distinct ends there, ascending, to `local` each end's place among them, and to `told` `[2]` their
+        number and the place of an end that is no vertex, or -1."""
+
+def cuda_find_links(
+    slots: int,
+    capacity: int,
+    seeds: int,
+    sources: int,
+    targets: int,
+    count: int,
+    reverse: bool,
+    hops: list[tuple[int, int, int, int, int, bool, bool]],
+    found: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Finds the edges of each hop that are links. `slots` `[capacity]` are -1, `found` `[hops]` are 0. Of a hop: indptr
+    or 0, sources, destinations or 0, how many edges to look at, where to write their positions, in any order, and
+    whether indptr and vertices are int64."""
+
+def cuda_drop(
+    arrays: list[tuple[int, int, int, bool]],
+    indptr: tuple[int, int, int, bool] | None,
+    gone: int,
+    wide: bool,
+    num_gone: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
+
+def subgraph_scratch(vertices: int, edges: int) -> int:
+    """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""
+
+def cuda_find_subgraph(
+    hops: list[tuple[int, int, int, int]],
+    wide_edges: bool,
+    wide_nodes: bool,
+    wide_ids: bool,
+    seeds: int,
+    nodes: int,
+    edges: int,
+    scratch: int,
+    told: int,
+    out_nodes: int,
+    out_edges: int,
+    out_ids: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
+    ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
+    hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
 def traverse_bfs(
     onward: tuple[Tensor, ...],

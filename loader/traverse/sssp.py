@@ -37,8 +37,8 @@ def sssp(
 
     The length of a path is the sum of its weights from left to right, in the type of the weights. Of all paths the
     least length is returned, so the result is exact and does not depend on the order of work. Vertices come in near and
-    far piles (Davidson et al., IPDPS 2014). On a GPU, edges to vertices whose path cannot become shorter are passed over
-    (the out-criterion of Crauser et al., MFCS 1998).
+    far piles (Davidson et al., IPDPS 2014). On a GPU, edges to vertices whose path cannot become shorter are
+    passed over (the out-criterion of Crauser et al., MFCS 1998).
 
     Args:
         graph: square; see `bfs`.

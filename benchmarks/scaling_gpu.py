@@ -80,13 +80,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each row")
     parser.add_argument("--limit", type=float, default=600, help="seconds of a run")
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
+    parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling_gpu.json")
     options = parser.parse_args()
     common = [*OPTIONS, f"trainer.max_epochs={options.epochs}", *options.option]
     kinds = [(gpus, strategy) for gpus in options.gpus for strategy in ("auto", "ddp")[: 1 if gpus == 1 else 2]]
     kinds = [kind for kind in kinds if kind[1] == "auto" or not options.no_ddp]
-    measure([*common, "trainer.max_epochs=3"], 2 * options.limit)  # builds the data, compiles the kernels
+    if not options.no_warm_up:
+        measure([*common, "trainer.max_epochs=3"], 2 * options.limit)  # builds the data, compiles the kernels
     runs: dict[tuple[int, str], list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for number in range(options.rounds):
         for gpus, strategy in kinds:

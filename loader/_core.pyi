@@ -590,6 +590,7 @@ def cuda_find_subgraph(
     """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
     ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
+
 def traverse_bfs(
     onward: tuple[Tensor, ...],
     back: tuple[Tensor, ...] | None,
@@ -651,12 +652,13 @@ def traverse_sssp_cuda(
     plan: tuple[int, int, int],
     sources: Tensor,
     delta: float,
+    least_weight: float,
     lengths: Tensor,
     memory: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`."""
+    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`. No weight is less than `least_weight`."""
 
 def traverse_components_cuda(
     lists: tuple[Tensor, ...],

@@ -41,7 +41,7 @@ struct RaceBuffer {
 };
 
 struct WarpRace {
-  const RaceChoice& choice;
+  const RaceChoice choice;
   const RaceBuffer buffer;
   const uint32_t fanout, lane;
   uint32_t held = 0;            // the first of those seen so far, in the buffer
@@ -237,5 +237,19 @@ struct WarpRace {
 #endif
   }
 };
+
+struct RaceResult {
+  uint32_t held;  // in the buffer, in list order
+  int64_t bad;    // see WarpRace::run
+};
+
+// A race by itself. Out of line: it needs many registers.
+static __device__ __noinline__ RaceResult run_race(RaceChoice choice, RaceBuffer buffer, uint32_t fanout,
+                                                   int64_t begin, uint32_t first, uint32_t count,
+                                                   Draws draws) {
+  WarpRace race(choice, buffer, fanout);
+  const int64_t bad = race.run(begin, first, count, draws);
+  return {race.held, bad};
+}
 
 }  // namespace loader

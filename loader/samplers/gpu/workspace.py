@@ -43,7 +43,7 @@ _HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}
-SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2}
+SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 
 
 def choose_vertex_set(num_nodes: int, room: int) -> str:

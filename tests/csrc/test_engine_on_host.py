@@ -19,13 +19,18 @@ from sanitizers import build, skip_unless_it_runs
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
+from loader.samplers.gpu import workspace as cuda_workspace
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
+from loader.samplers.gpu.workspace import LINE_BYTES, QUEUES, SCHEDULES, VERTEX_SETS
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 HOW = [(s, v) for s in SCHEDULES for v in VERTEX_SETS if v == "bitmap" or s not in QUEUES]
 schedules = pytest.mark.parametrize(("schedule", "vertex_set"), HOW)
+
+by_line = pytest.mark.parametrize(
+    ("schedule", "vertex_set"), [("cooperative", "bitmap"), ("hopwise", "bitmap"), ("hopwise", "hash")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +90,70 @@ def test_mini_batches_are_the_cpus(
     sampler.close()
 
 
+@by_line
+@pytest.mark.parametrize("staged", [0, 20 * LINE_BYTES, 2**30], ids=["one line", "a few", "all"])
+@pytest.mark.parametrize("reads", ["merged", "aligned"])
+@pytest.mark.parametrize("fanouts", [[4, 3, 2], [2, 33], [-1, 2]])
+def test_mini_batches_by_the_line_are_the_cpus(
+    gpu: FakeGPU,
+    monkeypatch: pytest.MonkeyPatch,
+    fanouts: list[int],
+    reads: str,
+    vertex_set: str,
+    staged: int,
+    schedule: str,
+) -> None:
+    monkeypatch.setattr(cuda_workspace, "_MOST_STAGED", staged)
+    graph = graph_of()
+    graph.indices = torch.cat([graph.indices[:3], graph.indices])[3:]  # that does not begin with a line
+    sampler = CudaSampler(
+        fanouts,
+        seed=5,
+        batches_per_launch=3,
+        schedule=schedule,
+        vertex_set=vertex_set,
+        reads=reads,
+        edge_ids=staged > 0,
+    )
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=staged > 0)
+    for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):
+        group = requests(graph, sizes)
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+    session.close()
+
+
+@by_line
+def test_a_line_is_copied_once_for_a_launch(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+    graph = graph_of()
+    base = graph.indices.data_ptr() % LINE_BYTES // 4
+    oracle = HopwiseSampler([4, 3], edge_ids=True)
+    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, reads="aligned", batches_per_launch=2).open(
+        graph
+    )
+    group = requests(graph, [9, 30])
+    for finish in session.begin(group):  # from now on there is room for all
+        finish()
+    session.lines = 0
+    for part in (group, group[:1]):
+        expected: set[int] = set()
+        for r in part:
+            sampled = oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch)
+            for block in sampled.blocks:
+                assert block.edge_ids is not None
+                expected |= set(((block.edge_ids + base) // 32).tolist())
+        session.lines = 0
+        for finish in session.begin(part):
+            finish()
+        assert session.lines == len(expected)
+
+
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.int32), (torch.int64, torch.int64)])
-def test_mini_batches_of_wide_types_are_the_cpus(gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+@pytest.mark.parametrize("reads", ["naive", "aligned"])
+def test_mini_batches_of_wide_types_are_the_cpus(
+    gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype], reads: str
+) -> None:
     graph = graph_of(*dtypes)
-    session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
+    session, oracle = CudaSampler([4, 3], batches_per_launch=2, reads=reads).open(graph), HopwiseSampler([4, 3])
     group = requests(graph, [9, 20, 50])
     assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
 
@@ -237,7 +302,12 @@ PICKS: dict[str, dict[str, Any]] = {
     [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or (v == "hash" and s not in QUEUES)],
 )
 @pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
-def test_other_picks_are_the_cpus(gpu: FakeGPU, fanouts: list[int], kind: str, schedule: str, vertex_set: str) -> None:
+@pytest.mark.parametrize("reads", ["naive", "aligned"])
+def test_other_picks_are_the_cpus(
+    gpu: FakeGPU, reads: str, fanouts: list[int], kind: str, schedule: str, vertex_set: str
+) -> None:
+    if reads == "aligned" and (schedule != "hopwise" or "labor" in kind):
+        pytest.skip("these picks are not read by the line")
     plain, together = graph_of(), 1 if schedule in QUEUES else 3
     weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2)) ** 6
     weights[::5] = 0
@@ -249,6 +319,7 @@ def test_other_picks_are_the_cpus(gpu: FakeGPU, fanouts: list[int], kind: str, s
         batches_per_launch=together,
         schedule=schedule,
         vertex_set=vertex_set,
+        reads=reads,
         **PICKS[kind],
     )
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=True, **PICKS[kind])

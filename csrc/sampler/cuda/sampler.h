@@ -41,6 +41,7 @@ struct SampleHeader {
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
   int64_t tasks;  // slots that a queue needed
+  int64_t lines;  // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
 };
 
@@ -55,6 +56,7 @@ struct SampleState {
     // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
     unsigned long long of_hop[kMaxHops];
   } barrier, found, head, tail, done;
+  Counter together;  // of the first mini-batch of a launch: the barrier of all its blocks
 };
 
 // The vertex ids of a graph are cut into at most this many ranges of equal size, by which a hash set puts the
@@ -138,6 +140,54 @@ struct BatchArgs {
   LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
+constexpr int kLineBytes = 128;
+
+// How lists in pinned host memory are read:
+//   kWords    each pick by itself
+//   kMerged   by pieces of a line's size that begin in the middle of a line, as where a list begins anywhere:
+//   each takes
+//             two requests. It is there to be compared with.
+//   kAligned  by whole lines
+enum class Reads : int { kWords = 0, kMerged = 1, kAligned = 2 };
+
+// Entries of the first line, or piece, that lie before `entries`.
+template <typename N>
+int line_shift(const N* entries, Reads reads) {
+  constexpr int kEntries = kLineBytes / int{sizeof(N)};
+  const auto before = static_cast<int>(reinterpret_cast<uintptr_t>(entries) % kLineBytes / sizeof(N));
+  return (before + (reads == Reads::kMerged ? kEntries / 2 : 0)) % kEntries;
+}
+
+// Copies of lists in GPU memory.
+template <typename P, typename N>
+struct CachedLists {
+  const P* begins;   // [num_nodes] where a list begins in `entries`, negative if it is not there; or null
+  const N* entries;  // one list behind the other
+};
+
+// What sampling hop by hop needs to read lists by the line, see lines.cuh. The workspace is that of a launch,
+// not of each mini-batch.
+template <typename P, typename N>
+struct LineArgs {
+  static constexpr int kEntries = kLineBytes / int{sizeof(N)};  // of a line
+
+  const N* entries;  // [num_entries] the lists, in pinned host memory
+  int64_t num_entries;
+  int shift;        // entries that the first line has before them
+  int64_t words;    // of the bitmap of lines
+  uint32_t* marks;  // [words] lines that some hop asked for, zero between launches; null: no line is fetched
+  Rank* ranks;      // [words][rank_width()] by what a line finds its slot, zero between launches
+  unsigned long long*
+      used;          // slots taken, zero between launches; more than `capacity` where these were too few
+  N* staged;         // [capacity][kEntries]
+  int64_t capacity;  // lines
+  CachedLists<P, N> cached;
+  P* places;  // [places_capacity] for each mini-batch, the picks of a hop; null: words are read
+  int64_t places_capacity;
+
+  static int64_t words_for(int64_t num_entries) { return (num_entries / kEntries + 2 + 31) / 32; }
+};
+
 // What does not depend on how neighbours are picked.
 template <typename ListsOf>
 struct CommonArgs {
@@ -186,6 +236,8 @@ struct CommonArgs {
   N* picks;            // [picks_capacity] global ids in the order of the tasks
   P* positions;        // [picks_capacity] their places in the lists, where edge ids are wanted
   int64_t picks_capacity;
+
+  LineArgs<P, N> lines;
 
   int num_batches;
   BatchArgs batches[kMaxBatchesPerLaunch];
@@ -263,6 +315,20 @@ inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
 // Of the kernels with a queue, which have fewer variants; the entries that a row
 // of picks takes there.
 constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
+
+// The widest row of which a thread picks places, and the kernel for fanouts of a width. Few are compiled:
+// reading the lists takes far longer than picking.
+constexpr int kPlacesWidth = 20;
+template <typename N>
+constexpr int places_width(int width, bool uniform) {
+  return uniform && sizeof(N) == 4 && width != kWide && width <= kPlacesWidth ? kPlacesWidth : kWide;
+}
+
+// Whether a schedule reads lists by the line.
+constexpr bool lined_schedule(Schedule schedule, VertexSet set, bool uniform) {
+  return schedule == Schedule::kHopwise ||
+         (schedule == Schedule::kCooperative && set == VertexSet::kBitmap && uniform);
+}
 
 // Words of the bitmap in shared memory by which a full range is ordered, a part of it at a time.
 #ifndef LOADER_SAMPLER_WINDOW

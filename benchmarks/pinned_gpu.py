@@ -7,6 +7,9 @@ milliseconds per mini-batch. `reads` are those of `CudaSampler`, with the names 
 two ways: from the edge ids that were sampled (what has to be read), and by the kernels (what was read). `floor` is the
 time that a plain copy of this many bytes from pinned memory takes, measured in the same run, and `share` is the floor
 as a part of the time.
+
+Cached lists hold `--fraction` of the edges: the longest, or those that save most per byte in mini-batches that are not
+measured (`list_hotness`).
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "aligned": {"reads": "aligned"},
     "aligned, hop by hop": {"reads": "aligned", "schedule": "hopwise"},
     "aligned, one launch": {"reads": "aligned", "schedule": "cooperative"},
+    "cached by degree": {},
+    "cached by visits": {},
 }
+VISITS = 100  # mini-batches by which lists are cached; others are measured
 
 
 def copy_rate(host: Tensor) -> float:
@@ -76,6 +82,7 @@ def main() -> None:
     add_graph_options(parser)
     parser.add_argument("--graph", default="synthetic-products", help="a dataset (default: synthetic-products)")
     parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--fraction", type=float, default=0.25, help="of the edges, that are cached")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--json", type=Path, default=RESULTS / "pinned_gpu.json")
     arguments = parser.parse_args()
@@ -88,9 +95,19 @@ def main() -> None:
     shift = pinned.indices.data_ptr() % LINE_BYTES // pinned.indices.itemsize
     seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
     order = seeds.to("cuda", graph.indices.dtype)
+    by_degree = (
+        pinned.cache_lists(fraction=arguments.fraction) if "cached by degree" in arguments.contenders else pinned
+    )
     rows = []
     shown = Table("fanouts", "batch", "together", "graph", "ms", "lines read", "lines", "floor ms", "share", "launches")
     for fanouts, size in SETTINGS:
+        graphs = {"GPU memory": on_gpu, "cached by degree": by_degree}
+        if "cached by visits" in arguments.contenders:
+            past = CudaSampler(fanouts, seed=2)
+            batches = (past.sample(on_gpu, r.seeds, epoch=1, batch=r.batch) for r in group_of(order, size, 90, VISITS))
+            hotness = list_hotness(pinned, batches, fanouts)
+            graphs["cached by visits"] = pinned.cache_lists(fraction=arguments.fraction, hotness=hotness)
+            past.close()
         for count in (1, TOGETHER):
             counting = CudaSampler(fanouts, seed=1, edge_ids=True, batches_per_launch=count)
             lines = lines_of(counting.open(on_gpu), order, size, count, shift, entries, 10 // count + 1)
@@ -98,7 +115,7 @@ def main() -> None:
             floor = 1e3 * lines * LINE_BYTES / rate
             sessions = {
                 name: CudaSampler(fanouts, seed=1, batches_per_launch=count, **CONTENDERS[name]).open(
-                    on_gpu if name == "GPU memory" else pinned
+                    graphs.get(name, pinned)
                 )
                 for name in arguments.contenders
             }

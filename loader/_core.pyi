@@ -285,9 +285,12 @@ class _CudaSampler:
         device: int,
         picks: WeightTables | WeightOrder | Labor | None = None,
         reads: int = 0,
+        cached_begins: Tensor | None = None,
+        cached_entries: Tensor | None = None,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `reads`: how
-        lists are read, by the number of a `Reads` (csrc/sampler/cuda/sampler.h)."""
+        lists are read, by the number of a `Reads` (csrc/sampler/cuda/sampler.h). `cached_begins` and `cached_entries`:
+        those of a `ListCache`."""
 
     def plan(
         self,

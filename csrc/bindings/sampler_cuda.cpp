@@ -52,7 +52,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks, int reads)
+         bool edge_ids, bool pad, int device, const py::object& picks, int reads,
+         const py::object& cached_begins, const py::object& cached_entries)
       : device_(device),
         reads_(static_cast<Reads>(reads)),
         scans_(py::isinstance<Labor>(picks)),
@@ -71,6 +72,9 @@ class Engine {
     args_.lines.entries = sources.data;
     args_.lines.num_entries = sources.size;
     args_.lines.shift = line_shift(sources.data, reads_);
+    if (!cached_begins.is_none())
+      args_.lines.cached = {view<const P>(cached_begins, "cached_begins", offsets.size - 1, kGpu).data,
+                            view<const N>(cached_entries, "cached_entries", -1, kGpu).data};
     args_.num_nodes = offsets.size - 1;
     args_.hash.shift = range_shift(args_.num_nodes);
     args_.hops = static_cast<int>(fanouts.size());
@@ -126,7 +130,7 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
-    by_places_ = reads_ != Reads::kWords && !scans_ &&
+    by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
                  lined_schedule(schedule_, set, std::holds_alternative<ArgsOf<UniformChoice>>(launched_));
     if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_)
       schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
@@ -360,10 +364,11 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                    const py::object&, int>(),
+                    const py::object&, int, const py::object&, const py::object&>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
            py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-           py::arg("reads") = 0)
+           py::arg("reads") = 0, py::arg("cached_begins") = py::none(),
+           py::arg("cached_entries") = py::none())
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

@@ -16,7 +16,8 @@ from cuda_on_host import OPTIONS
 from fake_gpu_sampler import FakeGPU
 from sanitizers import build, skip_unless_it_runs
 
-from loader.graph import Graph
+from loader.graph import Graph, ListCache
+from loader.graph.list_cache import hottest_lists
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu import workspace as cuda_workspace
@@ -119,6 +120,29 @@ def test_mini_batches_by_the_line_are_the_cpus(
     for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):
         group = requests(graph, sizes)
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+    session.close()
+
+
+@pytest.mark.parametrize("picks", [{}, {"weights": "edge_weights"}])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("reads", ["naive", "aligned"])
+@pytest.mark.parametrize("fanouts", [[4, 3, 2], [2, 33], [-1, 2]])
+def test_mini_batches_of_cached_lists_are_the_cpus(
+    gpu: FakeGPU, fanouts: list[int], reads: str, share: float, picks: dict[str, str]
+) -> None:
+    plain = graph_of()
+    weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2))
+    weights[::5] = 0
+    graph = Graph(plain.indptr, plain.indices, edge_weights=weights)
+    graph.list_cache = ListCache(graph, hottest_lists(graph, share, None, "degree"), torch.device("cpu"))
+    assert graph.list_cache.num_edges <= share * graph.num_edges
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=2, edge_ids=True, reads=reads, **picks)
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=True, **picks)
+    group = requests(graph, [12, 30, 5])
+    for _ in range(2):
+        session.lines = 0
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+        assert (session.lines > 0) == (reads == "aligned" and share < 1)
     session.close()
 
 

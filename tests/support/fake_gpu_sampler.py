@@ -169,6 +169,8 @@ class FakeEngine:
         device: int,
         picks: Any = None,
         reads: int = 0,
+        cached_begins: Any = None,
+        cached_entries: Any = None,
     ) -> None:
         assert picks is None  # the tests of this class are about sizes
         assert indptr.dtype == edge_dtype

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph, require_square
+from loader.graph import Graph, ListCache, require_square
 from loader.machine.cpus import available_cpus
 from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
@@ -81,6 +81,34 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else "aligned"
 
 
+def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
+    """The cached lists that the sampler reads.
+
+    Raises:
+        ValueError: there are some, but on another GPU, or the sampler's options do not read them.
+    """
+    cache = graph.list_cache
+    if cache is None:
+        return None
+    if cache.device != sampler.device:
+        raise ValueError(
+            f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same GPU"
+        )
+    one_launch = sampler.schedule == "cooperative"
+    if sampler.picking.labor or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):
+        what = "labor=True" if sampler.picking.labor else f"schedule='{sampler.schedule}'"
+        raise ValueError(
+            f"the graph has cached lists, which {what} does not read for these picks; use a graph without "
+            "(graph.pin_memory()), or leave the option out"
+        )
+    if one_launch and sampler.vertex_set == "hash":
+        raise ValueError(
+            "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
+            "schedule='hopwise', or 'auto'"
+        )
+    return cache
+
+
 def is_uniform(sampler: NeighborSampler) -> bool:
     """Whether all neighbours are equally likely. One launch reads lists by the line only for such picks."""
     return sampler.picking.weights is None and not sampler.picking.labor
@@ -144,7 +172,10 @@ class Workspace:
                     f"the graph's {name} lies on {array.device} and is not pinned; a GPU sampler wants it on {device} "
                     f"(graph.to('{device}')) or in pinned memory (graph.pin_memory())"
                 )
-        graph, picks = core_picks(sampler, graph, available_cpus())
+        cache = list_cache_of(sampler, graph)
+        whole, (graph, picks) = graph, core_picks(sampler, graph, available_cpus())
+        if cache is not None and graph is not whole:  # without the edges of weight 0
+            cache = ListCache(graph, cache.vertices, device)
         if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
             raise ValueError(
                 f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
@@ -152,6 +183,7 @@ class Workspace:
             )
         self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, sampler.vertex_set
         self.reads, self._uniform = choose_reads(sampler, graph), is_uniform(sampler)
+        self._by_places = self.reads != "naive" or cache is not None
         self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
         self._picks = picks  # keeps the arrays that the kernels read
         self._edge_ids, self._pad, self._together = (
@@ -183,7 +215,9 @@ class Workspace:
             device=device.index or 0,
             picks=picks,
             reads=READS[self.reads],
+            **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
         )
+        self._cache = cache  # kept, as the kernels read it
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
         self._unclean = False  # they are not: a launch failed
@@ -278,7 +312,7 @@ class Workspace:
         if self._labor:
             return "hash"
         # These have only bitmaps.
-        if self.schedule in QUEUES or (self.schedule == "cooperative" and self.reads != "naive"):
+        if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
             return "bitmap"
         return choose_vertex_set(self.graph.num_nodes, room)
 
@@ -286,7 +320,7 @@ class Workspace:
         """The schedule of a mini-batch with room for this many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
-        if self.reads != "naive" and (vertex_set == "hash" or not self._uniform):
+        if self._by_places and (vertex_set == "hash" or not self._uniform):
             return "hopwise"
         return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
 

@@ -78,6 +78,8 @@ class TestOnGPU:
         oracle = HopwiseSampler(fanouts, num_threads=1, **options)
         places = [("cooperative", "bitmap"), ("hopwise", "bitmap"), ("hopwise", "hash"), ("auto", "auto")]
         pinned = graph.pin_memory()
+        if seed % 2:
+            pinned = pinned.cache_lists(fraction=rng.choice([0, 0.1, 0.5, 1]))
         for schedule, vertex_set in places:
             sampler = CudaSampler(
                 fanouts, schedule=schedule, vertex_set=vertex_set, reads=reads, batches_per_launch=4, **options
@@ -103,11 +105,13 @@ class TestOnGPU:
         for fanouts in ([10, 5], [-1, 40]):
             options: dict[str, Any] = {"weights": "edge_weights", "edge_ids": True, **kind}
             expected = HopwiseSampler(fanouts, **options).sample(graph, seeds).digest()
-            session = CudaSampler(fanouts, **options).open(graph.pin_memory())
-            assert session.reads == "aligned"
-            (finish,) = session.begin([Request(seeds, 0, 0)])
-            assert finish().digest() == expected
-            assert session.lines > 0
+            pinned = graph.pin_memory()
+            for where in (pinned, pinned.cache_lists(fraction=0.3)):
+                session = CudaSampler(fanouts, **options).open(where)
+                assert session.reads == "aligned"
+                (finish,) = session.begin([Request(seeds, 0, 0)])
+                assert finish().digest() == expected
+                assert session.lines > 0
 
     def test_a_line_is_copied_once_for_a_launch(self) -> None:
         graph, entries = graph_of(3), 32
@@ -126,6 +130,17 @@ class TestOnGPU:
                 assert block.edge_ids is not None
                 lines |= set(((block.edge_ids + shift) // entries).tolist())
         assert session.lines == len(lines)
+
+    def test_cached_lists_save_lines(self) -> None:
+        pinned, lines = graph_of(5).pin_memory(), []
+        for fraction in (0, 0.5, 1):
+            session = CudaSampler([10, 5]).open(pinned.cache_lists(fraction=fraction))
+            for _ in range(2):
+                session.lines = 0
+                (finish,) = session.begin([Request(torch.arange(200), 0, 0)])
+                finish()
+            lines.append(session.lines)
+        assert lines[0] > lines[1] > lines[2] == 0
 
     def test_indptr_of_a_pinned_graph_is_copied(self) -> None:
         pinned = graph_of(4).pin_memory()

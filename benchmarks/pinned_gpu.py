@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samplers import CudaSampler
+from loader.samplers import CudaSampler, list_hotness
 from loader.samplers.base import Request, Session
 from loader.samplers.gpu.workspace import LINE_BYTES
 
@@ -104,7 +104,9 @@ def main() -> None:
         graphs = {"GPU memory": on_gpu, "cached by degree": by_degree}
         if "cached by visits" in arguments.contenders:
             past = CudaSampler(fanouts, seed=2)
-            batches = (past.sample(on_gpu, r.seeds, epoch=1, batch=r.batch) for r in group_of(order, size, 90, VISITS))
+            batches = (
+                past.sample(on_gpu, r.seeds, epoch=1, batch=r.batch) for r in group_of(order, size, 1000, VISITS)
+            )
             hotness = list_hotness(pinned, batches, fanouts)
             graphs["cached by visits"] = pinned.cache_lists(fraction=arguments.fraction, hotness=hotness)
             past.close()

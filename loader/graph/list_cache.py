@@ -25,8 +25,8 @@ class ListCache:
 
     Attributes:
         vertices: `[n]` int64 on the CPU, ascending.
-        begins: `[num_dst]` on `device`, type of `indptr`: where the list of a vertex begins in `entries`, -1 if it is not
-            there.
+        begins: `[num_dst]` on `device`, type of `indptr`: where the list of a vertex begins in `entries`, -1 if it is
+            not there.
         entries: `[num_edges]` on `device`, type of `indices`: the lists, one behind the other.
     """
 
@@ -77,6 +77,7 @@ def hottest_lists(graph: Graph, fraction: float | None, budget_gib: float | None
             raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
         room = int(fraction * graph.num_edges)
     else:
+        assert budget_gib is not None
         table = graph.num_dst * graph.indptr.itemsize
         left = int(as_number("budget_gib", budget_gib) * 2**30) - table
         if left < 0:

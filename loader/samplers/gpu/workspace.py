@@ -92,7 +92,8 @@ def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
         return None
     if cache.device != sampler.device:
         raise ValueError(
-            f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same GPU"
+            f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same "
+            "GPU"
         )
     one_launch = sampler.schedule == "cooperative"
     if sampler.picking.labor or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):

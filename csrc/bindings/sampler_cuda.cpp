@@ -69,9 +69,7 @@ class Engine {
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
     args_.lists = {offsets.data, sources.data};
-    args_.lines.entries = sources.data;
-    args_.lines.num_entries = sources.size;
-    args_.lines.shift = line_shift(sources.data, reads_);
+    args_.lines.set_lists(sources.data, sources.size, reads_);
     if (!cached_begins.is_none())
       args_.lines.cached = {view<const P>(cached_begins, "cached_begins", offsets.size - 1, kGpu).data,
                             view<const N>(cached_entries, "cached_entries", -1, kGpu).data};
@@ -296,7 +294,7 @@ class Engine {
     each("line_marks", marks_, words, true, 1);
     each("line_ranks", args_.lines.ranks, words * rank_width(args_.hops), true, 1);
     each("lines_used", args_.lines.used, words > 0, true, 1);
-    each("staged", args_.lines.staged, room_.lines * args_.lines.kEntries, false, 1);
+    each("staged", args_.lines.staged, room_.lines * args_.lines.num_in_unit(), false, 1);
   }
 
   Room room_of(int64_t num_seeds, int64_t tasks, int64_t lines) const {
@@ -305,7 +303,7 @@ class Engine {
     if (by_places_) {
       // At least one: an array of a workspace that is in use is not empty.
       room.places = std::max<int64_t>(*std::max_element(args_.edge_capacity, args_.edge_capacity + hops), 1);
-      room.line_words = lines > 0 ? args_.lines.words_for(args_.lines.num_entries) : 0;
+      room.line_words = lines > 0 ? args_.lines.needed_words() : 0;
       room.lines = lines;
     }
     // The list may hold seeds once more, see Cooperative::push.

@@ -93,7 +93,7 @@ def test_mini_batches_are_the_cpus(
 
 @by_line
 @pytest.mark.parametrize("staged", [0, 20 * LINE_BYTES, 2**30], ids=["one line", "a few", "all"])
-@pytest.mark.parametrize("reads", ["merged", "aligned"])
+@pytest.mark.parametrize("reads", ["merged", "aligned", "sectors"])
 @pytest.mark.parametrize("fanouts", [[4, 3, 2], [2, 33], [-1, 2]])
 def test_mini_batches_by_the_line_are_the_cpus(
     gpu: FakeGPU,
@@ -125,7 +125,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
 
 @pytest.mark.parametrize("picks", [{}, {"weights": "edge_weights"}])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("reads", ["naive", "aligned"])
+@pytest.mark.parametrize("reads", ["naive", "sectors"])
 @pytest.mark.parametrize("fanouts", [[4, 3, 2], [2, 33], [-1, 2]])
 def test_mini_batches_of_cached_lists_are_the_cpus(
     gpu: FakeGPU, fanouts: list[int], reads: str, share: float, picks: dict[str, str]
@@ -142,16 +142,19 @@ def test_mini_batches_of_cached_lists_are_the_cpus(
     for _ in range(2):
         session.lines = 0
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
-        assert (session.lines > 0) == (reads == "aligned" and share < 1)
+        assert (session.lines > 0) == (reads == "sectors" and share < 1)
     session.close()
 
 
+@pytest.mark.parametrize(("reads", "each"), [("aligned", 32), ("sectors", 8)])
 @by_line
-def test_a_line_is_copied_once_for_a_launch(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+def test_a_line_is_copied_once_for_a_launch(
+    gpu: FakeGPU, schedule: str, vertex_set: str, reads: str, each: int
+) -> None:
     graph = graph_of()
-    base = graph.indices.data_ptr() % LINE_BYTES // 4
+    base = graph.indices.data_ptr() // 4 % each
     oracle = HopwiseSampler([4, 3], edge_ids=True)
-    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, reads="aligned", batches_per_launch=2).open(
+    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, reads=reads, batches_per_launch=2).open(
         graph
     )
     group = requests(graph, [9, 30])
@@ -164,7 +167,7 @@ def test_a_line_is_copied_once_for_a_launch(gpu: FakeGPU, schedule: str, vertex_
             sampled = oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch)
             for block in sampled.blocks:
                 assert block.edge_ids is not None
-                expected |= set(((block.edge_ids + base) // 32).tolist())
+                expected |= set(((block.edge_ids + base) // each).tolist())
         session.lines = 0
         for finish in session.begin(part):
             finish()

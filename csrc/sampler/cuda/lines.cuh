@@ -1,6 +1,7 @@
-// Lists in pinned host memory are read by the line. A request for one word over the bus takes about as long
-// as one for a whole line of 128 bytes, and the picks of a launch fall into the same lines again and again.
-// So a hop is picked in three steps, with a barrier of the whole launch after the first two:
+// Lists in pinned host memory are read by the line, or by the sectors of a line that are needed. A request
+// for one word over the bus takes about as long as one for a whole line of 128 bytes, and the picks of a
+// launch fall into the same lines again and again. So a hop is picked in three steps, with a barrier of the
+// whole launch after the first two (a "line" here is either unit):
 //
 //   places  picks give places in the lists, and mark the lines that hold them in a bitmap
 //   fetch   each line that no hop has asked for before is copied to GPU memory, once for all mini-batches
@@ -19,10 +20,8 @@ namespace loader {
 template <typename P, typename N>
 struct LineSet {
   using Args = LineArgs<P, N>;
-  static constexpr int64_t kEntries = Args::kEntries;
-  static constexpr int kPieces = kLineBytes / 16;  // what a lane reads at once
-  static constexpr int kEach = Args::kEntries / kPieces;
-  static constexpr int kAhead = 4;  // words of a lane that are looked at together
+  static constexpr int kEach = 16 / int{sizeof(N)};  // entries of a piece, which a lane reads at once
+  static constexpr int kAhead = 4;                   // words of a lane that are looked at together
 
   struct alignas(16) Piece {
     N u[kEach];
@@ -37,8 +36,12 @@ struct LineSet {
 
   __device__ LineSet(const Args& args, int hops) : args(args), hops(hops) {}
 
-  __device__ int64_t line_of(P place) const { return (static_cast<int64_t>(place) + args.shift) / kEntries; }
-  __device__ int64_t entry_of(P place) const { return (static_cast<int64_t>(place) + args.shift) % kEntries; }
+  __device__ int64_t line_of(P place) const {
+    return (static_cast<int64_t>(place) + args.shift) >> args.log_entries;
+  }
+  __device__ int64_t entry_of(P place) const {
+    return (static_cast<int64_t>(place) + args.shift) & (args.num_in_unit() - 1);
+  }
   __device__ Rank* ranks(int64_t word) const { return args.ranks + word * rank_width(hops); }
 
   __device__ Pair pair(int64_t word, int hop) const {
@@ -154,7 +157,7 @@ struct LineSet {
       if (place[i] < 0)
         u[i] = load(args.cached.entries + ~place[i]);
       else if (slot[i] < args.capacity)
-        u[i] = __ldcg(args.staged + slot[i] * kEntries + entry_of(place[i]));
+        u[i] = __ldcg(args.staged + (slot[i] << args.log_entries) + entry_of(place[i]));
       else
         u[i] = lists.read(place[i]);
     }
@@ -178,15 +181,24 @@ struct LineSet {
     return bits;
   }
 
-  // Copies `count` <= 32 lines. Several reads of a lane are under way at once, and eight lanes read a line
-  // together.
   __device__ void copy(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
+    if (args.num_in_unit() == 2 * kEach)
+      copy_pieces<2>(lines, slots, count);
+    else
+      copy_pieces<8>(lines, slots, count);
+    __syncwarp();
+  }
+
+  // Copies `count` <= 32 units of `kPieces` pieces. All reads of a lane are under way at once. The pieces of
+  // a line are read together, by lanes beside each other: one request over the bus.
+  template <int kPieces>
+  __device__ void copy_pieces(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
     constexpr int kTogether = 32 / kPieces;
     Piece piece[kPieces];
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const uint32_t i = j * kTogether + lane / kPieces;
-      if (i < count && slots[i] < args.capacity) piece[j] = piece_of(lines[i]);
+      if (i < count && slots[i] < args.capacity) piece[j] = piece_of(lines[i], lane % kPieces);
     }
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
@@ -194,13 +206,11 @@ struct LineSet {
       if (i < count && slots[i] < args.capacity)
         reinterpret_cast<Piece*>(args.staged)[int64_t{slots[i]} * kPieces + lane % kPieces] = piece[j];
     }
-    __syncwarp();
   }
 
-  // This lane's piece of a line. The first and the last line may reach beyond the array.
-  __device__ Piece piece_of(uint32_t line) const {
-    const int64_t first =
-        int64_t{line} * kEntries - args.shift + static_cast<int64_t>(lane % kPieces) * kEach;
+  // A piece of a unit. The first and the last unit may reach beyond the array.
+  __device__ Piece piece_of(uint32_t line, int number) const {
+    const int64_t first = (int64_t{line} << args.log_entries) - args.shift + number * kEach;
     if (first >= 0 && first + kEach <= args.num_entries)
       return *reinterpret_cast<const Piece*>(args.entries + first);
     Piece piece{};

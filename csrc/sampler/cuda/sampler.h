@@ -140,23 +140,17 @@ struct BatchArgs {
   LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
-constexpr int kLineBytes = 128;
-
 // How lists in pinned host memory are read:
 //   kWords    each pick by itself
-//   kMerged   by pieces of a line's size that begin in the middle of a line, as where a list begins anywhere:
-//   each takes
-//             two requests. It is there to be compared with.
-//   kAligned  by whole lines
-enum class Reads : int { kWords = 0, kMerged = 1, kAligned = 2 };
+//   kMerged   by pieces of 128 bytes that begin in the middle of a line, as where a list begins anywhere:
+//   each
+//             takes two requests. It is there to be compared with.
+//   kAligned  by whole lines of 128 bytes
+//   kSectors  by sectors of 32 bytes; those of a line that are needed are read by one request
+enum class Reads : int { kWords = 0, kMerged = 1, kAligned = 2, kSectors = 3 };
 
-// Entries of the first line, or piece, that lie before `entries`.
-template <typename N>
-int line_shift(const N* entries, Reads reads) {
-  constexpr int kEntries = kLineBytes / int{sizeof(N)};
-  const auto before = static_cast<int>(reinterpret_cast<uintptr_t>(entries) % kLineBytes / sizeof(N));
-  return (before + (reads == Reads::kMerged ? kEntries / 2 : 0)) % kEntries;
-}
+// Of a unit that is read.
+constexpr int unit_bytes(Reads reads) { return reads == Reads::kSectors ? 32 : 128; }
 
 // Copies of lists in GPU memory.
 template <typename P, typename N>
@@ -165,27 +159,39 @@ struct CachedLists {
   const N* entries;  // one list behind the other
 };
 
-// What sampling hop by hop needs to read lists by the line, see lines.cuh. The workspace is that of a launch,
-// not of each mini-batch.
+// What sampling hop by hop needs to read lists by units, lines or sectors, see lines.cuh. The workspace is
+// that of a launch, not of each mini-batch.
 template <typename P, typename N>
 struct LineArgs {
-  static constexpr int kEntries = kLineBytes / int{sizeof(N)};  // of a line
-
   const N* entries;  // [num_entries] the lists, in pinned host memory
   int64_t num_entries;
-  int shift;        // entries that the first line has before them
-  int64_t words;    // of the bitmap of lines
-  uint32_t* marks;  // [words] lines that some hop asked for, zero between launches; null: no line is fetched
-  Rank* ranks;      // [words][rank_width()] by what a line finds its slot, zero between launches
+  int log_entries;  // of a unit, the logarithm
+  int shift;        // entries that the first unit has before them
+  int64_t words;    // of the bitmap of units
+  uint32_t* marks;  // [words] units that some hop asked for, zero between launches; null: no unit is copied
+  Rank* ranks;      // [words][rank_width()] by what a unit finds its slot, zero between launches
   unsigned long long*
       used;          // slots taken, zero between launches; more than `capacity` where these were too few
-  N* staged;         // [capacity][kEntries]
-  int64_t capacity;  // lines
+  N* staged;         // [capacity] units
+  int64_t capacity;  // units
   CachedLists<P, N> cached;
   P* places;  // [places_capacity] for each mini-batch, the picks of a hop; null: words are read
   int64_t places_capacity;
 
-  static int64_t words_for(int64_t num_entries) { return (num_entries / kEntries + 2 + 31) / 32; }
+  // Of a unit.
+  LOADER_HD int64_t num_in_unit() const { return int64_t{1} << log_entries; }
+
+  // The lists of `num` entries at `at`, read in this way.
+  void set_lists(const N* at, int64_t num, Reads reads) {
+    const int bytes = unit_bytes(reads), each = bytes / int{sizeof(N)};
+    entries = at;
+    num_entries = num;
+    log_entries = 0;
+    while (1 << log_entries < each) ++log_entries;
+    const auto before = static_cast<int>(reinterpret_cast<uintptr_t>(at) % bytes / sizeof(N));
+    shift = (before + (reads == Reads::kMerged ? each / 2 : 0)) % each;
+  }
+  int64_t needed_words() const { return (num_entries / num_in_unit() + 2 + 31) / 32; }
 };
 
 // What does not depend on how neighbours are picked.

@@ -14,7 +14,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace, unit_bytes
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
@@ -30,9 +30,10 @@ class CudaSession(Session):
 
     Attributes:
         together: at most this many mini-batches are sampled by one launch.
-        lines: 128-byte lines of pinned memory that were copied for the mini-batches that were finished so far, if lists
-            are read by the line; those of padded mini-batches are not counted.
+        lines: 128-byte lines of pinned memory, or 32-byte sectors, that were copied for the mini-batches that were
+            finished so far, if lists are read by these; those of padded mini-batches are not counted.
         reads: how lists are read, see `CudaSampler`.
+        unit_bytes: of what is counted.
         launches, launched, launched_set: of the last launch, the number of kernels, the schedule and the vertex set.
 
     Raises:
@@ -51,6 +52,7 @@ class CudaSession(Session):
         with torch.cuda.device(self._device):
             self._space: Workspace | None = Workspace(sampler, graph)
         self.reads = self._space.reads
+        self.unit_bytes = unit_bytes(self.reads)
         self._unchecked: deque[_Unchecked] = deque()
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> list[Callable[[], MiniBatch]]:

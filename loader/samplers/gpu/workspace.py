@@ -45,13 +45,13 @@ _HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}
-READS = {"naive": 0, "merged": 1, "aligned": 2}
-LINE_BYTES = 128  # of a request to pinned memory
+READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
+LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
 
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30
-_LINES_PER_EDGE = 0.25  # before the first mini-batch told
+_LINES_PER_EDGE = 0.25  # or sectors, before the first mini-batch told
 
 
 def choose_vertex_set(num_nodes: int, room: int) -> str:
@@ -79,6 +79,11 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
         return "naive"
     one_launch = sampler.schedule == "cooperative"
     return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else "aligned"
+
+
+def unit_bytes(reads: str) -> int:
+    """Bytes of what is read together, and counted by a session."""
+    return SECTOR_BYTES if reads == "sectors" else LINE_BYTES
 
 
 def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
@@ -369,8 +374,9 @@ class Workspace:
         if self.reads == "naive":
             return 0
         wanted = int(_HEADROOM * self._most_lines) or int(_LINES_PER_EDGE * self._slots * sum(plan.edges))
-        of_graph = self.graph.indices.nbytes // LINE_BYTES + 2
-        return max(1, min(wanted + 1024, of_graph, _MOST_STAGED // LINE_BYTES))
+        unit = unit_bytes(self.reads)
+        of_graph = self.graph.indices.nbytes // unit + 2
+        return max(1, min(wanted + 1024, of_graph, _MOST_STAGED // unit))
 
     def learn(self, frontiers: list[int], edges: list[int], tasks: int, lines: int, *, did_fit: bool) -> None:
         """Remembers the largest sizes so far. Of a mini-batch that did not fit, these are the sizes of its first

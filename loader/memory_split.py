@@ -26,19 +26,19 @@ class Reads(NamedTuple):
     """What mini-batches read.
 
     Attributes:
-        batches: how many were counted.
+        counted: how many mini-batches.
         lists: `[num_nodes]` float64, bytes that a mini-batch reads of each list on average, in whole lines.
         rows: `[num_nodes]` float64, how often a mini-batch reads each row on average.
         most_rows: of a mini-batch.
     """
 
-    batches: int
+    counted: int
     lists: Tensor
     rows: Tensor
     most_rows: int
 
     @classmethod
-    def count(cls, graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Reads:
+    def of(cls, graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Reads:
         """Counts what `batches` of a sampler with these fanouts read of a square graph.
 
         Raises:

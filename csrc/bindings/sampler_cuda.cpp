@@ -12,36 +12,13 @@
 
 #include "bindings/choice.h"
 #include "bindings/sampler_result.h"
+#include "bindings/sampler_room.h"
 #include "bindings/views.h"
 #include "sampler/cuda/launch.h"
 #include "sampler/sampler.h"
 
 namespace loader {
 namespace {
-
-// Entries of the arrays that a plan needs, for each mini-batch of a launch.
-struct Room {
-  int64_t rows = 0, tasks = 0, picks_at = 0, picks = 0;
-  int64_t bitmaps = 0, vertices = 0;  // of bitmaps: their words, and local ids
-  int64_t table = 0, found = 0;       // of a hash set: its places, and the vertices that it has room for
-  int64_t places = 0;                 // picks of a hop, if lists are read by the line
-  // Of a launch, whatever its mini-batches:
-  int64_t line_words = 0, lines = 0;
-
-  void grow_to(const Room& other) {
-    rows = std::max(rows, other.rows);
-    tasks = std::max(tasks, other.tasks);
-    picks_at = std::max(picks_at, other.picks_at);
-    picks = std::max(picks, other.picks);
-    bitmaps = std::max(bitmaps, other.bitmaps);
-    vertices = std::max(vertices, other.vertices);
-    table = std::max(table, other.table);
-    found = std::max(found, other.found);
-    places = std::max(places, other.places);
-    line_words = std::max(line_words, other.line_words);
-    lines = std::max(lines, other.lines);
-  }
-};
 
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
 // keeps it as long as kernels may run.
@@ -52,11 +29,12 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks, int reads,
+         bool edge_ids, bool pad, int device, const py::object& picks, int scan, int reads,
          const py::object& cached_begins, const py::object& cached_entries)
       : device_(device),
         reads_(static_cast<Reads>(reads)),
-        scans_(py::isinstance<Labor>(picks)),
+        races_(py::isinstance<Race>(picks)),
+        scans_(races_ || py::isinstance<Labor>(picks)),
         launched_(as_launched(
             make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
         args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
@@ -85,6 +63,7 @@ class Engine {
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
           " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
           " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbours");
+    std::visit([&](auto& args) { plan_scan(args, sources.size, scan); }, launched_);
   }
 
   // What the following mini-batches are: of at most `num_seeds` seeds, up to `slots` of them in one launch.
@@ -231,30 +210,41 @@ class Engine {
   template <typename Choice>
   using ArgsOf = SampleArgs<Lists, Choice>;
   // What there is code for.
-  using AnyArgs =
-      std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<LaborChoice>>;
+  using AnyArgs = std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>,
+                               ArgsOf<LaborChoice>, ArgsOf<RaceChoice>>;
 
   static AnyArgs as_launched(const AnyChoice& choice) {
     return std::visit(
         [](const auto& kind) -> AnyArgs {
-          using Choice = std::decay_t<decltype(kind)>;
-          if constexpr (std::is_constructible_v<AnyArgs, ArgsOf<Choice>>) {
-            ArgsOf<Choice> args{};
-            args.choice = kind;
-            return args;
-          } else {
-            throw py::value_error("a GPU sampler picks by weight from tables only");
-          }
+          ArgsOf<std::decay_t<decltype(kind)>> args{};
+          args.choice = kind;
+          return args;
         },
         choice);
+  }
+
+  // How lists are scanned, if they are.
+  template <typename Choice>
+  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
+    if constexpr (!Choice::kCountsByDegree) {
+      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kTickets))
+        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 2");
+      ScanArgs& scan = args.scan;
+      scan.schedule = static_cast<ScanSchedule>(schedule);
+      scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
+      scan.piece = UINT32_MAX;  // no list is cut
+      if (scan.schedule == ScanSchedule::kNodes) return;
+      scan.piece = piece_entries(num_edges, scan.width);
+      scan.pieces_capacity = 2 * num_edges / scan.piece;
+    }
   }
 
   // How an array of T is stored in a tensor.
   template <typename T>
   struct Stored {
-    static constexpr bool kState = std::is_same_v<T, SampleState>;
-    static constexpr int64_t kEach = kState ? sizeof(SampleState) : 1;
-    using Entry = std::conditional_t<kState, uint8_t, std::conditional_t<sizeof(T) == 4, int32_t, int64_t>>;
+    static constexpr bool kWhole = std::is_integral_v<T>;
+    static constexpr int64_t kEach = kWhole ? 1 : sizeof(T);
+    using Entry = std::conditional_t<kWhole, std::conditional_t<sizeof(T) == 4, int32_t, int64_t>, uint8_t>;
     static constexpr const char* name() { return dtype_name<Entry>() + sizeof("torch.") - 1; }
   };
 
@@ -272,6 +262,12 @@ class Engine {
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
     f("row_picks", args_.row_picks, scans_ ? room_.rows : 0, false);
+    ScanArgs& scan = args_.scan;
+    const int64_t piece_picks = scan.pieces_capacity * scan.width;
+    f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
+    f("pieces", scan.pieces, scan.pieces_capacity, false);
+    f("piece_places", scan.piece_places, piece_picks, false);
+    f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);
     f("tasks", args_.tasks, room_.tasks, true);
     f("picks_at", args_.picks_at, room_.picks_at, false);
@@ -343,7 +339,7 @@ class Engine {
 
   const int device_;
   const Reads reads_;
-  const bool scans_;
+  const bool races_, scans_;
   AnyArgs launched_;
   CommonArgs<Lists>& args_;  // of `launched_`
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
@@ -362,11 +358,11 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                    const py::object&, int, const py::object&, const py::object&>(),
+                    const py::object&, int, int, const py::object&, const py::object&>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
            py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-           py::arg("reads") = 0, py::arg("cached_begins") = py::none(),
-           py::arg("cached_entries") = py::none())
+           py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
+           py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none())
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

@@ -22,6 +22,7 @@ from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
 from loader.machine.arguments import as_flag
+from loader.machine.shared import local_ranks
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ class Dataset(ABC):
         """Opens the dataset. If there is no conversion yet, it is made first.
 
         The topology is read into memory. Features and labels are memory-mapped; only features that are mostly zeros are
-        read, too.
+        read, too. If several processes of a run are on this machine, all arrays are memory-mapped, so that they lie in
+        memory once; the first process compares checksums.
 
         Raises:
             DatasetError: the source is absent, incomplete, or contradicts itself.
@@ -96,7 +98,14 @@ class Dataset(ABC):
             self.rebuild = False  # once is enough, however often this object is loaded
         else:
             log.info("%s: opened from %s", self.name, folder)
-        cached = open_cache(folder, key, mapped=_MAPPED, verify=self.verify)
+        rank, processes = local_ranks()
+        cached = open_cache(
+            folder,
+            key,
+            mapped=_MAPPED if processes == 1 else None,
+            trusted=_MAPPED if rank == 0 else None,
+            verify=self.verify and rank == 0,
+        )
         try:
             return self._assemble(cached)
         except DatasetError:

@@ -43,8 +43,11 @@ __device__ __forceinline__ void start_phases(const Phases& phases) {
 // answer, also where another block is about to find that the outputs are too small: `assign` has barriers.
 template <typename Phases>
 __device__ __forceinline__ bool may_assign(const Phases& phases, int hop) {
-  if (!__syncthreads_or(phases.status() != SampleStatus::kOk)) return true;
-  if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
+  const SampleStatus status = phases.status();
+  if (!__syncthreads_or(status != SampleStatus::kOk)) return true;
+  // Whoever finds a bad weight tells the host by itself.
+  if (hop == 0 && status != SampleStatus::kBadWeight && phases.block == 0 && threadIdx.x == 0)
+    phases.publish();
   return false;
 }
 

@@ -13,14 +13,15 @@ from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
+from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.workspace import BY_LINE, QUEUES, READS, SCHEDULES, VERTEX_SETS, GpuOptions, is_uniform
+from loader.samplers.gpu.workspace import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["QUEUES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 class CudaSampler(GpuOptions):
@@ -31,8 +32,8 @@ class CudaSampler(GpuOptions):
     the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
     finished.
 
-    The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR reads whole lists, and
-    needs a hash set of vertices. Both give the same bytes as on the CPU.
+    The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR, and picks by weight
+    without tables, read whole lists, and need a hash set of vertices. All give the same bytes as on the CPU.
 
     The room for a mini-batch is estimated from earlier mini-batches, and is at most what the fanouts allow. If a
     mini-batch does not fit, it is sampled again with more room. So no mini-batch is cut off.
@@ -51,6 +52,10 @@ class CudaSampler(GpuOptions):
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
             the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
             large beside the mini-batch (see `choose_vertex_set`) and the schedule allows it, else a bitmap.
+        scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
+            tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
+            pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
+            or piece. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
@@ -63,9 +68,9 @@ class CudaSampler(GpuOptions):
             `"aligned"`, but by pieces that begin in the middle of a line, so that each takes two requests; it is there
             to be compared with. `"auto"`: `"aligned"` for a graph in pinned memory, else `"naive"`. (The names are
             those of EMOGI, VLDB 2020.) Schedule `hopwise` reads by the line, and `cooperative` does for uniform picks
-            with bitmaps. LABOR reads whole lists anyway.
+            with bitmaps. LABOR, and picks by weight without tables, read whole lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
-            Bad seeds then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
+            Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, options: see `NeighborSampler`.
@@ -85,6 +90,7 @@ class CudaSampler(GpuOptions):
         *,
         schedule: str = "auto",
         vertex_set: str = "auto",
+        scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         reads: str = "auto",
@@ -116,8 +122,9 @@ class CudaSampler(GpuOptions):
         if reads != "auto" and reads not in READS:
             raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
         if reads not in ("auto", "naive"):
-            if self.picking.labor:
-                raise ValueError(f"reads='{reads}' is for picks, but labor=True reads whole lists; leave reads out")
+            if self.picking.scans:
+                scans = "labor=True" if self.picking.labor else "weight_tables=False"
+                raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
             one_launch = schedule == "cooperative"
             if schedule not in BY_LINE or (one_launch and (vertex_set == "hash" or not is_uniform(self))):
                 raise ValueError(
@@ -129,19 +136,26 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
-        if not self.picking.weight_tables:
-            raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
-        if self.picking.labor:
+        if scan_schedule != "auto" and scan_schedule not in SCAN_SCHEDULES:
+            raise ValueError(f"scan_schedule is {scan_schedule!r}; it must be one of {['auto', *SCAN_SCHEDULES]}")
+        if scan_schedule != "auto" and not self.picking.scans:
+            raise ValueError(
+                f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
+                "weight_tables=False"
+            )
+        if self.picking.scans:
+            option = "labor=True" if self.picking.labor else "weight_tables=False"
             if schedule in QUEUES or vertex_set == "bitmap":
                 named = f"schedule='{schedule}'" if schedule in QUEUES else "vertex_set='bitmap'"
                 raise ValueError(
-                    f"labor=True looks at whole lists, which {named} does not; use schedule='cooperative' or "
+                    f"{option} looks at whole lists, which {named} does not; use schedule='cooperative' or "
                     "'hopwise', and vertex_set='hash' or 'auto'"
                 )
-            if pad_to_capacity:
+            if pad_to_capacity and self.picking.labor:
                 raise ValueError(
                     "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
                 )
+        self.scan_schedule = "tickets" if scan_schedule == "auto" else scan_schedule
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)

@@ -15,14 +15,13 @@ from loader.machine.cpus import available_cpus
 from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.lists import indptr_on
+from loader.samplers.gpu.lists import READS, choose_reads, indptr_on, is_uniform, list_cache_of, unit_bytes
 from loader.samplers.picks import Keys, core_picks
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
 _WARPS_PER_BLOCK = 16
 _HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
-BY_LINE = ("auto", "cooperative", "hopwise")  # schedules that can read lists by the line
 
 # Of the multiprocessors, for mini-batches that are sampled beside other work. Training and sampling take turns on a
 # multiprocessor rather than share it, and sampling waits for memory most of the time: half of them cost training less
@@ -45,9 +44,7 @@ _HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}
-READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
-LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
-
+SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30
@@ -68,63 +65,12 @@ def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
     return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
 
 
-def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
-    """How a sampler reads the lists of a graph, see `CudaSampler`.
-
-    LABOR reads whole lists, so that a warp's requests are for whole lines already.
-    """
-    if sampler.reads != "auto":
-        return sampler.reads
-    if graph.indices.device == sampler.device or sampler.schedule not in BY_LINE or sampler.picking.labor:
-        return "naive"
-    one_launch = sampler.schedule == "cooperative"
-    return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else "aligned"
-
-
-def unit_bytes(reads: str) -> int:
-    """Bytes of what is read together, and counted by a session."""
-    return SECTOR_BYTES if reads == "sectors" else LINE_BYTES
-
-
-def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
-    """The cached lists that the sampler reads.
-
-    Raises:
-        ValueError: there are some, but on another GPU, or the sampler's options do not read them.
-    """
-    cache = graph.list_cache
-    if cache is None:
-        return None
-    if cache.device != sampler.device:
-        raise ValueError(
-            f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same "
-            "GPU"
-        )
-    one_launch = sampler.schedule == "cooperative"
-    if sampler.picking.labor or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):
-        what = "labor=True" if sampler.picking.labor else f"schedule='{sampler.schedule}'"
-        raise ValueError(
-            f"the graph has cached lists, which {what} does not read for these picks; use a graph without "
-            "(graph.pin_memory()), or leave the option out"
-        )
-    if one_launch and sampler.vertex_set == "hash":
-        raise ValueError(
-            "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
-            "schedule='hopwise', or 'auto'"
-        )
-    return cache
-
-
-def is_uniform(sampler: NeighborSampler) -> bool:
-    """Whether all neighbours are equally likely. One launch reads lists by the line only for such picks."""
-    return sampler.picking.weights is None and not sampler.picking.labor
-
-
 class GpuOptions(NeighborSampler):
     """The options that a session reads, see `CudaSampler`."""
 
     schedule: str
     vertex_set: str
+    scan_schedule: str
     blocks_per_sm: float
     batches_per_launch: int
     reads: str
@@ -191,6 +137,7 @@ class Workspace:
         self.reads, self._uniform = choose_reads(sampler, graph), is_uniform(sampler)
         self._by_places = self.reads != "naive" or cache is not None
         self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
+        self._scans = sampler.picking.scans
         self._picks = picks  # keeps the arrays that the kernels read
         self._edge_ids, self._pad, self._together = (
             sampler.edge_ids,
@@ -220,6 +167,7 @@ class Workspace:
             pad=self._pad,
             device=device.index or 0,
             picks=picks,
+            scan=SCAN_SCHEDULES[sampler.scan_schedule],
             reads=READS[self.reads],
             **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
         )
@@ -315,7 +263,7 @@ class Workspace:
         """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
-        if self._labor:
+        if self._scans:
             return "hash"
         # These have only bitmaps.
         if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):

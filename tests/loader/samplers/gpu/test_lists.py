@@ -14,8 +14,8 @@ from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu import workspace
+from loader.samplers.gpu.lists import choose_reads
 from loader.samplers.gpu.sampler import CudaSampler
-from loader.samplers.gpu.workspace import choose_reads
 
 
 def graph_of(seed: int, nodes: int = 3000, edges: int = 90_000) -> Graph:

@@ -46,9 +46,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks)
+         bool edge_ids, bool pad, int device, const py::object& picks, int scan)
       : device_(device),
-        scans_(py::isinstance<Labor>(picks)),
+        races_(py::isinstance<Race>(picks)),
+        scans_(races_ || py::isinstance<Labor>(picks)),
         launched_(as_launched(
             make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
         args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
@@ -73,6 +74,7 @@ class Engine {
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
           " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
           " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbours");
+    std::visit([&](auto& args) { plan_scan(args, sources.size, scan); }, launched_);
   }
 
   // What the following mini-batches are: of at most `num_seeds` seeds, up to `slots` of them in one launch.
@@ -210,30 +212,41 @@ class Engine {
   template <typename Choice>
   using ArgsOf = SampleArgs<Lists, Choice>;
   // What there is code for.
-  using AnyArgs =
-      std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<LaborChoice>>;
+  using AnyArgs = std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>,
+                               ArgsOf<LaborChoice>, ArgsOf<RaceChoice>>;
 
   static AnyArgs as_launched(const AnyChoice& choice) {
     return std::visit(
         [](const auto& kind) -> AnyArgs {
-          using Choice = std::decay_t<decltype(kind)>;
-          if constexpr (std::is_constructible_v<AnyArgs, ArgsOf<Choice>>) {
-            ArgsOf<Choice> args{};
-            args.choice = kind;
-            return args;
-          } else {
-            throw py::value_error("a GPU sampler picks by weight from tables only");
-          }
+          ArgsOf<std::decay_t<decltype(kind)>> args{};
+          args.choice = kind;
+          return args;
         },
         choice);
+  }
+
+  // How lists are scanned, if they are.
+  template <typename Choice>
+  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
+    if constexpr (!Choice::kCountsByDegree) {
+      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kTickets))
+        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 2");
+      ScanArgs& scan = args.scan;
+      scan.schedule = static_cast<ScanSchedule>(schedule);
+      scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
+      scan.piece = UINT32_MAX;  // no list is cut
+      if (scan.schedule == ScanSchedule::kNodes) return;
+      scan.piece = piece_entries(num_edges, scan.width);
+      scan.pieces_capacity = 2 * num_edges / scan.piece;
+    }
   }
 
   // How an array of T is stored in a tensor.
   template <typename T>
   struct Stored {
-    static constexpr bool kState = std::is_same_v<T, SampleState>;
-    static constexpr int64_t kEach = kState ? sizeof(SampleState) : 1;
-    using Entry = std::conditional_t<kState, uint8_t, std::conditional_t<sizeof(T) == 4, int32_t, int64_t>>;
+    static constexpr bool kWhole = std::is_integral_v<T>;
+    static constexpr int64_t kEach = kWhole ? 1 : sizeof(T);
+    using Entry = std::conditional_t<kWhole, std::conditional_t<sizeof(T) == 4, int32_t, int64_t>, uint8_t>;
     static constexpr const char* name() { return dtype_name<Entry>() + sizeof("torch.") - 1; }
   };
 
@@ -248,6 +261,12 @@ class Engine {
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
     f("row_picks", args_.row_picks, scans_ ? room_.rows : 0, false);
+    ScanArgs& scan = args_.scan;
+    const int64_t piece_picks = scan.pieces_capacity * scan.width;
+    f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
+    f("pieces", scan.pieces, scan.pieces_capacity, false);
+    f("piece_places", scan.piece_places, piece_picks, false);
+    f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);
     f("tasks", args_.tasks, room_.tasks, true);
     f("picks_at", args_.picks_at, room_.picks_at, false);
@@ -306,7 +325,7 @@ class Engine {
   }
 
   const int device_;
-  const bool scans_;
+  const bool races_, scans_;
   AnyArgs launched_;
   CommonArgs<Lists>& args_;  // of `launched_`
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
@@ -323,9 +342,10 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                    const py::object&>(),
+                    const py::object&, int>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
-           py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none())
+           py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
+           py::arg("scan") = static_cast<int>(ScanSchedule::kTickets))
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

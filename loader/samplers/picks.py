@@ -66,6 +66,11 @@ class Picks(NamedTuple):
             raise ValueError(f"{name} says how LABOR picks; it needs labor=True")
         return picks
 
+    @property
+    def scans(self) -> bool:
+        """Whether only a look at the whole list tells which of it are picked."""
+        return self.labor or not self.weight_tables
+
     def spec(self) -> dict[str, Any]:
         """`replace`, and all options that are not the default."""
         return {"replace": self.replace} | {

@@ -203,8 +203,8 @@ void expect_other_lists_and_choice(Random& random) {
   }
 }
 
-// Picks by weight and the heaviest, in registers and by warps, and LABOR, by warps and by blocks, beside the
-// CPU's.
+// Picks by weight and the heaviest, in registers and by warps, and what scans lists by each of its schedules,
+// beside the CPU's.
 template <typename P, typename N, typename Choice>
 int64_t compare_choice(Random& random, int rounds) {
   HopwiseSampler<P, N> hopwise(1);
@@ -223,8 +223,10 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
-      const auto got = on_host.sample(
-          {seeds}, options, {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false, 1 << 20});
+      const auto scan = static_cast<ScanSchedule>(random.below(3));
+      const auto got = on_host.sample({seeds}, options,
+                                      {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false,
+                                       random.chance(0.5) ? kSmall : 1 << 20, scan});
       edges += expect_same(got[0], run(hopwise, graph, seeds, options),
                            "round " + std::to_string(round) + ", schedule " +
                                std::to_string(static_cast<int>(c.schedule)) + ", choice " +
@@ -255,6 +257,8 @@ int main(int argc, char** argv) {
   edges += compare_choice<int64_t, int32_t, TopKChoice>(random, rounds);
   edges += compare_choice<int32_t, int32_t, LaborChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, LaborChoice>(random, rounds);
+  edges += compare_choice<int32_t, int32_t, RaceChoice>(random, 2 * rounds);
+  edges += compare_choice<int64_t, int64_t, RaceChoice>(random, rounds);
   if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
   if (without_room == 0) stress::fail("every block had shared memory enough");
   std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",

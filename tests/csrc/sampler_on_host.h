@@ -30,10 +30,14 @@ struct How {
   double room;
   bool pad;
   int64_t shared_bytes;  // of a block, at most
+  ScanSchedule scan = ScanSchedule::kTickets;
 };
 
 // Shared memory of a GPU that has too little for 32 picks a thread.
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
+
+// Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
+constexpr uint32_t kPieces[] = {UINT32_MAX, 600, 38};
 
 // A launch was refused.
 struct Refused {};
@@ -215,6 +219,24 @@ class OnHost {
     args.picks_at = picks_at.data();
     args.picks = picks.data();
     args.positions = positions.data();
+    std::vector<uint32_t> scan_places, piece_places;
+    std::vector<uint64_t> piece_times;
+    std::vector<Piece> pieces;
+    if constexpr (!Args::Choice::kCountsByDegree) {
+      ScanArgs& scan = args.scan;
+      scan.schedule = how.scan;
+      scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
+      scan.piece = kPieces[static_cast<int>(how.scan)];
+      scan.pieces_capacity = 2 * num_edges / scan.piece;
+      pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 77});
+      scan_places.assign(args.rows_capacity * scan.width * batches, 0xABABABAB);
+      piece_places.assign(pieces.size() * scan.width, 0xABABABAB);
+      piece_times.assign(pieces.size() * scan.width, ~uint64_t{0});
+      scan.pieces = pieces.data();
+      scan.places = scan_places.data();
+      scan.piece_places = piece_places.data();
+      scan.piece_times = piece_times.data();
+    }
     std::vector<Aligned<N>> vertex_memory;
     std::vector<Aligned<P>> edge_memory;
     for (size_t b = 0; b < batches; ++b) {

@@ -90,8 +90,10 @@ OwnedTables random_tables(Random& random, const std::vector<P>& indptr) {
       tables.cells.push_back({threshold, steep ? 0 : static_cast<uint32_t>(random.below(degree))});
       tables.ends.push_back(steep ? mass - degree + 1 + i : (uint64_t{i} + 1) << 32);
       tables.order.push_back(degree - 1 - i);
-      const auto weight = static_cast<float>(random.below(5));
-      tables.weights.push_back(steep ? weight * weight * weight * 1e9f + 1 : weight);
+      // Of steep ones each is a thousand times the next: few have most of the weight.
+      constexpr float kSteep[] = {0, 1e-12f, 1e-9f, 1e-6f, 1e-3f, 1, 1e12f};
+      tables.weights.push_back(steep ? kSteep[random.chance(0.03) ? 6 : random.below(6)]
+                                     : static_cast<float>(random.below(5)));
     }
   }
   return tables;

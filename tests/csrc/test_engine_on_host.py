@@ -163,6 +163,42 @@ def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU) -> None:
     assert [finish().digest()] == digests(graph, good, HopwiseSampler([4, 3]))
 
 
+@pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
+def test_races_name_bad_weights_and_forget_them(gpu: FakeGPU, schedule: str) -> None:
+    graph = graph_of()
+    weights = graph.edge_weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3))
+    weights[::5] = 0
+    race: dict[str, Any] = {"weights": "edge_weights", "weight_tables": False}
+    session = CudaSampler([4, 3], schedule=schedule, batches_per_launch=3, **race).open(graph)
+    group = requests(graph, [30, 40, 20])
+    expected = digests(graph, group, HopwiseSampler([4, 3], **race))
+    assert [finish().digest() for finish in session.begin(group)] == expected
+    listed = graph.indptr[group[0].seeds.long() + 1]
+    edge, held = int(listed[0]) - 1, float(weights[int(listed[0]) - 1])
+    for bad in (-1.0, float("nan"), float("inf")):
+        weights[edge] = bad
+        with pytest.raises(ValueError, match=rf"edge_weights\[{edge}\] is .*; a weight must be finite"):
+            session.begin(group[:1])[0]()
+    weights[edge] = held
+    assert [finish().digest() for finish in session.begin(group)] == expected
+
+
+def test_lists_of_a_race_may_begin_with_zeros(gpu: FakeGPU) -> None:
+    """Of the first 256 entries, which are raced together, fewer than are picked have a weight, and those arrive late:
+    what is known of the next 256 must not hide who comes before them.
+    """
+    degree, chance = 512, torch.Generator().manual_seed(4)
+    graph = Graph(torch.arange(degree + 1) * degree, torch.arange(degree).repeat(degree))
+    weights = torch.rand(degree, degree, generator=chance).double() + 0.5
+    weights[:, :256] = 0
+    weights[:, 10:60:10] = 1e-6
+    graph.edge_weights = weights.view(-1)
+    race: dict[str, Any] = {"weights": "edge_weights", "weight_tables": False, "edge_ids": True}
+    session, oracle = CudaSampler([6], **race).open(graph), HopwiseSampler([6], **race)
+    group = requests(graph, [degree])
+    assert [session.begin(group)[0]().digest()] == digests(graph, group, oracle)
+
+
 class TestRefusals:
     """What the bindings look at before a kernel runs."""
 

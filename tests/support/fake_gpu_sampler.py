@@ -168,6 +168,7 @@ class FakeEngine:
         pad: bool,
         device: int,
         picks: Any = None,
+        scan: int = 2,
     ) -> None:
         assert picks is None  # the tests of this class are about sizes
         assert indptr.dtype == edge_dtype

@@ -60,6 +60,7 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   add<SampleArgs<Lists, WeightedChoice>>(all);
   add<SampleArgs<Lists, TopKChoice>>(all);
   add_scanning<SampleArgs<Lists, LaborChoice>>(all);
+  add_scanning<SampleArgs<Lists, RaceChoice>>(all);
 }
 
 }  // namespace

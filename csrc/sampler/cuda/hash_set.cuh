@@ -157,14 +157,17 @@ struct HashSet : Space<Args> {
   // Empties the set of the first `vertices` that were found. All threads of the group.
   __device__ void empty(int64_t vertices) const {
     for (int64_t i = thread(); i < vertices; i += threads()) keys()[places()[i]] = 0;
-    if (thread() == 0) this->state().found.value = 0;
+    if (thread() == 0) this->state().found.value = this->state().tail.value = 0;
   }
 
   // After a failure: the same, whatever is in it.
   __device__ void clean() const {
     for (int64_t i = thread(); i < args.hash.size; i += threads()) keys()[i] = 0;
     for (int64_t i = thread(); i < kRanges; i += threads()) counts()[i] = 0;
-    if (thread() == 0) this->state().found.value = 0;
+    if (thread() == 0) {
+      SampleState& state = this->state();
+      state.found.value = state.head.value = state.tail.value = 0;
+    }
   }
 
   __device__ int64_t thread() const { return int64_t{this->block} * kBlock + threadIdx.x; }

@@ -61,6 +61,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
     if (!next) return;
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
+    if constexpr (Base::kScans) this->cut_list(row, list.degree());
   }
 
   // Moves the vertices found at `hop` to their ranges. `rows` becomes the size of the frontier. False where
@@ -218,6 +219,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
   // Counts for `assign(hop, ...)`: the edges of hop + 1. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
+    if (Base::kScans && this->thread() == 0) this->state().head.value = 0;  // the scan's tickets
     this->write_totals({this->edges_of_rows(hop, rows), 0, 0}, partial);
   }
 

@@ -47,8 +47,9 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
 }
 
 template <typename Args>
-__global__ void __launch_bounds__(kBlock) scan_kernel(const __grid_constant__ Args args, int hop) {
-  scan_block(args, hop);
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    scan_kernel(const __grid_constant__ Args args, int hop) {
+  scan_block(args, hop, launch_memory());
 }
 
 template <bool Hashed, typename Args>

@@ -33,6 +33,10 @@ template <>
 struct Spelled<LaborChoice> {
   static std::string text() { return "loader::LaborChoice"; }
 };
+template <>
+struct Spelled<RaceChoice> {
+  static std::string text() { return "loader::RaceChoice"; }
+};
 template <typename Lists, typename Choice>
 struct Spelled<SampleArgs<Lists, Choice>> {
   static std::string text() { return spelled<Lists, Choice>("loader::SampleArgs"); }
@@ -79,6 +83,14 @@ size_t stage_bytes(const Args& args) {
   return static_cast<size_t>(wide_bytes(widest_fanout(args.fanouts, args.hops)));
 }
 
+// Shared memory of a block that scans lists.
+template <typename Args>
+size_t scan_bytes(const Args& args) {
+  if (!std::is_same_v<typename Args::Choice, RaceChoice>) return 0;
+  const auto most = widest_fanout(args.fanouts, args.hops);
+  return static_cast<size_t>(race_buffer_bytes(most) * race_warps(most, args.shared_bytes));
+}
+
 // The kernels of one schedule for fanouts of one width, and their launches on a device, whose context is
 // current.
 template <int Widest, typename Args>
@@ -102,8 +114,8 @@ class SamplerLaunch {
 
   // With a hash set: the vertices are put in order in the same launch.
   void hashed(const Args& args) {
-    one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(), std::max(stage_bytes<Widest>(args), kOrderBytes),
-        args);
+    one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(),
+        std::max({stage_bytes<Widest>(args), kOrderBytes, scan_bytes(args)}), args);
   }
 
   // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known
@@ -124,9 +136,11 @@ class SamplerLaunch {
     prepare({&start, &pick, &count, &assign, &finish, group, rank, scan}, true);
     const size_t shared = stage_bytes<Widest>(args);
     choose_blocks(pick, shared, args.num_batches);
+    const size_t scanning = scan_bytes(args);
+    if (scan) resident(*scan, scanning);  // which asks for that memory
     launch(start, 0, args);
     if constexpr (kScans) {
-      launch(*scan, 0, args, 0);
+      launch(*scan, scanning, args, 0);
       launch(count, 0, args, 0);
     }
     launch(assign, 0, args, 0);
@@ -137,7 +151,7 @@ class SamplerLaunch {
         launch(*rank, kOrderBytes, args, hop);
         if (hop == args.hops) break;
       }
-      if constexpr (kScans) launch(*scan, 0, args, hop);
+      if constexpr (kScans) launch(*scan, scanning, args, hop);
       launch(count, 0, args, hop);
       launch(assign, 0, args, hop);
     }

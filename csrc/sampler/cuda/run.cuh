@@ -31,7 +31,7 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   using N = typename Phases::Vertex;
   const int fanout = phases.args.fanouts[hop - 1];
   if constexpr (Phases::kScans) {
-    if (fanout == kAllNeighbours)
+    if (fanout == kAllNeighbours && !Scan<Phases>::kRaces)
       phases.pick_all(hop, rows, edges);
     else
       Scan<Phases>(phases, hop).pick(rows);
@@ -59,12 +59,23 @@ __device__ __forceinline__ void start_phases(const Phases& phases) {
   }
 }
 
+// What the first `rows` vertices pick at hop + 1. A warp's lanes agree on whether there was an error, also
+// where another warp is about to find a bad weight. Out of line: it needs many registers for itself.
+template <typename Phases>
+__device__ __noinline__ void scan_lists(const Phases& phases, int hop, int64_t rows, unsigned char* memory) {
+  if (__any_sync(kFullMask, phases.status() != SampleStatus::kOk)) return;
+  Scan<Phases>(phases, hop + 1).count(rows, memory);
+}
+
 // Whether `assign(hop, ...)` may follow; tells the host of a bad seed. All threads of a block get the same
 // answer, also where another block is about to find that the outputs are too small: `assign` has barriers.
 template <typename Phases>
 __device__ __forceinline__ bool may_assign(const Phases& phases, int hop) {
-  if (!__syncthreads_or(phases.status() != SampleStatus::kOk)) return true;
-  if (hop == 0 && phases.block == 0 && threadIdx.x == 0) phases.publish();
+  const SampleStatus status = phases.status();
+  if (!__syncthreads_or(status != SampleStatus::kOk)) return true;
+  // Whoever finds a bad weight tells the host by itself.
+  if (hop == 0 && status != SampleStatus::kBadWeight && phases.block == 0 && threadIdx.x == 0)
+    phases.publish();
   return false;
 }
 
@@ -192,7 +203,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
   const int hops = phases.args.hops;
   const auto scan = [&](int hop, int64_t rows) {
     if constexpr (Phases::kScans) {
-      Scan<Phases>(phases, hop + 1).count(rows);
+      scan_lists(phases, hop, rows, stage);
       sync();
     }
   };
@@ -219,7 +230,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
     scan(hop, rows);
     phases.count(hop, rows);
     sync();
-    ok = phases.assign(hop, rows, edges);
+    ok = (!Phases::kScans || may_assign(phases, hop)) && phases.assign(hop, rows, edges);
   }
   sync();
   finish_phases(phases, ok);
@@ -251,11 +262,10 @@ __device__ void pick_block(const Args& args, int hop, unsigned char* stage) {
 
 // Counts what the vertices known after `hop` pick at the next one.
 template <typename Args>
-__device__ void scan_block(const Args& args, int hop) {
+__device__ void scan_block(const Args& args, int hop, unsigned char* memory) {
   using Phases = HashedPhases<Args>;
-  with_own_batch<Phases>(args, [&](const Phases& phases) {
-    if (phases.status() == SampleStatus::kOk) Scan<Phases>(phases, hop + 1).count(phases.known_rows(hop));
-  });
+  with_own_batch<Phases>(
+      args, [&](const Phases& phases) { scan_lists(phases, hop, phases.known_rows(hop), memory); });
 }
 
 template <typename Phases, typename Args>

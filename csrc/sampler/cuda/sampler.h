@@ -25,7 +25,19 @@ enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersis
 //   kHash    a hash set of the mini-batch's size (hash_set.cuh). Only kCooperative and kHopwise.
 enum class VertexSet : int { kBitmap = 0, kHash = 1 };
 
-enum class SampleStatus : int64_t { kOk = 0, kOverflow = 1, kSeedRange = 2, kSeedDuplicate = 3 };
+// How the lists that are scanned are dealt out to warps (scan.cuh). Long lists may be cut into pieces.
+//   kNodes    a warp scans whole lists, every so many-th one
+//   kSplit    the same with pieces: node splitting
+//   kTickets  with pieces, and a warp that is done takes the next list or piece
+enum class ScanSchedule : int { kNodes = 0, kSplit = 1, kTickets = 2 };
+
+enum class SampleStatus : int64_t {
+  kOk = 0,
+  kOverflow = 1,
+  kSeedRange = 2,
+  kSeedDuplicate = 3,
+  kBadWeight = 4
+};
 
 constexpr int kMaxBatchesPerLaunch = 16;
 constexpr int kMaxBlocks = 512;                         // of one launch
@@ -37,7 +49,7 @@ struct SampleHeader {
   int64_t frontiers[kMaxHops + 1];
   int64_t edges[kMaxHops];
   SampleStatus status;
-  int64_t detail;  // the offending seed
+  int64_t detail;  // the offending seed, or the edge of the offending weight
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
   int64_t tasks;  // slots that a queue needed
@@ -82,6 +94,32 @@ struct HashArgs {
   uint32_t* begins;         // [range_begins()] their prefix sums
   int shift;                // a range is 2^shift ids
 };
+
+// A piece of a long list.
+struct Piece {
+  uint32_t row, number;  // it begins with entry number * ScanArgs::piece of the row's list
+  uint32_t found;        // picks in it
+  uint32_t done;         // of the first piece of a list: pieces that were scanned; zero between scans
+};
+
+// The workspace of picks that only a scan of the lists tells (scan.cuh); that of mini-batch i of a launch
+// lies i strides further.
+struct ScanArgs {
+  ScanSchedule schedule;
+  int width;               // picks that a row has room for until they are taken
+  uint32_t* places;        // [rows_capacity * width] their places in the lists
+  uint32_t piece;          // longer lists are cut into pieces of this many entries, an even number
+  Piece* pieces;           // [pieces_capacity]
+  uint32_t* piece_places;  // [pieces_capacity * width]
+  uint64_t* piece_times;   // [pieces_capacity * width] of a race: when they arrive
+  int64_t pieces_capacity;
+};
+
+constexpr uint32_t kRaceRounds = 4;                  // a lane takes two entries in each
+constexpr uint32_t kRaceEntries = 64 * kRaceRounds;  // of a list that a warp races together
+
+// Shared memory of a warp that races lists: what arrived first so far, and what may be earlier.
+LOADER_HD constexpr int64_t race_buffer_bytes(int64_t fanout) { return (fanout + kRaceEntries) * 12; }
 
 // Entries of HashArgs::begins of a mini-batch: one a range, the end, and whether any range is full.
 LOADER_HD constexpr int64_t range_begins() { return kRanges + 32; }
@@ -178,7 +216,8 @@ struct CommonArgs {
   P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival
   uint32_t* row_degree;  // [rows_capacity] its length
   uint32_t* row_picks;   // [rows_capacity] how many of it the next hop picks, if only a scan tells
-  N* list;               // [rows_capacity] vertices in order of arrival
+  ScanArgs scan;
+  N* list;  // [rows_capacity] vertices in order of arrival
   int64_t rows_capacity;
   uint64_t* tasks;  // [tasks_capacity], zero between launches
   int64_t tasks_capacity;
@@ -228,6 +267,29 @@ constexpr int64_t kDeclaredBytes = 16 * 1024;
 
 // Shared memory in which a block of any fanouts picks, a warp a row.
 constexpr int64_t wide_bytes(int widest) { return int64_t{kWarps} * widest * int64_t{sizeof(uint32_t)}; }
+
+// Warps of a block that race lists: those that there is shared memory for.
+LOADER_HD constexpr int race_warps(int64_t fanout, int64_t shared_bytes) {
+  const int64_t most = (shared_bytes - kDeclaredBytes) / race_buffer_bytes(fanout);
+  return most < 1 ? 1 : most < kWarps ? static_cast<int>(most) : kWarps;
+}
+
+// Picks of a list for which there is room, if `fanout` is the widest: those of a race, and more than nearly
+// all lists have if they have `fanout` on average.
+inline int scan_width(const RaceChoice&, int fanout) { return fanout; }
+inline int scan_width(const LaborChoice&, int fanout) {
+  int root = 1;
+  while (root * root < fanout) ++root;
+  return fanout + 4 * root;
+}
+
+// Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
+// a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
+inline uint32_t piece_entries(int64_t num_edges, int width) {
+  constexpr int64_t kLeast = 4096, kMost = int64_t{1} << 30, kPicks = 1 << 19;
+  const int64_t entries = num_edges / kPicks * width;
+  return static_cast<uint32_t>(entries < kLeast ? kLeast : entries > kMost ? kMost : entries / 2 * 2);
+}
 
 // The widest fanout that a block with so much shared memory can pick.
 constexpr int most_fanout(int64_t shared_bytes) {

@@ -1,13 +1,17 @@
-// Picks that only a look at the whole list tells, LABOR's: a warp looks at a list, 32 entries at a time, a
-// block at one that is long. Lists are looked at twice: to count, before there is room for the picks, and to
-// pick.
+// Picks that only a look at the whole list tells: LABOR's, and races by weight. By warps, which share the
+// lists as ScanSchedule says.
+//
+// A scan finds how many entries of each list are picked, which the hop's indptr needs, and keeps the first
+// `width` of them, more than most lists have. So when the picks are taken few lists are looked at again.
 #pragma once
 
 #include "sampler/cuda/picking.cuh"
+#include "sampler/cuda/race.cuh"
+#include "sampler/cuda/scan_work.cuh"
 
 namespace loader {
 
-// Lists with more entries are a block's.
+// If all of these are picked, or more than there was room for, a block takes them, else a warp.
 #ifndef LOADER_SAMPLER_LONG_LIST
 #define LOADER_SAMPLER_LONG_LIST 4096
 #endif
@@ -18,17 +22,20 @@ template <typename Phases>
 struct Scan {
   using P = typename Phases::Edge;
   using N = typename Phases::Vertex;
+  static constexpr bool kRaces = std::is_same_v<typename Phases::Choice, RaceChoice>;
 
   const Phases& phases;
   const int hop;
-  const SourceNumbers numbers;
   const int64_t fanout;
+  const uint32_t width;  // picks that are kept of a list
+  const uint32_t lane;
 
   __device__ Scan(const Phases& phases, int hop)
       : phases(phases),
         hop(hop),
-        numbers(phases.args.choice.numbers(phases.batch().keys(), hop)),
-        fanout(phases.args.fanouts[hop - 1]) {}
+        fanout(phases.args.fanouts[hop - 1]),
+        width(fanout == kAllNeighbours ? 0 : static_cast<uint32_t>(phases.args.scan.width)),
+        lane(phases.lane) {}
 
   struct List {
     P begin;
@@ -41,114 +48,310 @@ struct Scan {
     return {phases.row_begin()[row], degree, phases.args.choice.whole(degree, fanout)};
   }
 
-  // Whether entry `i` is picked; an entry behind the end is not.
-  __device__ __forceinline__ bool picks(const List& list, uint32_t i) const {
-    if (i >= list.degree || list.whole) return i < list.degree;
-    const auto u = static_cast<uint64_t>(phases.args.lists.read(list.begin, i));
-    return labor_picks(numbers(u), list.degree, static_cast<uint32_t>(fanout));
+  // Where the picks of a list are kept, or those of a piece: their places in the list, and when they arrive.
+  struct Kept {
+    uint32_t* places;
+    uint64_t* times;
+  };
+
+  // Scans entries [first, first + count) of a list; `memory`: of the block. Returns how many are picked.
+  __device__ uint32_t find(int64_t row, const List& list, uint32_t first, uint32_t count, const Kept& kept,
+                           unsigned char* memory) const {
+    if constexpr (kRaces)
+      return find_first(row, list, first, count, kept, memory);
+    else
+      return find_low(list, first, count, kept);
   }
 
-  // Calls `f(row, list)` with the short lists of this warp and, by all threads of the block, `g(row, list)`
-  // with the long ones of this block. All blocks of the mini-batch call it.
-  template <typename F, typename G>
-  __device__ void for_each_list(int64_t rows, const F& f, const G& g) const {
-    for (int64_t row = phases.warp(); row < rows; row += phases.warps()) {
-      const List list = list_of(row);
-      if (list.degree <= kLongList) f(row, list);
-      __syncwarp();
+  // LABOR's.
+  __device__ uint32_t find_low(const List& list, uint32_t first, uint32_t count, const Kept& kept) const {
+    constexpr uint32_t kEach = 4;
+    const SourceNumbers numbers = phases.args.choice.numbers(phases.batch().keys(), hop);
+    const uint32_t before_lane = (1u << lane) - 1;
+    uint32_t found = 0;
+    for (uint32_t base = 0; base < count; base += 32 * kEach) {
+      N sources[kEach];
+#pragma unroll
+      for (uint32_t e = 0; e < kEach; ++e) {
+        const uint32_t i = base + 32 * e + lane;
+        sources[e] = i < count ? phases.args.lists.read(list.begin, first + i) : N{0};
+      }
+#pragma unroll
+      for (uint32_t e = 0; e < kEach; ++e) {
+        const uint32_t i = base + 32 * e + lane;
+        if (i - lane >= count) break;
+        const bool picked = i < count && labor_picks(numbers(static_cast<uint64_t>(sources[e])), list.degree,
+                                                     static_cast<uint32_t>(fanout));
+        const uint32_t votes = __ballot_sync(kFullMask, picked);
+        const uint32_t to = found + __popc(votes & before_lane);
+        if (picked && to < width) kept.places[to] = first + i;
+        found += __popc(votes);
+      }
     }
+    return found;
+  }
+
+  // The first to arrive. If all neighbours are wanted, those with a weight above 0 are only counted.
+  __device__ uint32_t find_first(int64_t row, const List& list, uint32_t first, uint32_t count,
+                                 const Kept& kept, unsigned char* memory) const {
+    WarpRace race(phases.args.choice, buffer(memory), static_cast<uint32_t>(fanout));
+    int64_t bad = -1;
+    uint32_t found = 0;
+    if (fanout == kAllNeighbours) {
+      for (uint32_t i = lane; i < count; i += 32) {
+        const int64_t at = int64_t{list.begin} + first + i;
+        const float weight = race.weight(at);
+        if (weight < 0) bad = at;
+        found += weight > 0;
+      }
+      found = warp_sum(found);
+    } else {
+      bad = race.run(list.begin, first, count, draws(row));
+      found = race.held;
+      for (uint32_t i = lane; i < found; i += 32) {
+        kept.places[i] = race.buffer.places[i];
+        if (kept.times) kept.times[i] = race.buffer.times[i];
+      }
+    }
+    if (bad >= 0 && phases.fail(SampleStatus::kBadWeight, bad)) phases.publish();
+    __syncwarp();
+    return found;
+  }
+
+  __device__ Draws draws(int64_t row) const {
+    return {phases.batch().key, static_cast<uint64_t>(phases.nodes()[row]), static_cast<uint32_t>(hop)};
+  }
+
+  __device__ int widest() const { return widest_fanout(phases.args.fanouts, phases.args.hops); }
+
+  __device__ RaceBuffer buffer(unsigned char* memory) const {
+    const int64_t each = widest() + kRaceEntries, active = race_warps(widest(), phases.args.shared_bytes);
+    auto* const times = reinterpret_cast<uint64_t*>(memory);
+    const int64_t at = threadIdx.x / 32 * each;
+    return {times + at, reinterpret_cast<uint32_t*>(times + active * each) + at};
+  }
+
+  // Counts the picks of the first `rows` vertices. `memory`: scan_bytes() of shared memory.
+  __device__ void count(int64_t rows, unsigned char* memory) const {
+    const auto scan = [&](int64_t row, int64_t at) {
+      const List list = list_of(row);
+      const bool is_piece = at >= 0;
+      const uint32_t each = phases.args.scan.piece, number = is_piece ? phases.pieces()[at].number : 0;
+      if (list.whole) {
+        if (lane == 0 && number == 0) phases.row_picks()[row] = list.degree;
+        return;
+      }
+      const uint32_t first = number * each, count = is_piece ? min(each, list.degree - first) : list.degree;
+      const Kept kept = is_piece ? kept_of(at) : Kept{stored() + row * width, nullptr};
+      uint32_t found = find(row, list, first, count, kept, memory);
+      if (is_piece) {
+        const uint32_t parts = (list.degree - 1) / each + 1;
+        if (!is_last(at, number, parts, found)) return;
+        found = join(at - number, parts, stored() + row * width, memory);
+      }
+      if (lane == 0) phases.row_picks()[row] = found;
+    };
+    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, scan);
+  }
+
+  // Whether piece `number` of a list, which is piece `at` of all, is the last one that is scanned.
+  __device__ bool is_last(int64_t at, uint32_t number, uint32_t parts, uint32_t found) const {
+    uint32_t* const done = &phases.pieces()[at - number].done;
+    uint32_t before = 0;
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) {
+      phases.pieces()[at].found = found;
+      __threadfence();
+      before = atomicAdd(done, 1u);
+    }
+    if (__shfl_sync(kFullMask, before, 0) + 1 < parts) return false;
+    __threadfence();
+    if (lane == 0) *done = 0;
+    return true;
+  }
+
+  // The picks of a list from those of its pieces, at `out`. Returns how many there are.
+  __device__ uint32_t join(int64_t first, uint32_t parts, uint32_t* out, unsigned char* memory) const {
+    const Piece* const pieces = phases.pieces() + first;
+    uint32_t all = 0;
+    if (!kRaces || fanout == kAllNeighbours) {
+      for (uint32_t p = lane; p - lane < parts; p += 32) {
+        const uint32_t found = p < parts ? __ldcg(&pieces[p].found) : 0;
+        uint32_t total;
+        const uint32_t before = all + warp_exclusive(found, total);
+        const Kept kept = kept_of(first + p);
+        for (uint32_t i = 0; i < found && i < width && before + i < width; ++i)
+          out[before + i] = __ldcg(kept.places + i);
+        all += total;
+      }
+      return all;
+    }
+    if constexpr (kRaces) {
+      WarpRace race(phases.args.choice, buffer(memory), static_cast<uint32_t>(fanout));
+      const auto each = static_cast<uint32_t>(fanout);
+      for (uint32_t i = lane; i - lane < parts * each; i += 32) {
+        const uint32_t p = i / each, at = i % each;
+        const bool is_last = i - lane + 32 >= parts * each;
+        const bool valid = p < parts && at < __ldcg(&pieces[p].found);
+        const Kept kept = kept_of(first + p);
+        race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0,
+                 is_last);
+      }
+      for (uint32_t i = lane; i < race.held; i += 32) out[i] = race.buffer.places[i];
+      __syncwarp();
+      all = race.held;
+    }
+    return all;
+  }
+
+  __device__ uint32_t* stored() const {
+    return phases.args.scan.places + phases.slot * phases.args.rows_capacity * phases.args.scan.width;
+  }
+  __device__ Kept kept_of(int64_t piece) const {
+    const ScanArgs& scan = phases.args.scan;
+    const int64_t at = (phases.slot * scan.pieces_capacity + piece) * scan.width;
+    return {scan.piece_places + at, kRaces ? scan.piece_times + at : nullptr};
+  }
+
+  // Whether entry `i` is picked; an entry behind the end is not. For lists of which more are picked than were
+  // kept.
+  __device__ __forceinline__ bool picks(const List& list, uint32_t i) const {
+    if (i >= list.degree || list.whole) return i < list.degree;
+    if constexpr (kRaces) {
+      return phases.args.choice.weight(int64_t{list.begin} + i) > 0;
+    } else {
+      const auto u = static_cast<uint64_t>(phases.args.lists.read(list.begin, i));
+      return labor_picks(phases.args.choice.numbers(phases.batch().keys(), hop)(u), list.degree,
+                         static_cast<uint32_t>(fanout));
+    }
+  }
+
+  // Picks for the first `rows` vertices.
+  __device__ void pick(int64_t rows) const {
+    const int64_t first = int64_t{threadIdx.x / 32} * phases.blocks + phases.block;
+    for (int64_t group = first; group * 32 < rows; group += phases.warps()) take_group(group * 32, rows);
+    take_long(rows);
+  }
+
+ private:
+  // The picks of 32 rows, edge by edge, if they are kept or known to be all of a short list; then those of
+  // the other rows.
+  __device__ void take_group(int64_t first_row, int64_t rows) const {
+    constexpr int kEach = 4;
+    const int64_t row = first_row + lane;
+    const bool valid = row < rows;
+    const List list = valid ? list_of(row) : List{0, 0, true};
+    const uint32_t picked = valid ? phases.row_picks()[row] : 0;
+    const P out = valid ? phases.indptr(hop)[row] : 0;
+    const bool is_short = list.degree <= kLongList;
+    const bool is_kept = !list.whole && picked <= width;
+    const bool all = list.whole && is_short;
+    uint32_t total;
+    const uint32_t before = warp_exclusive(is_kept || all ? picked : 0, total);
+    const uint32_t* const places = stored() + first_row * width;
+    for (uint32_t base = 0; base < total; base += 32 * kEach) {
+      N u[kEach];
+      P position[kEach], to[kEach];
+      uint32_t count = 0;
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const uint32_t i = base + 32 * e + lane;
+        uint32_t owner = 0;  // the last lane that has no more edges before its own
+#pragma unroll
+        for (uint32_t step = 16; step > 0; step /= 2)
+          if (__shfl_sync(kFullMask, before, owner + step) <= i) owner += step;
+        const uint32_t number = i - __shfl_sync(kFullMask, before, owner);
+        const P begin = __shfl_sync(kFullMask, list.begin, owner);
+        const bool takes_all = __shfl_sync(kFullMask, static_cast<int>(all), owner);
+        to[e] = __shfl_sync(kFullMask, out, owner) + static_cast<P>(number);
+        count += i < total;
+        position[e] = begin;
+        if (i < total) position[e] += static_cast<P>(takes_all ? number : places[owner * width + number]);
+      }
+#pragma unroll
+      for (int e = 0; e < kEach; ++e)
+        if (e < static_cast<int>(count)) u[e] = phases.args.lists.read(position[e]);
+      phases.note(hop, u, count);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        if (e >= static_cast<int>(count)) continue;
+        phases.indices(hop)[to[e]] = u[e];
+        if (phases.args.edge_ids) phases.edge_ids(hop)[to[e]] = position[e];
+      }
+    }
+    uint32_t others = __ballot_sync(kFullMask, picked > 0 && is_short && !is_kept && !all);
+    for (; others; others &= others - 1) take_row(first_row + __ffs(others) - 1);
+  }
+
+  // The picks of a row by another look at its list. They wait until there are 32 of them, or it ends.
+  __device__ void take_row(int64_t row) const {
+    __shared__ uint32_t waiting_of[kWarps][64];
+    uint32_t* const waiting = waiting_of[threadIdx.x / 32];
+    const List list = list_of(row);
+    P out = phases.indptr(hop)[row];
+    uint32_t held = 0;
+    const auto take = [&](uint32_t count) {
+      __syncwarp();
+      const bool valid = lane < count;
+      const uint32_t i = valid ? waiting[lane] : 0;
+      phases.take(hop, list.begin + static_cast<P>(i), out + static_cast<P>(lane), valid);
+      out += static_cast<P>(count);
+      held -= count;
+      __syncwarp();
+      if (lane < held) waiting[lane] = waiting[32 + lane];
+      __syncwarp();
+    };
+    for (uint32_t i = lane; i - lane < list.degree; i += 32) {
+      const bool picked = picks(list, i);
+      const uint32_t votes = __ballot_sync(kFullMask, picked);
+      if (picked) waiting[held + __popc(votes & ((1u << lane) - 1))] = i;
+      held += __popc(votes);
+      if (held >= 32) take(32);
+    }
+    if (held > 0) take(held);
+  }
+
+  // The picks of long lists of which more are picked than were kept, by whole blocks.
+  __device__ void take_long(int64_t rows) const {
     __shared__ int num_long;
     __shared__ uint32_t long_rows[kBlock];
     for (int64_t first = 0; first < rows; first += int64_t{phases.blocks} * kBlock) {
       const int64_t row = first + int64_t{threadIdx.x} * phases.blocks + phases.block;
       if (threadIdx.x == 0) num_long = 0;
       __syncthreads();
-      if (row < rows && phases.row_degree()[row] > kLongList)
-        long_rows[atomicAdd(&num_long, 1)] = static_cast<uint32_t>(row);
+      if (row < rows && phases.row_degree()[row] > kLongList) {
+        const uint32_t picked = phases.row_picks()[row];
+        if (picked > 0 && (list_of(row).whole || picked > width))
+          long_rows[atomicAdd(&num_long, 1)] = static_cast<uint32_t>(row);
+      }
       __syncthreads();
-      for (int i = 0; i < num_long; ++i) g(long_rows[i], list_of(long_rows[i]));
+      for (int i = 0; i < num_long; ++i) take_by_block(long_rows[i]);
       __syncthreads();
     }
   }
 
-  // Counts the picks of the first `rows` vertices.
-  __device__ void count(int64_t rows) const {
-    __shared__ unsigned sum;
-    const auto of_warp = [&](const List& list, uint32_t first, uint32_t step) {
-      uint32_t found = 0;
-#pragma unroll 4
-      for (uint32_t i = first; i - phases.lane < list.degree; i += step) found += picks(list, i);
-      return warp_sum(found);
-    };
-    for_each_list(
-        rows,
-        [&](int64_t row, const List& list) {
-          const uint32_t found = list.whole ? list.degree : of_warp(list, phases.lane, 32);
-          if (phases.lane == 0) phases.row_picks()[row] = found;
-        },
-        [&](int64_t row, const List& list) {
-          if (threadIdx.x == 0) sum = 0;
-          __syncthreads();
-          const uint32_t found = list.whole ? 0 : of_warp(list, threadIdx.x, kBlock);
-          if (phases.lane == 0) atomicAdd(&sum, found);
-          __syncthreads();
-          if (threadIdx.x == 0) phases.row_picks()[row] = list.whole ? list.degree : sum;
-          __syncthreads();
-        });
-  }
-
-  // Picks for the first `rows` vertices. Picks of a short list wait until there are 32 of them, or it ends.
-  __device__ void pick(int64_t rows) const {
-    __shared__ uint32_t waiting_of[kWarps][64];
+  __device__ void take_by_block(int64_t row) const {
     __shared__ uint32_t found_of[kWarps];
-    uint32_t* const waiting = waiting_of[threadIdx.x / 32];
-    const P* const indptr = phases.indptr(hop);
-    const uint32_t lane = phases.lane, before_lane = (1u << lane) - 1;
-    for_each_list(
-        rows,
-        [&](int64_t row, const List& list) {
-          P out = indptr[row];
-          uint32_t held = 0;
-          const auto take = [&](uint32_t count) {
-            __syncwarp();
-            const bool valid = lane < count;
-            const uint32_t i = valid ? waiting[lane] : 0;
-            phases.take(hop, list.begin + static_cast<P>(i), out + static_cast<P>(lane), valid);
-            out += static_cast<P>(count);
-            held -= count;
-            __syncwarp();
-            if (lane < held) waiting[lane] = waiting[32 + lane];
-            __syncwarp();
-          };
-          for (uint32_t i = lane; i - lane < list.degree; i += 32) {
-            const bool picked = picks(list, i);
-            const uint32_t votes = __ballot_sync(kFullMask, picked);
-            if (picked) waiting[held + __popc(votes & before_lane)] = i;
-            held += __popc(votes);
-            if (held >= 32) take(32);
-          }
-          if (held > 0) take(held);
-        },
-        [&](int64_t row, const List& list) {
-          P out = indptr[row];
-          for (uint32_t first = 0; first < list.degree; first += kBlock) {
-            const uint32_t i = first + threadIdx.x;
-            const bool picked = picks(list, i);
-            const uint32_t votes = __ballot_sync(kFullMask, picked);
-            if (lane == 0) found_of[threadIdx.x / 32] = __popc(votes);
-            __syncthreads();
-            uint32_t before = 0, all = 0;
-            for (int w = 0; w < kWarps; ++w) {
-              before += w < static_cast<int>(threadIdx.x / 32) ? found_of[w] : 0;
-              all += found_of[w];
-            }
-            if (votes)
-              phases.take(hop, list.begin + static_cast<P>(picked ? i : 0),
-                          out + static_cast<P>(before + __popc(votes & before_lane)), picked);
-            out += static_cast<P>(all);
-            __syncthreads();
-          }
-        });
+    const List list = list_of(row);
+    P out = phases.indptr(hop)[row];
+    for (uint32_t first = 0; first < list.degree; first += kBlock) {
+      const uint32_t i = first + threadIdx.x;
+      const bool picked = picks(list, i);
+      const uint32_t votes = __ballot_sync(kFullMask, picked);
+      if (lane == 0) found_of[threadIdx.x / 32] = __popc(votes);
+      __syncthreads();
+      uint32_t before = 0, all = 0;
+      for (int w = 0; w < kWarps; ++w) {
+        before += w < static_cast<int>(threadIdx.x / 32) ? found_of[w] : 0;
+        all += found_of[w];
+      }
+      if (votes)
+        phases.take(hop, list.begin + static_cast<P>(picked ? i : 0),
+                    out + static_cast<P>(before + __popc(votes & ((1u << lane) - 1))), picked);
+      out += static_cast<P>(all);
+      __syncthreads();
+    }
   }
 };
 

@@ -18,6 +18,7 @@ struct Space {
   using P = Edge;
   using N = Vertex;
   using List = ListOf<P>;
+  using Choice = typename Args::Choice;
   // Only a scan tells how many of a list are picked.
   static constexpr bool kScans = !Args::Choice::kCountsByDegree;
 
@@ -66,8 +67,22 @@ struct Space {
     return static_cast<uint32_t>(args.choice.count(degree, args.fanouts[hop - 1]));
   }
 
-  // The first error of a mini-batch stays.
-  __device__ void fail(SampleStatus status, int64_t detail) const {
+  __device__ Piece* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
+
+  // Registers the pieces of a row's list, if it is to be scanned in pieces. With seeds that come twice there
+  // may be more than there is room for; then nothing is scanned.
+  __device__ void cut_list(int64_t row, uint32_t degree) const {
+    const uint32_t each = args.scan.piece;
+    if (degree <= each) return;
+    const uint32_t count = (degree - 1) / each + 1;
+    const auto first =
+        static_cast<int64_t>(atomicAdd(&state().tail.value, static_cast<unsigned long long>(count)));
+    for (uint32_t i = 0; i < count && first + i < args.scan.pieces_capacity; ++i)
+      pieces()[first + i] = {static_cast<uint32_t>(row), i, 0, 0};
+  }
+
+  // The first error of a mini-batch stays. Whether it is this one.
+  __device__ bool fail(SampleStatus status, int64_t detail) const {
     auto* const word = reinterpret_cast<unsigned long long*>(&state().error);
     const unsigned long long mine = batch().sequence << 8 | static_cast<unsigned long long>(status);
     unsigned long long before = *reinterpret_cast<volatile unsigned long long*>(word);
@@ -75,10 +90,11 @@ struct Space {
       const unsigned long long seen = atomicCAS(word, before, mine);
       if (seen == before) {
         header().detail = detail;
-        return;
+        return true;
       }
       before = seen;
     }
+    return false;
   }
 
   __device__ SampleStatus status() const {

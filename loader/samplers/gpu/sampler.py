@@ -15,12 +15,12 @@ from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS, GpuOptions
+from loader.samplers.gpu.workspace import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["QUEUES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 class CudaSampler(GpuOptions):
@@ -30,8 +30,8 @@ class CudaSampler(GpuOptions):
     a copy. Seeds are copied to the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
     finished.
 
-    The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR reads whole lists, and
-    needs a hash set of vertices. Both give the same bytes as on the CPU.
+    The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR, and picks by weight
+    without tables, read whole lists, and need a hash set of vertices. All give the same bytes as on the CPU.
 
     The room for a mini-batch is estimated from earlier mini-batches, and is at most what the fanouts allow. If a
     mini-batch does not fit, it is sampled again with more room. So no mini-batch is cut off.
@@ -50,6 +50,10 @@ class CudaSampler(GpuOptions):
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
             the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
             large beside the mini-batch (see `choose_vertex_set`) and the schedule allows it, else a bitmap.
+        scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
+            tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
+            pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
+            or piece. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
@@ -57,7 +61,7 @@ class CudaSampler(GpuOptions):
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
             sampled by itself. For schedules `cooperative` and `hopwise`.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
-            Bad seeds then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
+            Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
         device: the GPU for a graph in pinned memory; by default the current one.
         fanouts, num_hops, options: see `NeighborSampler`.
@@ -77,6 +81,7 @@ class CudaSampler(GpuOptions):
         *,
         schedule: str = "auto",
         vertex_set: str = "auto",
+        scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         pad_to_capacity: bool = False,
@@ -108,19 +113,26 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
-        if not self.picking.weight_tables:
-            raise ValueError("weight_tables=False is for samplers on the CPU (device=cpu); a GPU sampler needs tables")
-        if self.picking.labor:
+        if scan_schedule != "auto" and scan_schedule not in SCAN_SCHEDULES:
+            raise ValueError(f"scan_schedule is {scan_schedule!r}; it must be one of {['auto', *SCAN_SCHEDULES]}")
+        if scan_schedule != "auto" and not self.picking.scans:
+            raise ValueError(
+                f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
+                "weight_tables=False"
+            )
+        if self.picking.scans:
+            option = "labor=True" if self.picking.labor else "weight_tables=False"
             if schedule in QUEUES or vertex_set == "bitmap":
                 named = f"schedule='{schedule}'" if schedule in QUEUES else "vertex_set='bitmap'"
                 raise ValueError(
-                    f"labor=True looks at whole lists, which {named} does not; use schedule='cooperative' or "
+                    f"{option} looks at whole lists, which {named} does not; use schedule='cooperative' or "
                     "'hopwise', and vertex_set='hash' or 'auto'"
                 )
-            if pad_to_capacity:
+            if pad_to_capacity and self.picking.labor:
                 raise ValueError(
                     "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
                 )
+        self.scan_schedule = "tickets" if scan_schedule == "auto" else scan_schedule
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)

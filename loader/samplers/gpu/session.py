@@ -18,7 +18,7 @@ from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
-_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE = range(4)
+_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT = range(5)
 
 
 class CudaSession(Session):
@@ -57,7 +57,8 @@ class CudaSession(Session):
         `schedule="auto"` uses half of the multiprocessors.
 
         Raises:
-            ValueError: a seed is no vertex, also one of an earlier padded mini-batch.
+            ValueError: a seed is no vertex, or picks without tables read a weight that is negative, infinite or NaN;
+                also of an earlier padded mini-batch.
             OverflowError: a padded block would have more edges than the type of the graph's `indptr` can count. (For
                 other blocks this is found when they are finished.)
             RuntimeError: the session was closed, or a launch was refused.
@@ -81,7 +82,9 @@ class CudaSession(Session):
         return [b.finish for b in begun]
 
     def check(self) -> None:
-        """Raises ValueError if the GPU has reported bad seeds of a padded mini-batch. Does not wait for the GPU."""
+        """Raises ValueError if the GPU has reported bad seeds or weights of a padded mini-batch. Does not wait for the
+        GPU.
+        """
         with self._lock:
             self._check_padded()
 
@@ -142,9 +145,9 @@ class CudaSession(Session):
             if state is None:
                 return
             self._unchecked.popleft()
-            self._raise_for_seeds(state[0], state[1], f" (epoch {first.epoch}, mini-batch {first.batch})")
+            self._raise_for(state[0], state[1], f" (epoch {first.epoch}, mini-batch {first.batch})")
 
-    def _raise_for_seeds(self, status: int, detail: int, where: str = "") -> None:
+    def _raise_for(self, status: int, detail: int, where: str = "") -> None:
         if status == _SEED_RANGE:
             last = self._opened().graph.num_nodes - 1
             raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {last}{where}")
@@ -152,6 +155,11 @@ class CudaSession(Session):
             raise ValueError(
                 f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique){where}"
             )
+        if status == _BAD_WEIGHT:
+            weights = self._opened().graph.edge_weights
+            assert weights is not None
+            weight = float(weights[detail])
+            raise ValueError(f"edge_weights[{detail}] is {weight}; a weight must be finite and at least 0{where}")
 
 
 class _Unchecked(NamedTuple):
@@ -216,7 +224,7 @@ class _Begun:
     ) -> None:
         """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
         session, before = self.session, self.plan
-        session._raise_for_seeds(status, detail)
+        session._raise_for(status, detail)
         # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
         known = [n for n in edges[: done + 1] if n >= 0]
         for n in known:

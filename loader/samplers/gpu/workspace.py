@@ -43,6 +43,7 @@ _HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}
+SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2}
 
 
 def choose_vertex_set(num_nodes: int, room: int) -> str:
@@ -64,6 +65,7 @@ class GpuOptions(NeighborSampler):
 
     schedule: str
     vertex_set: str
+    scan_schedule: str
     blocks_per_sm: float
     batches_per_launch: int
     pad_to_capacity: bool
@@ -122,6 +124,7 @@ class Workspace:
             )
         self.graph, self.device, self.schedule, self.vertex_set = graph, device, schedule, sampler.vertex_set
         self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
+        self._scans = sampler.picking.scans
         self._picks = picks  # keeps the arrays that the kernels read
         self._edge_ids, self._pad, self._together = (
             sampler.edge_ids,
@@ -150,6 +153,7 @@ class Workspace:
             pad=self._pad,
             device=device.index or 0,
             picks=picks,
+            scan=SCAN_SCHEDULES[sampler.scan_schedule],
         )
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
@@ -241,7 +245,7 @@ class Workspace:
         """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
-        if self._labor:
+        if self._scans:
             return "hash"
         if self.schedule in QUEUES:  # which have only bitmaps
             return "bitmap"

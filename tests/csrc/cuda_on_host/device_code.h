@@ -264,11 +264,19 @@ T atomicOr(T* at, T value) {
 }
 template <typename T>
 T atomicMin(T* at, T value) {
-  T before = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-  while (value < before &&
-         !__atomic_compare_exchange_n(at, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  T known = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (value < known &&
+         !__atomic_compare_exchange_n(at, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
   }
-  return before;
+  return known;
+}
+template <typename T>
+T atomicMax(T* at, T value) {
+  T known = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (value > known &&
+         !__atomic_compare_exchange_n(at, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return known;
 }
 template <typename T>
 T atomicCAS(T* at, T expected, T desired) {

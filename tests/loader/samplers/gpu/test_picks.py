@@ -11,6 +11,7 @@ from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.samplers import CudaSampler, FusedSampler
+from loader.samplers.gpu.sampler import SCAN_SCHEDULES
 
 pytestmark = needs_gpu
 
@@ -18,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "weighted": {"weights": "edge_weights"},
     "weighted, replaced": {"weights": "edge_weights", "replace": True},
     "heaviest": {"weights": "edge_weights", "top_k": True},
+    "raced": {"weights": "edge_weights", "weight_tables": False},
     "labor": {"labor": True},
     "labor, all hops": {"labor": True, "layer_dependency": True},
     "labor, 5 mini-batches": {"labor": True, "batch_dependency": 5},
@@ -31,7 +33,8 @@ HOW = [
     ("fused-static", "bitmap"),
     ("persistent", "bitmap"),
 ]
-ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if "labor" not in k or v == "auto" or v == "hash"]
+SCANNED = [k for k in KINDS if "labor" in k or k == "raced"]
+ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if k not in SCANNED or v == "auto" or v == "hash"]
 
 
 def graph_of(width: str, steep: bool) -> Graph:
@@ -81,10 +84,76 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     weights[::250_000] = 1e12
     graph = Graph(torch.tensor([0] + [degree] * degree), torch.arange(degree), edge_weights=weights)
     on_gpu, seeds = graph.to("cuda"), torch.tensor([0, 5, 999_999])
-    ours = CudaSampler([10, 3], edge_ids=True, **KINDS[kind])
-    got = ours.sample(on_gpu, seeds.to("cuda"))
-    assert got.to("cpu").digest() == FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds).digest()
+    oracle = FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds)
+    for schedule in SCAN_SCHEDULES if kind in SCANNED else ["auto"]:
+        ours = CudaSampler([10, 3], edge_ids=True, scan_schedule=schedule, **KINDS[kind])
+        assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest()
+        ours.close()
+
+
+@pytest.mark.parametrize("kind", SCANNED)
+@pytest.mark.parametrize("scan_schedule", SCAN_SCHEDULES)
+def test_every_scan_schedule_gives_equal_bytes(kind, scan_schedule) -> None:
+    graph = graph_of("int32", steep=True)
+    options = {"edge_ids": True, **KINDS[kind]}
+    ours, oracle = (
+        CudaSampler([500, 12, 5], scan_schedule=scan_schedule, **options),
+        FusedSampler([500, 12, 5], **options),
+    )
+    seeds = torch.arange(0, 3000, 30)
+    got = ours.sample(graph.to("cuda"), seeds.to("cuda"), batch=3)
+    assert got.to("cpu").digest() == oracle.sample(graph, seeds, batch=3).digest()
     ours.close()
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
+@pytest.mark.parametrize("edge", [0, 60_000])
+def test_a_bad_weight_is_named_and_forgotten(bad, schedule, edge) -> None:
+    graph = graph_of("int32", steep=False)
+    on_gpu = graph.to("cuda")
+    assert on_gpu.edge_weights is not None
+    seeds = torch.arange(0, 3000, 7, device="cuda")
+    ours = CudaSampler([10, 10], schedule=schedule, edge_ids=True, **KINDS["raced"])
+    held = float(on_gpu.edge_weights[edge])
+    on_gpu.edge_weights[edge] = bad
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"edge_weights\[{edge}\] is .*; a weight must be finite"):
+            ours.sample(on_gpu, seeds)
+    on_gpu.edge_weights[edge] = held
+    oracle = FusedSampler([10, 10], edge_ids=True, **KINDS["raced"]).sample(graph, seeds.cpu())
+    assert ours.sample(on_gpu, seeds).to("cpu").digest() == oracle.digest()
+    ours.close()
+
+
+def test_a_race_of_doubles_sees_weights_that_change() -> None:
+    graph = graph_of("int32", steep=False)
+    assert graph.edge_weights is not None
+    graph.edge_weights = graph.edge_weights.double()
+    on_gpu, seeds = graph.to("cuda"), torch.arange(0, 3000, 9)
+    ours, oracle = CudaSampler([10, 10], **KINDS["raced"]), FusedSampler([10, 10], **KINDS["raced"])
+    for _ in range(2):
+        got = ours.sample(on_gpu, seeds.to("cuda"))
+        assert got.to("cpu").digest() == oracle.sample(graph, seeds).digest()
+        graph.edge_weights.pow_(30)
+        assert on_gpu.edge_weights is not None
+        on_gpu.edge_weights.copy_(graph.edge_weights)
+    ours.close()
+
+
+def test_padded_races_tell_of_bad_weights_later() -> None:
+    graph = graph_of("int32", steep=False).to("cuda")
+    assert graph.edge_weights is not None
+    seeds = torch.arange(0, 3000, 9, device="cuda")
+    session = CudaSampler([10, 10], pad_to_capacity=True, **KINDS["raced"]).open(graph)
+    session.sample(seeds)
+    session.check()
+    graph.edge_weights[0] = -1
+    session.sample(torch.arange(10, device="cuda"))
+    torch.cuda.synchronize()
+    with pytest.raises(ValueError, match=r"edge_weights\[0\] is -1.0"):
+        session.check()
+    session.close()
 
 
 def test_a_group_of_labor_equals_single_mini_batches() -> None:
@@ -109,7 +178,9 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
         ({"labor": True, "vertex_set": "bitmap"}, "vertex_set='bitmap' does not"),
         ({"labor": True, "schedule": "persistent"}, "schedule='persistent' does not"),
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
-        ({"weights": "edge_weights", "weight_tables": False}, "a GPU sampler needs tables"),
+        ({"scan_schedule": "tickets"}, "these picks scan no lists"),
+        ({"labor": True, "scan_schedule": "edges"}, "it must be one of"),
+        ({**KINDS["raced"], "schedule": "fused-static"}, "weight_tables=False looks at whole lists"),
     ],
 )
 def test_options_a_gpu_sampler_lacks_are_refused(options, message) -> None:

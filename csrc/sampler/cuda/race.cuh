@@ -1,0 +1,241 @@
+// A race (race.h) by a warp, in one look at the list: 256 entries at a time, whose weights wait in registers.
+//
+// Of nearly all entries a bound from their random number and weight shows that they arrive too late: later
+// than the last of those that are kept, or as long as there are too few of them, than a guess at the time
+// when enough of the 256 have arrived. Only for the others the arrival is worked out, 32 together. So what is
+// picked does not depend on the guess, nor on how a list is cut.
+#pragma once
+
+#include "sampler/cuda/collectives.cuh"
+#include "sampler/race.h"
+
+namespace loader {
+
+constexpr uint64_t kNeverBits = uint64_t{0x7FF} << 52;  // of an infinite double
+constexpr float kMostFloat = 3.4028234663852886e38f;
+
+// The bits of a double that is not negative are in its order.
+LOADER_HD uint64_t bits_of(double x) {
+#ifdef __CUDA_ARCH__
+  return static_cast<uint64_t>(__double_as_longlong(x));
+#else
+  uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof x);
+  return bits;
+#endif
+}
+LOADER_HD double from_bits(uint64_t bits) {
+#ifdef __CUDA_ARCH__
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  double x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+#endif
+}
+
+// Memory of a warp for the entries that are first so far, and for those that may be, in list order.
+struct RaceBuffer {
+  uint64_t* times;   // [fanout + kRaceEntries] bits of the arrival; before it is known, the random number
+  uint32_t* places;  // [fanout + kRaceEntries]
+};
+
+struct WarpRace {
+  const RaceChoice& choice;
+  const RaceBuffer buffer;
+  const uint32_t fanout, lane;
+  uint32_t held = 0;            // the first of those seen so far, in the buffer
+  uint64_t limit = kNeverBits;  // the last of them, if there are `fanout`: others come before it or too late
+
+  __device__ WarpRace(const RaceChoice& choice, const RaceBuffer& buffer, uint32_t fanout)
+      : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {}
+
+  // A weight as a float that bounds it well enough, above 0 if it is; -1 for one that is not allowed.
+  __device__ __forceinline__ float weight(int64_t at) const {
+    if (choice.floats) {
+      const float w = load(choice.floats + at);
+      return w >= 0 && w <= kMostFloat ? w : -1.0f;
+    }
+    const double w = load(choice.doubles + at);
+    if (!(w >= 0 && w <= kLast)) return -1.0f;
+    if (w > static_cast<double>(kMostFloat)) return static_cast<float>(from_bits(kNeverBits));
+    const auto rounded = static_cast<float>(w);
+    return rounded > 0 || !(w > 0) ? rounded : 1.401298464324817e-45f;
+  }
+
+  // Races the entries [first, first + count) of the list that begins at `begin`; `first` is even. Returns the
+  // number of a place whose weight is not allowed, or -1.
+  __device__ int64_t run(int64_t begin, uint32_t first, uint32_t count, const Draws& draws) {
+    int64_t bad = -1;
+    for (uint32_t base = 0; base < count; base += kRaceEntries) {
+      float w[2 * kRaceRounds];
+#pragma unroll
+      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+        const uint32_t i = base + 64 * (e / 2) + 2 * lane + e % 2;
+        w[e] = i < count ? weight(begin + first + i) : 0;
+      }
+#pragma unroll
+      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+        if (w[e] >= 0) continue;
+        bad = begin + first + base + 64 * (e / 2) + 2 * lane + e % 2;
+        w[e] = 0;
+      }
+      uint32_t positive = 0;
+      float sum = 0;
+#pragma unroll
+      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+        positive += w[e] > 0;
+        sum += w[e];
+      }
+      // By a guess only if none is kept: else one that is kept might arrive after it.
+      const bool guesses = held == 0;
+      double most = from_bits(limit);
+      if (guesses) {
+        positive = warp_sum(positive);
+        most = guess(warp_sum(sum), positive);
+      }
+      for (bool again = guesses;; again = false) {
+        step(begin, first + base, min(count - base, kRaceEntries), w, draws, most);
+        if (!again || held >= min(fanout, positive)) break;
+        held = 0;
+        most = from_bits(kNeverBits);
+      }
+    }
+    return bad;
+  }
+
+  // A time before which more than `fanout` of the entries arrive with a probability near 1, as on the CPU.
+  __device__ double guess(float sum, uint32_t positive) const {
+    const auto most = static_cast<float>(fanout);
+    const float wanted = most + 2 * sqrt_of(most) + 1, x = wanted / static_cast<float>(positive);
+    const float time = wanted * (1 + x / 2 + x * x) * 2.0791876e17f / sum;
+    return x <= 0.9f && time <= kMostFloat ? static_cast<double>(time) : from_bits(kNeverBits);
+  }
+
+  // The entries from `first` on whose weights are `w`, of those that arrive before `most`.
+  __device__ void step(int64_t begin, uint32_t first, uint32_t count, const float (&w)[2 * kRaceRounds],
+                       const Draws& draws, double most) {
+    // See race_scan.cpp: an entry comes before `most` only if this times half its number's upper word is at
+    // most `most` times the weight.
+    constexpr float kLeast = 1.44f / 128 * 8589934592.0f;
+    const float bound = most <= static_cast<double>(kMostFloat) ? static_cast<float>(most)
+                                                                : static_cast<float>(from_bits(kNeverBits));
+    const uint32_t before_lane = (1u << lane) - 1;
+    uint32_t end = held;
+#pragma unroll
+    for (uint32_t r = 0; r < kRaceRounds; ++r) {
+      if (64 * r >= count) break;
+      const Words words = draws.block(first / 2 + 32 * r + lane);
+      const auto early = [&](uint32_t high, float weight) {
+        return weight > 0 && !(kLeast * static_cast<float>(high >> 1) > bound * weight);
+      };
+      const bool one = early(words.w[1], w[2 * r]), two = early(words.w[3], w[2 * r + 1]);
+      const uint32_t ones = __ballot_sync(kFullMask, one), twos = __ballot_sync(kFullMask, two);
+      uint32_t to = end + __popc(ones & before_lane) + __popc(twos & before_lane);
+      const uint32_t place = first + 64 * r + 2 * lane;
+      if (one) {
+        buffer.times[to] = words.w[0] | uint64_t{words.w[1]} << 32;
+        buffer.places[to++] = place;
+      }
+      if (two) {
+        buffer.times[to] = words.w[2] | uint64_t{words.w[3]} << 32;
+        buffer.places[to] = place + 1;
+      }
+      end += __popc(ones) + __popc(twos);
+    }
+    if (end == held) return;
+    __syncwarp();
+    const uint64_t last = bits_of(most);
+    uint32_t kept = held;
+    for (uint32_t i = held + lane; i - lane < end; i += 32) {
+      uint32_t place = 0;
+      uint64_t time = kNeverBits;
+      if (i < end) {
+        place = buffer.places[i];
+        time = bits_of(arrival(buffer.times[i], choice.weight(begin + place)));
+      }
+      kept = keep(kept, i < end && time < last, time, place);
+    }
+    held = kept;
+    keep_first();
+  }
+
+  // Writes an entry of each lane that `stays` behind the `kept` ones. Lanes have read theirs before.
+  __device__ uint32_t keep(uint32_t kept, bool stays, uint64_t time, uint32_t place) const {
+    const uint32_t votes = __ballot_sync(kFullMask, stays);
+    if (stays) {
+      const uint32_t to = kept + __popc(votes & ((1u << lane) - 1));
+      buffer.times[to] = time;
+      buffer.places[to] = place;
+    }
+    __syncwarp();
+    return kept + __popc(votes);
+  }
+
+  // Leaves the first `fanout`, if there are as many. Of two that arrive together the first of the list is.
+  __device__ void keep_first() {
+    if (held < fanout) return;
+    limit = held <= 64 ? kth_of_few() : kth();
+    uint32_t equal = 0;
+    for (uint32_t i = lane; i - lane < held; i += 32) equal += i < held && buffer.times[i] < limit;
+    equal = fanout - warp_sum(equal);  // of those that arrive at the limit this many stay
+    if (held == fanout) return;
+    uint32_t kept = 0;
+    for (uint32_t i = lane; i - lane < held; i += 32) {
+      const uint64_t time = i < held ? buffer.times[i] : kNeverBits;
+      const uint32_t place = i < held ? buffer.places[i] : 0;
+      const uint32_t ties = __ballot_sync(kFullMask, time == limit);
+      const bool tied = time == limit && static_cast<uint32_t>(__popc(ties & ((1u << lane) - 1))) < equal;
+      equal -= min(equal, static_cast<uint32_t>(__popc(ties)));
+      kept = keep(kept, time < limit || tied, time, place);
+    }
+    held = kept;
+  }
+
+  // The arrival of number `fanout`, of up to 64: each is compared with all.
+  __device__ uint64_t kth_of_few() const {
+    const uint64_t one = lane < held ? buffer.times[lane] : kNeverBits;
+    const uint64_t two = 32 + lane < held ? buffer.times[32 + lane] : kNeverBits;
+    uint32_t before_one = 0, before_two = 0;
+    for (uint32_t j = 0; j < held; ++j) {
+      const uint64_t other = buffer.times[j];
+      before_one += other < one || (other == one && j < lane);
+      before_two += other < two || (other == two && j < 32 + lane);
+    }
+    const uint32_t ones = __ballot_sync(kFullMask, lane < held && before_one == fanout - 1);
+    const uint32_t twos = __ballot_sync(kFullMask, 32 + lane < held && before_two == fanout - 1);
+    return ones ? __shfl_sync(kFullMask, one, __ffs(ones) - 1) : __shfl_sync(kFullMask, two, __ffs(twos) - 1);
+  }
+
+  // The same of any number, by bisection.
+  __device__ uint64_t kth() const {
+    uint64_t low = 0, high = kNeverBits;
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      uint32_t count = 0;
+      for (uint32_t i = lane; i < held; i += 32) count += buffer.times[i] <= middle;
+      if (warp_sum(count) >= fanout)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
+
+  // Adds an entry of each lane that was first in its piece. Pieces come in order, and `is_last` at last.
+  __device__ void add(bool valid, uint64_t time, uint32_t place, bool is_last) {
+    held = keep(held, valid && time < limit, time, place);
+    if (is_last || held > fanout + kRaceEntries - 32) keep_first();
+  }
+
+ private:
+  __device__ static float sqrt_of(float x) {
+#ifdef __CUDA_ARCH__
+    return __fsqrt_rn(x);
+#else
+    return __builtin_sqrtf(x);
+#endif
+  }
+};
+
+}  // namespace loader

@@ -1,0 +1,50 @@
+// What each traversal on the GPU is told. For host and device.
+#pragma once
+
+#include "traverse/cuda/space.h"
+#include "traverse/rank.h"
+
+namespace loader {
+
+template <typename P, typename N>
+struct BfsCall {
+  VertexLists<P, N> onward, back;  // without `turns` the second is not read
+  Plan plan;
+  const N* sources;  // [count], of the GPU
+  int64_t count;
+  int32_t most, turns;
+  int32_t* distance;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N, typename W>
+struct SsspCall {
+  VertexLists<P, N> onward;
+  const W* weights;  // [num_edges]
+  Plan plan;
+  const N* sources;
+  int64_t count;
+  W delta;
+  typename Length<W>::Bits* length;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N>
+struct ComponentsCall {
+  VertexLists<P, N> lists;
+  Plan plan;
+  int32_t symmetric;
+  N* label;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N>
+struct RankCall {
+  VertexLists<P, N> back;
+  Plan plan;
+  RankLaw law;
+  double* ranks;              // [num_nodes]
+  TraverseSpace<P, N> space;  // with numbers
+};
+
+}  // namespace loader

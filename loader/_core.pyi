@@ -590,6 +590,7 @@ def cuda_find_subgraph(
     """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
     ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
+
 def traverse_bfs(
     onward: tuple[Tensor, ...],
     back: tuple[Tensor, ...] | None,

@@ -282,6 +282,19 @@ def _shchur(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(rows)} datasets", all(near) and len(rows) == 4
 
 
+def _scaling(gpus: int, name: str, limit: float, *, least: bool) -> Callable[[Result], tuple[str, bool]]:
+    """Of our exchange on this many GPUs, with the features on each."""
+
+    def judge(result: Result) -> tuple[str, bool]:
+        rows = [row for row in result["rows"] if row["gpus"] == gpus and row["gradients"] == "one exchange"]
+        values = [row[name] for row in rows if row["features"] == "device" and row[name] is not None]
+        if not values:
+            return f"no run with {gpus} GPUs", False
+        return f"{values[0]:.2f}x", values[0] >= limit if least else values[0] <= limit
+
+    return judge
+
+
 _ON_GPU = ("lazy", "device")
 STORES = (*_ON_GPU, "cached", "pinned", "staged")
 
@@ -416,6 +429,13 @@ TARGETS = (
         _pipeline("lightning_over_hand_written", 1.05, STORES),
     ),
     Target("Memory and number of threads do not grow after the third epoch", "pipeline_gpu", _soak),
+    Target("Two GPUs are at least 1.9x as fast as one", "scaling_gpu", _scaling(2, "faster_by", 1.9, least=True)),
+    Target("Four GPUs are at least 3.6x as fast as one", "scaling_gpu", _scaling(4, "faster_by", 3.6, least=True)),
+    Target(
+        "The first step on two GPUs comes at most 1.3x as late as on one",
+        "scaling_gpu",
+        _scaling(2, "slower_start", 1.3, least=False),
+    ),
 )
 
 

@@ -50,17 +50,30 @@ struct WarpRace {
   __device__ WarpRace(const RaceChoice& choice, const RaceBuffer& buffer, uint32_t fanout)
       : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {}
 
-  // A weight as a float that bounds it well enough, above 0 if it is; -1 for one that is not allowed.
-  __device__ __forceinline__ float weight(int64_t at) const {
-    if (choice.floats) {
-      const float w = load(choice.floats + at);
-      return w >= 0 && w <= kMostFloat ? w : -1.0f;
-    }
-    const double w = load(choice.doubles + at);
+  // Bounds a weight by a float, above 0 if it is; -1 for one that is not allowed.
+  __device__ __forceinline__ static float bounded(float w) { return w >= 0 && w <= kMostFloat ? w : -1.0f; }
+  __device__ __forceinline__ static float bounded(double w) {
     if (!(w >= 0 && w <= kLast)) return -1.0f;
     if (w > static_cast<double>(kMostFloat)) return static_cast<float>(from_bits(kNeverBits));
     const auto rounded = static_cast<float>(w);
     return rounded > 0 || !(w > 0) ? rounded : 1.401298464324817e-45f;
+  }
+  __device__ float weight(int64_t at) const {
+    return choice.floats ? bounded(load(choice.floats + at)) : bounded(load(choice.doubles + at));
+  }
+
+  // Those of a lane, entries behind the end with 0. All are loaded before the first is looked at.
+  template <typename W>
+  __device__ __forceinline__ void weights_of(const W* list, uint32_t count,
+                                             float (&w)[2 * kRaceRounds]) const {
+    W loaded[2 * kRaceRounds];
+#pragma unroll
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+      const uint32_t i = 64 * (e / 2) + 2 * lane + e % 2;
+      loaded[e] = i < count ? load(list + i) : W{0};
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) w[e] = bounded(loaded[e]);
   }
 
   // Races the entries [first, first + count) of the list that begins at `begin`; `first` is even. Returns the
@@ -69,11 +82,10 @@ struct WarpRace {
     int64_t bad = -1;
     for (uint32_t base = 0; base < count; base += kRaceEntries) {
       float w[2 * kRaceRounds];
-#pragma unroll
-      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-        const uint32_t i = base + 64 * (e / 2) + 2 * lane + e % 2;
-        w[e] = i < count ? weight(begin + first + i) : 0;
-      }
+      if (choice.floats)
+        weights_of(choice.floats + begin + first + base, count - base, w);
+      else
+        weights_of(choice.doubles + begin + first + base, count - base, w);
 #pragma unroll
       for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
         if (w[e] >= 0) continue;
@@ -197,6 +209,7 @@ struct WarpRace {
     const uint64_t one = lane < held ? buffer.times[lane] : kNeverBits;
     const uint64_t two = 32 + lane < held ? buffer.times[32 + lane] : kNeverBits;
     uint32_t before_one = 0, before_two = 0;
+#pragma unroll 4
     for (uint32_t j = 0; j < held; ++j) {
       const uint64_t other = buffer.times[j];
       before_one += other < one || (other == one && j < lane);

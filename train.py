@@ -26,16 +26,12 @@ if __name__ == "__main__":
         sys.exit(f"error: {error}")
 
 import hydra
-import torch
-from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from loader.machine.arguments import as_flag, as_seed
-from loader.machine.cpus import as_threads
-from models.training.checks import check_length, check_metrics
-from models.training.command_line import composed, composing
+# None of these imports torch, which takes seconds: the other processes of a run start before.
+from models.training.command_line import command_of_rank, composed, composing
 from models.training.errors import one_line_errors
-from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
+from models.training.ranks import be_quiet_unless_first, check_launch, other_ranks
 
 CONF = Path(__file__).resolve().parent / "conf"
 
@@ -54,6 +50,14 @@ def train(cfg: DictConfig) -> float:
         ValueError, FileNotFoundError, ImportError: something the user can mend, before work starts.
         Interrupted: Ctrl-C, while it trained; the message says how to go on.
     """
+    import torch
+    from hydra.utils import get_class, instantiate
+
+    from loader.machine.arguments import as_flag, as_seed
+    from loader.machine.cpus import as_threads
+    from models.training.checks import check_length, check_metrics
+    from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
+
     check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
@@ -62,6 +66,7 @@ def train(cfg: DictConfig) -> float:
     for name in ("debug", "timeline"):
         as_flag(name, cfg[name])
     check_length(cfg.trainer)
+    check_launch(cfg.trainer)
     if cfg.ckpt_path is not None:
         if not isinstance(cfg.ckpt_path, str) or not Path(cfg.ckpt_path).is_file():
             raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path or repr(cfg.ckpt_path)}; there is no such file")
@@ -153,7 +158,8 @@ def main(cfg: DictConfig) -> float:
     warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
     if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-    with one_line_errors(cfg.debug in (True,)):
+    be_quiet_unless_first()
+    with one_line_errors(cfg.debug in (True,)), other_ranks(cfg.get("trainer") or {}, *command_of_rank()):
         return train(cfg)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from _common import RESULTS, write_json
 from _gpu_batches import products_shaped
+from _nexts import by_weight, deepwalk, node2vec
 
 import loader
 from loader.graph import Graph
@@ -42,6 +43,9 @@ CASES: list[tuple[str, int | None, int, dict[str, Any]]] = [
     ("weighted", 196_615, 80, {"weights": "edge_weights"}),
     ("weighted", 10_240, 80, {"weights": "edge_weights"}),
     ("weighted node2vec p 2, q 0.5", None, 80, {"weights": "edge_weights", "p": 2, "q": 0.5}),
+    ("next: uniform", None, 80, {"next": deepwalk}),
+    ("next: node2vec p 2, q 0.5", None, 80, {"next": node2vec}),
+    ("next: weighted", None, 80, {"next": by_weight, "weights": "edge_weights"}),
 ]
 
 
@@ -82,11 +86,15 @@ def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> 
     for name, walkers, length, options in CASES:
         starts = torch.arange(graph.num_nodes, device="cuda") if walkers is None else perm[:walkers]
         starts = starts.int()
+        begin = time.perf_counter()
         made = loader.random_walk(graph, starts, length, **options)
         nodes = made if isinstance(made, torch.Tensor) else made[0]
         steps = int((nodes[:, 1:] >= 0).sum())
+        first = time.perf_counter() - begin
         del made, nodes
         row: dict[str, Any] = {"walk": name, "walkers": len(starts), "length": length, "steps": steps}
+        if "next" in options:
+            row["first_call_s"] = first  # with the compilation
         row["ms"] = median_ms(lambda i: loader.random_walk(graph, starts, length, seed=i, **options), rounds)  # noqa: B023
         row["g_steps_per_s"] = steps / row["ms"] / 1e6
         if with_torch and options.keys() <= {"stop"}:

@@ -511,3 +511,176 @@ def negatives(
     """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
     `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
     indices, whose lists ascend, no edges."""
+
+most_sorted_ends: int  # that CudaLinkEngine.ends keeps once
+
+class CudaLinkEngine:
+    """Finds the ends of links on a GPU. `indptr` and `indices` are of the edges that strict negatives must not be, each
+    list ascending, on the GPU or in pinned memory; or both are None."""
+
+    def __init__(self, num_nodes: int, indptr: Tensor | None, indices: Tensor | None, device: int) -> None: ...
+    def ends(
+        self,
+        pairs: int,
+        wide: bool,
+        links: int,
+        negatives: int,
+        each: int,
+        key: int,
+        strict: bool,
+        ends: int,
+        seeds: int,
+        wide_seeds: bool,
+        local: int,
+        told: int,
+        stream: int,
+    ) -> None:
+        """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
+        targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
+        writes the distinct ends there, ascending, to `local` each end's place among them, and to `told` `[2]` their
+        number and the place of an end that is no vertex, or -1."""
+
+def cuda_find_links(
+    slots: int,
+    capacity: int,
+    seeds: int,
+    sources: int,
+    targets: int,
+    count: int,
+    reverse: bool,
+    hops: list[tuple[int, int, int, int, int, bool, bool]],
+    found: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Finds the edges of each hop that are links. `slots` `[capacity]` are -1, `found` `[hops]` are 0. Of a hop: indptr
+    or 0, sources, destinations or 0, how many edges to look at, where to write their positions, in any order, and
+    whether indptr and vertices are int64."""
+
+def cuda_drop(
+    arrays: list[tuple[int, int, int, bool]],
+    indptr: tuple[int, int, int, bool] | None,
+    gone: int,
+    wide: bool,
+    num_gone: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
+
+def subgraph_scratch(vertices: int, edges: int) -> int:
+    """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""
+
+def cuda_find_subgraph(
+    hops: list[tuple[int, int, int, int]],
+    wide_edges: bool,
+    wide_nodes: bool,
+    wide_ids: bool,
+    seeds: int,
+    nodes: int,
+    edges: int,
+    scratch: int,
+    told: int,
+    out_nodes: int,
+    out_edges: int,
+    out_ids: int,
+    device: int,
+    stream: int,
+) -> None:
+    """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
+    ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
+    hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
+
+def traverse_bfs(
+    onward: tuple[Tensor, ...],
+    back: tuple[Tensor, ...] | None,
+    sources: Tensor,
+    most: int,
+    turns: bool,
+    distances: Tensor,
+    predecessors: Tensor | None,
+    num_threads: int,
+) -> None:
+    """Writes the number of edges from the nearest source to each vertex, at most `most`, else -1, and the smallest
+    vertices before them. Lists are (indptr, indices). With `turns` steps may go back, by the lists `back`, which
+    predecessors take, too."""
+
+def traverse_sssp(
+    onward: tuple[Tensor, ...], weights: Tensor, sources: Tensor, delta: float, lengths: Tensor, num_threads: int
+) -> None:
+    """Writes the lengths of shortest paths, as csrc/traverse/lists.h has them, of the type of the weights."""
+
+def traverse_components(lists: tuple[Tensor, ...], symmetric: bool, labels: Tensor, num_threads: int) -> None:
+    """Writes the smallest vertex of each vertex' weakly connected component."""
+
+def traverse_pagerank(
+    back: tuple[Tensor, ...],
+    damping: int,
+    own: Tensor | None,
+    close: int,
+    max_iter: int,
+    ranks: Tensor,
+    num_threads: int,
+) -> tuple[int, int]:
+    """Writes the ranks, float64. `damping`, `own` and `close` are shares of 2**62. Returns the change by the last
+    iteration, such a share, and the number of iterations."""
+
+def traverse_symmetric(lists: tuple[Tensor, ...], weights: Tensor | None, num_threads: int) -> bool:
+    """Whether each edge has its reverse, of the same weight; wrong with a probability of 2**-64."""
+
+def traverse_memory(lists: tuple[Tensor, ...], with_numbers: bool) -> int:
+    """Bytes of GPU memory that a traversal takes beside its result; PageRank takes it `with_numbers`."""
+
+def traverse_bfs_cuda(
+    onward: tuple[Tensor, ...],
+    back: tuple[Tensor, ...] | None,
+    plan: tuple[int, int, int],
+    sources: Tensor,
+    most: int,
+    turns: bool,
+    distances: Tensor,
+    memory: Tensor,
+    device: int,
+    stream: int,
+) -> None:
+    """`traverse_bfs` on a GPU, on a stream. The plan has the numbers of schedule and access, and how many entries cost
+    as much as one (csrc/traverse/cuda/space.h). `memory` has the bytes that `traverse_memory` says."""
+
+def traverse_sssp_cuda(
+    onward: tuple[Tensor, ...],
+    weights: Tensor,
+    plan: tuple[int, int, int],
+    sources: Tensor,
+    delta: float,
+    least_weight: float,
+    lengths: Tensor,
+    memory: Tensor,
+    device: int,
+    stream: int,
+) -> None:
+    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`. No weight is less than `least_weight`."""
+
+def traverse_components_cuda(
+    lists: tuple[Tensor, ...],
+    symmetric: bool,
+    plan: tuple[int, int, int],
+    labels: Tensor,
+    memory: Tensor,
+    device: int,
+    stream: int,
+) -> None:
+    """`traverse_components` on a GPU, see `traverse_bfs_cuda`."""
+
+def traverse_pagerank_cuda(
+    back: tuple[Tensor, ...],
+    damping: int,
+    own: Tensor | None,
+    close: int,
+    max_iter: int,
+    plan: tuple[int, int, int],
+    ranks: Tensor,
+    memory: Tensor,
+    device: int,
+    stream: int,
+) -> None:
+    """`traverse_pagerank` on a GPU, see `traverse_bfs_cuda`. Its result is written to bytes 8 to 24 of `memory`."""

@@ -19,6 +19,7 @@ TUTORIALS = sorted(path for path in (ROOT / "docs" / "tutorials").glob("*.md") i
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ROOMS = (
     "graph", "samplers", "samples", "stores", "items", "stages", "pipeline", "timing", "ops", "datasets", "kernels",
+    "traverse",
 )  # fmt: skip
 
 # What the README's code takes as given.

@@ -47,7 +47,10 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(gather_kernels());
   add(mean_kernels());
   add(item_kernels());
+  add(link_kernels());
+  add(subgraph_kernels());
   add(walk_kernels());
+  add(traverse_kernels());
   return names;
 }
 

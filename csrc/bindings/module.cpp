@@ -13,11 +13,15 @@ void bind_gpu(py::module_& m);
 void bind_walks(py::module_& m);
 void bind_pyg(py::module_& m);
 void bind_links(py::module_& m);
+void bind_links_cuda(py::module_& m);
+void bind_subgraph_cuda(py::module_& m);
+void bind_traverse(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
 void bind_walks_cuda(py::module_& m);
+void bind_traverse_cuda(py::module_& m);
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
@@ -36,4 +40,8 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_walks_cuda(m);
   loader::bind_pyg(m);
   loader::bind_links(m);
+  loader::bind_links_cuda(m);
+  loader::bind_subgraph_cuda(m);
+  loader::bind_traverse(m);
+  loader::bind_traverse_cuda(m);
 }

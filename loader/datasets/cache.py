@@ -57,16 +57,22 @@ def has_conversion(folder: Path) -> bool:
 
 
 def open_cache(
-    folder: Path, key: Mapping[str, Any], mapped: frozenset[str] = frozenset(), *, verify: bool = False
+    folder: Path,
+    key: Mapping[str, Any],
+    mapped: frozenset[str] | None = frozenset(),
+    *,
+    trusted: frozenset[str] | None = None,
+    verify: bool = False,
 ) -> CachedArrays:
     """Opens a conversion. What is read is compared with its checksums.
 
     Args:
         folder: where it lies.
         key: source and options that it must have been made from.
-        mapped: arrays to memory-map in place of reading them. Writing to such a tensor changes only the memory of this
-            process, never the file.
-        verify: compare mapped arrays with their checksums, too, which reads them once.
+        mapped: arrays to memory-map in place of reading them, None for all. Writing to such a tensor changes only the
+            memory of this process, never the file.
+        trusted: mapped arrays that are not compared with their checksums, None for all that are mapped.
+        verify: compare all, which reads mapped arrays once.
 
     Raises:
         CacheError: it was made by something else, by another version, from another source, or files are
@@ -75,7 +81,7 @@ def open_cache(
     version = current_version(folder)
     while True:
         try:
-            return _open_version(version, key, mapped, verify)
+            return _open_version(version, key, mapped, frozenset() if verify else trusted)
         except CacheError:  # noqa: PERF203 - once, but for a rebuild in between
             newer = current_version(folder)
             if newer == version:
@@ -149,14 +155,17 @@ def open_regular(path: Path) -> BinaryIO:
     return open(handle, "rb")
 
 
-def _open_version(version: Path, key: Mapping[str, Any], mapped: frozenset[str], verify: bool) -> CachedArrays:
+def _open_version(
+    version: Path, key: Mapping[str, Any], mapped: frozenset[str] | None, trusted: frozenset[str] | None
+) -> CachedArrays:
     meta = read_meta(version)
     if meta.get("key") != json.loads(json.dumps(key)):
         raise _damaged(version, META, "it was made from another source or other options")
     arrays: dict[str, Tensor] = {}
     for name, expected in meta["arrays"].items():
         with _open(version, f"{name}.npy") as file:
-            arrays[name] = _read_array(version, file, name, expected, mapped=name in mapped, verify=verify)
+            maps, verify = mapped is None or name in mapped, trusted is not None and name not in trusted
+            arrays[name] = _read_array(version, file, name, expected, mapped=maps, verify=verify)
     return CachedArrays(arrays, meta["properties"])
 
 

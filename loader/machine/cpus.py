@@ -6,11 +6,17 @@ import os
 
 from loader import _core
 from loader.machine.arguments import as_size
+from loader.machine.shared import local_ranks
+
+
+def processors() -> int:
+    """Number of processors of this machine that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_cpus() -> int:
-    """Number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of processors for the threads of this process: if several processes of a run are here, an equal part."""
+    return max(1, processors() // local_ranks()[1])
 
 
 def as_threads(num_threads: int) -> int:

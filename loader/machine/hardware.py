@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loader.machine.cpus import available_cpus
+from loader.machine.cpus import processors
 
 _PACKAGES = ("gnn-loader", "lightning", "dgl", "torch-geometric", "numpy")
 
@@ -27,7 +27,7 @@ def provenance() -> dict[str, Any]:
     """
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": {"cpu": _cpu(), "cores": available_cpus(), **_memory()},
+        "hardware": {"cpu": _cpu(), "cores": processors(), **_memory()},
         "system": platform.platform(),
         "versions": _versions(),
     }

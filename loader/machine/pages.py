@@ -24,17 +24,21 @@ def advise_random(tensor: Tensor) -> None:
         _advise(begin // mmap.PAGESIZE * mmap.PAGESIZE, end, mmap.MADV_RANDOM)
 
 
-def use_huge_pages(tensor: Tensor) -> None:
+def use_huge_pages(tensor: Tensor, *, shared: bool = False) -> None:
     """Puts the memory of `tensor` on huge pages, in place, about one second per GiB.
 
     Rows read at random need an address translated each; with pages of 4 KiB a processor, and a GPU that reads pinned
     memory, wait longer for that than for the row. Memory mapped from a file is left as it is.
+
+    Args:
+        tensor: on the CPU.
+        shared: it lies in memory that processes share.
     """
     if not sys.platform.startswith("linux") or not tensor.numel():
         return
     begin, end = _bounds(tensor)
     begin, end = -(-begin // _HUGE_PAGE) * _HUGE_PAGE, end // _HUGE_PAGE * _HUGE_PAGE
-    if begin < end and _is_anonymous(begin):
+    if begin < end and (shared or _is_anonymous(begin)):
         _advise(begin, end, mmap.MADV_HUGEPAGE)
         _advise(begin, end, _COLLAPSE)
 
@@ -46,11 +50,19 @@ def file_behind(tensor: Tensor) -> Path | None:
     """
     if tensor.device.type != "cpu" or not tensor.numel() or not _MAPS.exists():
         return None
-    inode, path = _mapping(tensor.data_ptr())
+    _, _, inode, path = _mapping(tensor.data_ptr())
     # Below /dev lies memory that processes or drivers share; such a mapping has an inode, too.
     if inode == "0" or not path.startswith("/") or path.startswith(("/dev/", "/memfd:")):
         return None
     return Path(path.removesuffix(" (deleted)"))
+
+
+def place_in_file(tensor: Tensor) -> tuple[str, str, int] | None:
+    """Device and inode of the file that `tensor` is mapped from, and the byte at which it begins there; or None."""
+    if file_behind(tensor) is None:
+        return None
+    offset, device, inode, _ = _mapping(tensor.data_ptr())
+    return device, inode, offset
 
 
 def _bounds(tensor: Tensor) -> tuple[int, int]:
@@ -63,14 +75,14 @@ def _advise(begin: int, end: int, advice: int) -> None:
 
 def _is_anonymous(address: int) -> bool:
     """Whether no file lies behind the page at `address`."""
-    return _mapping(address)[0] == "0"
+    return _mapping(address)[2] == "0"
 
 
-def _mapping(address: int) -> tuple[str, str]:
-    """Inode and path of the mapping that holds `address`; empty where there is none."""
+def _mapping(address: int) -> tuple[int, str, str, str]:
+    """Of the mapping that holds `address`: its byte of the file; device, inode and path, empty where there is none."""
     for line in _MAPS.read_text().splitlines():
-        bounds, _, _, _, inode, *path = line.split(maxsplit=5)
+        bounds, _, offset, device, inode, *path = line.split(maxsplit=5)
         begin, end = (int(x, 16) for x in bounds.split("-"))
         if begin <= address < end:
-            return inode, path[0] if path else ""
-    return "", ""
+            return int(offset, 16) + address - begin, device, inode, path[0] if path else ""
+    return 0, "", "", ""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.pages import use_huge_pages
+from loader.machine.shared import shared_copy
 
 _lock = threading.RLock()  # a finalizer may run inside
 # What is locked, by first byte and length, and how often it is held.
@@ -28,7 +29,8 @@ class PinnedTensor:
     because it is a memory-mapped file that the system does not lock or because another tensor on the same page is
     locked already, the values are copied once to memory of our own; `tensor` is the copy then. Locking rounds nothing
     up, as an allocator of pinned memory that keeps powers of two does. Tensors that torch pinned are used as they
-    are. Several may lock the same memory.
+    are. Several may lock the same memory. If several processes of a run on this machine map the same file, they share
+    one copy, which each of them locks.
 
     Args:
         tensor: contiguous, on the CPU.
@@ -49,9 +51,12 @@ class PinnedTensor:
         self._finalizer: weakref.finalize | None = None
         if tensor.numel() == 0:
             return
-        if copy or not self._hold_in_place():
+        shared = shared_copy(tensor)
+        if shared is not None or copy or not self._hold_in_place():
             nbytes = tensor.numel() * tensor.element_size()
-            self.tensor = host_memory(nbytes).view(tensor.dtype).view(tensor.shape).copy_(tensor)
+            if shared is None:
+                shared = host_memory(nbytes).view(tensor.dtype).view(tensor.shape).copy_(tensor)
+            self.tensor = shared
             try:
                 self._hold()
             except RuntimeError as error:

@@ -15,6 +15,8 @@ from loader import _core
 from loader.graph import Graph, require_graph, require_square
 from loader.machine.arguments import as_flag, as_number, as_seed, as_size, shown
 from loader.samplers.base import Request, Sampler, Session, check_position
+from loader.samplers.gpu.links import GpuLinks
+from loader.samplers.gpu.links import without_links as without_links_on_gpu
 from loader.samples.links import Links, without_links
 
 EXCLUDE = ("none", "self", "reverse")
@@ -147,14 +149,18 @@ class _LinkSession(Session):
         drawn = sampler.negatives
         self._known: tuple[Tensor, Tensor] | None = None
         if drawn is not None and drawn.strict:
-            self._known = _ascending(graph if sampler.known is None else sampler.known)
+            self._known = _ascending(graph if sampler.known is None else sampler.known, self._device)
+        self._on_gpu: GpuLinks | None = None
+        if self._device.type == "cuda":
+            self._on_gpu = GpuLinks(self._device, graph.num_nodes, graph.indices.dtype, self._known)
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Links]]:
         links = [self._links(request) for request in group]
         around = [Request(seeds, r.epoch, r.batch) for (seeds, _), r in zip(links, group, strict=True)]
         finish = self._session.begin(around, ahead=ahead)
         exclude = self._sampler.exclude
-        return [partial(_finish, f, parts, exclude) for f, (_, parts) in zip(finish, links, strict=True)]
+        without = without_links if self._on_gpu is None else without_links_on_gpu
+        return [partial(_finish, f, parts, exclude, without) for f, (_, parts) in zip(finish, links, strict=True)]
 
     def check(self) -> None:
         self._session.check()
@@ -171,15 +177,34 @@ class _LinkSession(Session):
         if pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
         pairs = pairs.to(self._device)
+        drawn = self._sampler.negatives
+        if self._on_gpu is not None:
+            return self._links_on_gpu(self._on_gpu, pairs, drawn, request)
         sources, targets = pairs.long().t()
         parts: dict[str, Any] = {"sources": sources, "targets": targets}
-        drawn = self._sampler.negatives
         if drawn is not None:
             parts |= self._negatives(drawn, sources, epoch, batch)
         seeds, local = torch.unique(torch.cat([p.reshape(-1) for p in parts.values()]), return_inverse=True)
         cut = local.split([p.numel() for p in parts.values()])
         parts = {name: part.view(p.shape) for (name, p), part in zip(parts.items(), cut, strict=True)}
         return seeds.to(pairs.dtype), {**parts, "places": numbers}
+
+    def _links_on_gpu(
+        self, gpu: GpuLinks, pairs: Tensor, drawn: Negatives | None, request: Request
+    ) -> tuple[Tensor, dict[str, Any]]:
+        if pairs.dtype not in (torch.int32, torch.int64):
+            pairs = pairs.long()
+        links = pairs.shape[0]
+        count = 0 if drawn is None else drawn.of(links)
+        each = int(drawn.amount) if drawn is not None and drawn.mode == "triplet" else 0
+        key = _core.negatives_key(self._sampler.seed, request.epoch, request.batch)
+        seeds, (sources, targets, *ends) = gpu.ends(pairs, count, each, key)
+        parts: dict[str, Any] = {"sources": sources, "targets": targets}
+        if drawn is not None and each:
+            parts["negative_targets"] = ends[0].view(links, each)
+        elif drawn is not None:
+            parts["negative_sources"], parts["negative_targets"] = ends
+        return seeds, {**parts, "places": request.numbers}
 
     def _negatives(self, drawn: Negatives, sources: Tensor, epoch: int, batch: int) -> dict[str, Tensor]:
         links = sources.numel()
@@ -198,22 +223,29 @@ class _LinkSession(Session):
         return {"negative_sources": heads.to(self._device), "negative_targets": targets.to(self._device)}
 
 
-def _finish(finish: Callable[[], Any], parts: dict[str, Any], exclude: str) -> Links:
+def _finish(finish: Callable[[], Any], parts: dict[str, Any], exclude: str, without_links: Callable[..., Any]) -> Links:
     around = finish()
     if exclude != "none":
         around = without_links(around, parts["sources"], parts["targets"], reverse=exclude == "reverse")
     return Links(around, **parts, epoch=around.epoch, index=around.index)
 
 
-def _ascending(graph: Graph) -> tuple[Tensor, Tensor]:
-    """The lists of the graph on the CPU, each ascending."""
-    indptr, indices = graph.indptr.cpu(), graph.indices.cpu()
+def _ascending(graph: Graph, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The lists of the graph, each ascending, where `device` can read them."""
+    indptr, indices = graph.indptr, graph.indices
     rises = indices[1:] >= indices[:-1]
     begins = indptr[1:-1].long()
-    begins = begins[(begins > 0) & (begins < indices.numel())]
+    begins = begins[(begins > 0) & (begins < indices.numel())].to(rises.device)
     rises[begins - 1] = True  # a list's first entry may be anything
     if not bool(rises.all()):
+        indptr, indices = indptr.cpu(), indices.cpu()
         dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().cpu().long())
         order = torch.argsort(indices, stable=True)
         indices = indices[order[torch.argsort(dst[order], stable=True)]]
-    return indptr, indices.contiguous()
+    if device.type == "cpu":
+        return indptr.cpu(), indices.cpu().contiguous()
+
+    def readable(array: Tensor) -> Tensor:
+        return array if array.device.type == "cpu" and array.is_pinned() else array.to(device)
+
+    return readable(indptr), readable(indices.contiguous())

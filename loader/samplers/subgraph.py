@@ -12,9 +12,10 @@ from loader import _core
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samplers.cpu import CoreSampler
+from loader.samplers.gpu.subgraph import subgraph_on_gpu
 from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
-from loader.samples import Subgraph, subgraph_of
+from loader.samples import MiniBatch, Subgraph, subgraph_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,7 +75,7 @@ class SubgraphSampler(NeighborSampler):
         if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype and by_degree:
             session.close()
             return _CoreSession(self, graph, self._sampler.num_threads)
-        return _WalkSession(session)
+        return _FoundSession(session, subgraph_on_gpu if self.device.type == "cuda" else _subgraph_of)
 
     def __repr__(self) -> str:
         return f"SubgraphSampler(fanouts={list(self.fanouts)}, device='{self.device}')"
@@ -129,15 +130,15 @@ class _CoreSession(Session):
         )
 
 
-class _WalkSession(Session):
+class _FoundSession(Session):
     """Finds subgraphs in mini-batches."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, find: Callable[[MiniBatch], Subgraph]) -> None:
+        self._session, self._find = session, find
         self.together = session.together
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Subgraph]]:
-        return [partial(_walk, finish) for finish in self._session.begin(group, ahead=ahead)]
+        return [partial(_found, self._find, finish) for finish in self._session.begin(group, ahead=ahead)]
 
     def check(self) -> None:
         self._session.check()
@@ -150,5 +151,9 @@ def _itself(sample: Subgraph) -> Subgraph:
     return sample
 
 
-def _walk(finish: Callable[[], Any]) -> Subgraph:
-    return subgraph_of(finish())[0]
+def _found(find: Callable[[MiniBatch], Subgraph], finish: Callable[[], Any]) -> Subgraph:
+    return find(finish())
+
+
+def _subgraph_of(batch: MiniBatch) -> Subgraph:
+    return subgraph_of(batch)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from loader.datasets.errors import nearest
 from models.training.errors import fail, said
 
 _FULL = "HYDRA_FULL_ERROR"
@@ -38,7 +37,7 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         added = re.match(r"\+{1,2}(\w+)", argument)
         if added is not None and added[1] not in known:
             raise ValueError(
-                f"there is no option {added[1]}, so nothing would read it: leave it out{nearest(added[1], known)}"
+                f"there is no option {added[1]}, so nothing would read it: leave it out{_nearest(added[1], known)}"
             )
         group, _, value = argument.partition("=")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
@@ -78,6 +77,20 @@ def composed() -> None:
     os.environ.pop(_FULL, None)
 
 
+def command_of_rank() -> tuple[list[str], str]:
+    """The command of a further process of the run that Hydra composed, and the folder in which that runs."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    here = HydraConfig.get()
+    # A job of a sweep is a run of its own, whose arguments are those of the job.
+    arguments = sys.argv[1:] if here.mode == RunMode.RUN else list(here.overrides.task)
+    folder = here.runtime.cwd
+    program = os.path.abspath(os.path.join(folder, sys.argv[0]))
+    places = [f'hydra.run.dir="{here.runtime.output_dir}"', "hydra.output_subdir=null", "hydra.mode=RUN"]
+    return [sys.executable, program, *arguments, *places, "hydra/job_logging=stdout"], folder
+
+
 def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
     text = str(error)
@@ -88,7 +101,7 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         group = group.lstrip("/")
         known = choices(conf, group) if group else []
         if known:
-            return f"{group} is '{choice}'; it must be one of {', '.join(known)}{nearest(choice, known)}"
+            return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
     if isinstance(error, OverrideParseException):
         return f"cannot read the argument {error.override}; {_line(text)}"
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
@@ -110,12 +123,18 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
-        return f"there is no option {key}{nearest(key, keys)} `python train.py --help` lists all"
-    if close := nearest(last, beside):
+        return f"there is no option {key}{_nearest(key, keys)} `python train.py --help` lists all"
+    if close := _nearest(last, beside):
         prefix = f"{above}." if above else ""
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
     place = f"{above} has" if above else "there are"
     return f"there is no option {key}; {place} {', '.join(beside)}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    from loader.datasets.errors import nearest  # imports torch, which nobody has to wait for who spells all right
+
+    return nearest(word, known)
 
 
 def _keys(arguments: Sequence[str], conf: Path) -> set[str]:

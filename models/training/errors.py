@@ -7,11 +7,14 @@ import os
 import re
 import resource
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+
+from models.training.ranks import GRACE, rank_here
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
@@ -43,7 +46,16 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
 
 
 def fail(line: str, status: int = 1, title: str = "error: ") -> None:
-    """Prints one line to stderr, its title in colour on a terminal, and ends the process."""
+    """Prints one line to stderr, its title in colour on a terminal, and ends the process.
+
+    A process other than the first one of a run leaves the line to the first one, which mostly has the same to say and
+    then ends all. If that does not happen, it prints the line, too.
+    """
+    if rank_here() > 0:
+        if status == INTERRUPTED:
+            sys.exit(status)
+        time.sleep(GRACE)
+        line = f"{line} (process {rank_here()} of the run)"
     if title and sys.stderr.isatty():
         title = f"\033[1;31m{title}\033[0m"
     print(f"{title}{line}", file=sys.stderr)

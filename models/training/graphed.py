@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from loader.ops.autocast import autocast_dtype
 from loader.ops.live import Kind, LiveBatch, Room
 from loader.samples import MiniBatch
+from models.training.exchange import FlatTensors
 
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
 LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
@@ -41,7 +42,8 @@ class GraphedLoss:
     clipping and loss scaling work as ever.
 
     The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
-    whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. One backward pass a loss.
+    whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. They are the views of a
+    `FlatTensors`, for processes to average in one exchange. One backward pass a loss.
 
     What the function reads besides mini-batch and parameters, a dropout rate say, is fixed when it is captured; call
     `reset` after changing it. Batch norm mixes the rows, those that are too many included, and must not be in it.
@@ -196,10 +198,10 @@ class _Captured:
             for _ in range(_WARM_UP):
                 gradients = gradients_of(loss_and_output()[0])
             # Not in the graphs' memory, where the next forward pass would write over them. With the strides of the
-            # parameters, as autograd hands them over.
-            self.gradients = [
-                None if g is None else torch.empty_like(p) for p, g in zip(self.parameters, gradients, strict=True)
-            ]
+            # parameters, as autograd hands them over. All in one piece, for processes to exchange.
+            have = [p for p, g in zip(self.parameters, gradients, strict=True) if g is not None]
+            views = iter(FlatTensors(have).views)
+            self.gradients = [None if g is None else next(views) for g in gradients]
             del gradients
         here.wait_stream(stream)
         _forget_workspaces()

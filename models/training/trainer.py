@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra.utils import instantiate
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
@@ -14,6 +15,8 @@ from omegaconf import DictConfig
 from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.errors import INTERRUPTED, Interrupted
+from models.training.ranks import number_of_devices
+from models.training.strategy import OneExchangeStrategy
 
 
 def make_trainer(cfg: DictConfig) -> Trainer:
@@ -33,14 +36,26 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return [instantiate(entry) for entry in entries.values()]
 
     callbacks, loggers = each("callbacks"), each("logger")
+    several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
+        **several,
         callbacks=callbacks,
         logger=loggers or False,
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
     return trainer
+
+
+def _has_others(cfg: DictConfig) -> bool:
+    """Whether several processes train, and nobody said by which strategy."""
+    if cfg.trainer.get("strategy") != "auto":
+        return False
+    here = number_of_devices(cfg.trainer.get("devices"))
+    if here is None:  # all GPUs of the machine; on the CPU it is one process
+        here = torch.cuda.device_count() if cfg.device == "cuda" else 1
+    return here * (cfg.trainer.get("num_nodes") or 1) > 1
 
 
 def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: LightningDataModule) -> dict[str, Any]:

@@ -10,10 +10,13 @@
 // The host is told that they did; with a cache it has the next ones looked at less often.
 #pragma once
 
+#include "block_sums.cuh"
 #include "features/cuda/gather.h"
 #include "features/cuda/ids.cuh"
 
 namespace loader {
+
+static_assert(kOrderThreads == 1024, "sum_before wants it");
 
 // Ids are left as they are if at most one in this many lies in another bucket than the one before.
 constexpr int64_t kIdsPerChange = 4;
@@ -24,32 +27,6 @@ __device__ __forceinline__ uint32_t bucket_of(const GatherArgs& args, int64_t id
 
 __device__ __forceinline__ bool is_in_order(const GatherArgs& args, int64_t changes) {
   return changes * kIdsPerChange <= args.n;
-}
-
-// The sum of `x` of all threads of the block before this one. `warps`: [32] of shared memory.
-__device__ __forceinline__ uint32_t sum_before(uint32_t x, uint32_t* warps) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  uint32_t up_to = x;
-#pragma unroll
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const uint32_t below = __shfl_up_sync(~0u, up_to, offset);
-    if (lane >= offset) up_to += below;
-  }
-  if (lane == kWarp - 1) warps[warp] = up_to;
-  __syncthreads();
-  if (warp == 0) {
-    static_assert(kOrderThreads == kWarp * kWarp, "a lane has a warp's sum");
-    const uint32_t own = warps[lane];
-    uint32_t sum = own;
-#pragma unroll
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const uint32_t below = __shfl_up_sync(~0u, sum, offset);
-      if (lane >= offset) sum += below;
-    }
-    warps[lane] = sum - own;
-  }
-  __syncthreads();
-  return warps[warp] + up_to - x;
 }
 
 // Counts the ids of each bucket and the changes; the last block adds the counts up.

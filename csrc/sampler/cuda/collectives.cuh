@@ -1,6 +1,7 @@
 // Sums and prefix sums of warps, and shares of work.
 #pragma once
 
+#include "gpu/grid_barrier.cuh"
 #include "sampler/cuda/sampler.h"
 
 namespace loader {
@@ -71,22 +72,6 @@ __device__ __forceinline__ Share share(int64_t n, int64_t parts, int64_t i) {
   const int64_t each = n / parts, rest = n % parts;
   const int64_t begin = each * i + min(i, rest);
   return {begin, begin + each + (i < rest)};
-}
-
-// Barrier of `size` resident blocks, of which this is number `rank`. `state` is zero before the first use and
-// may be used again at once: its top bit flips with each barrier.
-__device__ __forceinline__ void group_barrier(unsigned long long* state, int rank, int size) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    constexpr unsigned kFlip = 0x80000000u;
-    auto* const word = reinterpret_cast<unsigned*>(state);
-    __threadfence();
-    const unsigned before = atomicAdd(word, rank == 0 ? kFlip - (size - 1) : 1u);
-    while (((before ^ *reinterpret_cast<volatile unsigned*>(word)) & kFlip) == 0) {
-    }
-    __threadfence();
-  }
-  __syncthreads();
 }
 
 }  // namespace loader

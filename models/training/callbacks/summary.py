@@ -15,7 +15,8 @@ class RunSummary(Callback):
         placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
         if placement is None or not trainer.is_global_zero:
             return
-        print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead"))
+        several = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
+        print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead") + several)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:

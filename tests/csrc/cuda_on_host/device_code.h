@@ -263,6 +263,22 @@ T atomicOr(T* at, T value) {
   return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);
 }
 template <typename T>
+T atomicMin(T* at, T value) {
+  T known = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (value < known &&
+         !__atomic_compare_exchange_n(at, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return known;
+}
+template <typename T>
+T atomicMax(T* at, T value) {
+  T known = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (value > known &&
+         !__atomic_compare_exchange_n(at, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return known;
+}
+template <typename T>
 T atomicCAS(T* at, T expected, T desired) {
   __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return expected;

@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from loader.machine import cpus
 from loader.machine.cpus import as_threads, available_cpus
 
 
 def test_a_number_of_threads_is_one_to_1024() -> None:
     assert as_threads(1024) == 1024
     assert available_cpus() >= 1
+
+
+def test_processes_of_a_run_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpus, "processors", lambda: 16)
+    for processes, each in ((1, 16), (3, 5), (4, 4), (40, 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert available_cpus() == each
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from statistics_of_counts import LEVEL, p_equal
 
 from loader.graph import Graph
 from loader.items import EdgeItems
-from loader.samplers import FusedSampler, HopwiseSampler, LinkSampler, Negatives, SubgraphSampler
+from loader.samplers import FusedSampler, HopwiseSampler, LinkSampler, Negatives, SubgraphSampler, fused
 
 NUM_NODES = 30
 
@@ -246,15 +246,52 @@ def test_bad_links_are_refused():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_a_gpu_gives_the_same_links(mode):
-    from loader.samplers import CudaSampler
+class TestOnAGpu:
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+    @pytest.mark.parametrize("kind", ["minibatch", "subgraph"])
+    @pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
+    @pytest.mark.parametrize("mode", ["binary", "triplet"])
+    @pytest.mark.parametrize("count", [1, 12, 150, 1100])  # ends of the last are too many for one block
+    def test_a_gpu_gives_the_same_links(self, mode, exclude, kind, dtype, count):
+        edges = edges_of(3, 6 * count, num_nodes=NUM_NODES if count < 100 else 3000)
+        both = torch.cat([edges, edges[: 3 * count].flip(1)])
+        graph = graph_of(both, NUM_NODES if count < 100 else 3000)
+        negatives, options = Negatives(mode, 2, strict=True), {"edge_ids": True, "seed": 3}
 
-    graph, options = graph_of(edges_of(3)), {"edge_ids": True, "seed": 3}
-    negatives = Negatives(mode, 2, strict=True)
-    on_gpu = LinkSampler(CudaSampler([4, 3], **options), negatives, exclude="reverse")
-    on_cpu = LinkSampler(FusedSampler([4, 3], **options), negatives, exclude="reverse")
-    for batch in range(4):
-        pairs = edges_of(batch, 12)
-        got = on_gpu.sample(graph.to(on_gpu.device), pairs, batch=batch)
-        assert got.digest() == on_cpu.sample(graph, pairs, batch=batch).digest()
+        def around(device):
+            return (
+                fused([4, 3], device=device, **options)
+                if kind == "minibatch"
+                else SubgraphSampler([4, 3], device=device, **options)
+            )
+
+        on_gpu, on_cpu = (LinkSampler(around(device), negatives, exclude=exclude) for device in ("cuda", "cpu"))
+        there = graph.to(on_gpu.device)
+        for batch in range(2):
+            pairs = both[torch.randperm(len(both), generator=torch.Generator().manual_seed(batch))[:count]]
+            want = on_cpu.sample(graph, pairs, batch=batch)
+            assert on_gpu.sample(there, pairs.to(dtype), batch=batch).digest() == want.digest()
+            assert on_gpu.sample(graph.pin_memory(), pairs.cuda(), batch=batch).digest() == want.digest()
+
+    def test_a_gpu_counts_what_tries_missed(self):
+        """Every vertex has an edge to all but one."""
+        n = 40
+        edges = torch.tensor([(u, v) for u in range(n) for v in range(n) if v != (u + 7) % n])
+        graph, negatives = graph_of(edges, n), Negatives("triplet", 3, strict=True)
+        got = LinkSampler(fused([1], device="cuda"), negatives).sample(graph.to("cuda"), edges[:200])
+        want = LinkSampler(FusedSampler([1]), negatives).sample(graph, edges[:200])
+        assert got.digest() == want.digest()
+        assert all(v == (u + 7) % n for u, v in global_negatives(got))
+
+    @pytest.mark.parametrize("count", [1, 2000])
+    def test_a_gpu_names_what_it_refuses(self, count):
+        n = 5
+        every = torch.tensor([(u, v) for u in range(n) for v in range(n)])
+        graph, pairs = graph_of(every, n).to("cuda"), torch.tensor([[2, 3]]).repeat(count, 1)
+        for mode, message in (("triplet", "vertex 2 has an edge to every"), ("binary", "no negative link was found")):
+            with pytest.raises(ValueError, match=message):
+                LinkSampler(fused([1], device="cuda"), Negatives(mode, 1, strict=True)).sample(graph, pairs)
+        for end in (-1, 5):
+            wrong = torch.cat([pairs, torch.tensor([[0, end]])])
+            with pytest.raises(ValueError, match=f"holds vertex {end}; valid ids are 0 to 4"):
+                LinkSampler(fused([1], device="cuda"), Negatives("triplet", 1)).sample(graph, wrong)

@@ -107,10 +107,20 @@ def test_a_closed_session_says_so():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-def test_a_gpu_samples_the_same():
-    graph, options = graph_of(8), {"edge_ids": True, "seed": 3}
-    on_gpu = SubgraphSampler([4, 3, 2], device="cuda", **options)
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True}])
+@pytest.mark.parametrize(("fanouts", "num_nodes"), [([4, 3, 2], 50), ([5, 10, 5, 3], 20_000), ([-1, -1], 20_000)])
+def test_a_gpu_samples_the_same(fanouts, num_nodes, options):
+    generator = torch.Generator().manual_seed(8)
+    src, dst = torch.randint(num_nodes, (2, 6 * num_nodes), generator=generator)
+    dst[: 3 * num_nodes // 2] %= 5  # lists that a warp copies
+    graph = Graph.from_edges(src, dst, num_nodes, keep_edge_ids="edge_ids" in options)
+    if -1 in fanouts and "replace" in options:
+        pytest.skip("all neighbours are picked without replacement")
+    on_gpu = SubgraphSampler(fanouts, device="cuda", seed=3, **options)
+    on_cpu, there = SubgraphSampler(fanouts, seed=3, **options), graph.to(on_gpu.device)
     for batch in range(4):
-        seeds = torch.arange(batch, 50, 7)
-        want = SubgraphSampler([4, 3, 2], **options).sample(graph, seeds, batch=batch)
-        assert on_gpu.sample(graph.to(on_gpu.device), seeds, batch=batch).digest() == want.digest()
+        seeds = torch.randperm(num_nodes, generator=generator)[: min(7 + 300 * batch, num_nodes // 2)]
+        want = on_cpu.sample(graph, seeds, batch=batch)
+        got = on_gpu.sample(there, seeds, batch=batch)
+        assert got.digest() == want.digest()
+        assert got.edge_index.is_contiguous()

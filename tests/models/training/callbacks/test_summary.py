@@ -60,7 +60,7 @@ def test_is_printed_after_the_test_by_one_process(first: bool, capsys: pytest.Ca
 @pytest.mark.parametrize("first", [True, False])
 def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str]) -> None:
     datamodule = SimpleNamespace(placement=lambda: {"sample": "FusedSampler on cpu", "train": "cpu"})
-    trainer = SimpleNamespace(is_global_zero=first, datamodule=datamodule)
+    trainer = SimpleNamespace(is_global_zero=first, datamodule=datamodule, world_size=1)
     RunSummary().on_train_start(trainer, None)  # type: ignore[arg-type]
     assert capsys.readouterr().out == ("sample: FusedSampler on cpu; train: cpu\n" if first else "")
     trainer.datamodule = None

@@ -1,0 +1,146 @@
+"""Traversals on a GPU: graphs in GPU memory or in pinned memory -> distances, components, ranks.
+
+    PYTHONPATH=. python benchmarks/traverse_gpu.py                              # a graph of the size of ogbn-products
+    PYTHONPATH=. python benchmarks/traverse_gpu.py --csc indptr.npy indices.npy
+
+Milliseconds a call, synchronised at both ends: the median over calls from several sources. On each of four graphs every
+traversal runs as it is by default, and BFS and SSSP also by each schedule and kind of access. Those BFS go forward in
+all levels, so they read every edge once, as in EMOGI's figures. Each result is compared with that of the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _common import RESULTS, write_json
+from _gpu_batches import products_shaped
+
+from loader.graph import Graph
+from loader.traverse import bfs, connected_components, pagerank, sssp
+
+# schedule, access
+WAYS = [
+    ("node", "naive"), ("node", "merged"), ("node", "aligned"), ("edge", "merged"), ("decomposition", "naive"),
+    ("splitting", "naive"), ("hierarchical", "aligned"), ("merge_path", "naive"),
+]  # fmt: skip
+
+
+def regular_graph(num_nodes: int, degree: int) -> Graph:
+    """`degree` neighbours each, at random; symmetric."""
+    g = torch.Generator("cuda").manual_seed(1)
+    columns = []
+    for _ in range(degree // 2):
+        there = torch.randperm(num_nodes, generator=g, device="cuda")
+        columns += [there, torch.argsort(there)]
+    indices = torch.stack(columns, 1).sort(1).values
+    return Graph(torch.arange(num_nodes + 1, device="cuda") * degree, indices.view(-1).int(), validate=False)
+
+
+def power_law_graph(scale: int, num_edges: int) -> Graph:
+    """R-MAT (Chakrabarti et al., SDM 2004) with the numbers of Graph500; symmetric, without parallel edges."""
+    g = torch.Generator("cuda").manual_seed(1)
+    src, dst = (torch.zeros(num_edges, dtype=torch.int64, device="cuda") for _ in range(2))
+    for _ in range(scale):
+        chance = torch.rand(num_edges, generator=g, device="cuda")
+        src = 2 * src + (chance >= 0.76)
+        dst = 2 * dst + (((chance >= 0.57) & (chance < 0.76)) | (chance >= 0.95))
+    mixed = torch.randperm(2**scale, generator=g, device="cuda")
+    src, dst = mixed[src], mixed[dst]
+    return symmetric(src, dst, 2**scale)
+
+
+def grid_graph(side: int) -> Graph:
+    """`side * side` vertices, each joined with those beside it: the longest paths."""
+    ids = torch.arange(side * side, device="cuda").view(side, side)
+    a, b = (torch.cat((x.reshape(-1), y.reshape(-1))) for x, y in ((ids[:, :-1], ids[:-1]), (ids[:, 1:], ids[1:])))
+    return symmetric(a, b, side * side)
+
+
+def symmetric(src: torch.Tensor, dst: torch.Tensor, num_nodes: int) -> Graph:
+    keys = torch.unique(torch.cat((src * num_nodes + dst, dst * num_nodes + src)))
+    dst, src = keys // num_nodes, keys % num_nodes
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device="cuda")
+    torch.cumsum(torch.bincount(dst, minlength=num_nodes), 0, out=indptr[1:])
+    return Graph(indptr, src.int(), validate=False)
+
+
+def symmetric_weights(graph: Graph) -> torch.Tensor:
+    """8 to 72, as in EMOGI, alike in both directions of an edge."""
+    dst = torch.repeat_interleave(torch.arange(graph.num_nodes, device="cuda"), graph.in_degrees().long())
+    both = torch.minimum(graph.indices, dst) * 1_000_003 + torch.maximum(graph.indices, dst) * 7919
+    return (8 + (both * 2654435761 >> 16) % 65).float()
+
+
+def median_ms(call: Callable[[int], Any], sources: list[int], seconds: float) -> float:
+    """It ends after some calls, or some seconds."""
+    call(sources[0])
+    times: list[float] = []
+    begun = time.perf_counter()
+    while len(times) < 3 * len(sources) and (len(times) < len(sources) or time.perf_counter() - begun < seconds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call(sources[len(times) % len(sources)])
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
+
+
+def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds: float) -> list[dict[str, Any]]:
+    big = graph.in_degrees().argsort(descending=True)[: graph.num_nodes // 2].cpu()
+    chosen = torch.randperm(len(big), generator=torch.Generator().manual_seed(3))[:3]
+    sources = big[chosen].tolist()
+    how: dict[str, Any] = {"device": "cuda", "symmetric": True}
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, call: Callable[[int], Any], expected: Any = None, **more: Any) -> Any:
+        ms, result = median_ms(call, sources, seconds), call(sources[0])
+        assert expected is None or torch.equal(result, expected), (what, more)
+        rows.append({"graph": name, "place": place, "what": what, **more, "ms": ms})
+        print(f"{name:10} {place:6} {what:14} {' '.join(more.values()) or 'default':24} {ms:9.3f} ms", flush=True)
+        return result
+
+    levels = add("bfs", lambda s: bfs(graph, s, **how))
+    add("components", lambda _: connected_components(graph, **how))
+    lengths = add("sssp", lambda s: sssp(graph, s, weights, **how))
+    add("pagerank", lambda _: pagerank(graph, device="cuda"))
+    for schedule, access in WAYS:
+        more = {"schedule": schedule, "access": access}
+        add("bfs", lambda s: bfs(graph, s, direction_optimizing=False, **how, **more), levels, **more)  # noqa: B023
+        add("sssp", lambda s: sssp(graph, s, weights, **how, **more), lengths, **more)  # noqa: B023
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csc", nargs=2, metavar=("INDPTR.npy", "INDICES.npy"), help="in place of the first graph")
+    parser.add_argument("--graphs", nargs="+", default=["products", "regular", "power law", "grid"])
+    parser.add_argument("--seconds", type=float, default=1.0, help="per row of the table")
+    parser.add_argument("--out", type=Path, default=RESULTS / "traverse_gpu.json")
+    options = parser.parse_args()
+    arrays = [torch.from_numpy(np.load(path)).cuda() for path in options.csc or ()]
+    makers: dict[str, Callable[[], Graph]] = {
+        "products": lambda: Graph(*arrays, validate=False) if arrays else products_shaped(),
+        "regular": lambda: regular_graph(2_000_000, 32),
+        "power law": lambda: power_law_graph(21, 32_000_000),
+        "grid": lambda: grid_graph(1500),
+    }
+    rows, shapes = [], {}
+    for name in options.graphs:
+        graph = makers[name]()
+        shapes[name] = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
+        weights = symmetric_weights(graph)
+        rows += measure(graph, weights, name, "gpu", options.seconds)
+        pinned = graph.to("cpu").pin_memory()
+        rows += measure(pinned, weights.cpu().pin_memory(), name, "pinned", options.seconds)
+        del graph, pinned, weights
+    write_json(options.out, {"gpu": torch.cuda.get_device_name(), "graphs": shapes, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

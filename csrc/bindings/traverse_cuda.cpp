@@ -1,0 +1,169 @@
+// Exports the traversals on the GPU: checks what Python hands over, picks the instantiation, launches.
+#include <limits>
+
+#include "bindings/gpu.h"
+#include "bindings/traverse.h"
+#include "traverse/cuda/launch.h"
+
+namespace loader {
+namespace {
+
+constexpr int64_t kMostEdges = int64_t{1} << 40;  // sums of frontiers stay within 64 bits
+
+// Of a graph on a GPU: its lists, and how and with what memory they are traversed.
+class CudaCall {
+ public:
+  CudaCall(const py::tuple& lists, const py::tuple& plan, py::handle memory, bool with_numbers, int device,
+           uintptr_t stream)
+      : lists(lists, "lists", kGpu), device_(device), stream_(reinterpret_cast<gpu::Stream>(stream)) {
+    const auto schedule = plan[0].cast<int>(), access = plan[1].cast<int>(), line = plan[2].cast<int>();
+    if (schedule < 1 || schedule > 6 || access < 1 || access > 3 || line < 1)
+      throw py::value_error("there is no such schedule or access");
+    if (this->lists.num_edges() > kMostEdges) throw py::value_error("the graph has too many edges");
+    this->plan = {static_cast<ListSchedule>(schedule), static_cast<ListAccess>(access), line};
+    numbers_ = with_numbers;
+    this->lists.with_types([&](auto edge, auto vertex) {
+      using Space = TraverseSpace<decltype(edge), decltype(vertex)>;
+      const int64_t bytes = Space::bytes(this->lists.num_nodes(), with_numbers);
+      memory_ = view<uint8_t>(memory, "memory", bytes, kGpu).data;
+    });
+  }
+
+  template <typename P, typename N>
+  TraverseSpace<P, N> space() const {
+    return TraverseSpace<P, N>::at(memory_, lists.num_nodes(), numbers_);
+  }
+
+  template <class F>
+  void launch(const F& f) const {
+    doing("a traversal on the GPU", [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      f(device_, stream_);
+    });
+  }
+
+  const TraversedLists lists;
+  ListPlan plan{};
+
+ private:
+  const int device_;
+  const gpu::Stream stream_;
+  bool numbers_ = false;
+  uint8_t* memory_ = nullptr;
+};
+
+int64_t memory_bytes(const py::tuple& lists, bool with_numbers) {
+  const TraversedLists known(lists, "lists", kGpu);
+  int64_t bytes = 0;
+  known.with_types([&](auto edge, auto vertex) {
+    bytes = TraverseSpace<decltype(edge), decltype(vertex)>::bytes(known.num_nodes(), with_numbers);
+  });
+  return bytes;
+}
+
+void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan, const py::object& sources,
+         int64_t most, bool turns, const py::object& distances, const py::object& memory, int device,
+         uintptr_t stream) {
+  if (most < 0 || most > INT32_MAX) throw py::value_error("most is " + std::to_string(most));
+  if (back.is_none() && turns) throw py::value_error("there is no `back`");
+  const CudaCall call(onward, plan, memory, false, device, stream);
+  const TraversedLists other(back.is_none() ? onward : back.cast<py::tuple>(), "back", kGpu);
+  other.check_like(call.lists);
+  call.lists.with_types([&](auto edge, auto vertex) {
+    using P = decltype(edge);
+    using N = decltype(vertex);
+    const auto from = view<const N>(sources, "sources", -1, kGpu);
+    const BfsCall<P, N> told{call.lists.lists<P, N>(),
+                             other.lists<P, N>(),
+                             call.plan,
+                             from.data,
+                             from.size,
+                             static_cast<int32_t>(most),
+                             turns,
+                             view<int32_t>(distances, "distances", call.lists.num_nodes(), kGpu).data,
+                             call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { bfs_on_gpu(told, on, in); });
+  });
+}
+
+void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& plan,
+          const py::object& sources, double delta, const py::object& least_weight, const py::object& lengths,
+          const py::object& memory, int device, uintptr_t stream) {
+  if (!(delta > 0)) throw py::value_error("delta is " + std::to_string(delta) + "; it must be above 0");
+  const CudaCall call(onward, plan, memory, false, device, stream);
+  call.lists.with_types([&](auto edge, auto vertex) {
+    using P = decltype(edge);
+    using N = decltype(vertex);
+    with_weight_type(weights, [&](auto weight) {
+      using W = decltype(weight);
+      const auto from = view<const N>(sources, "sources", -1, kGpu);
+      W least{};
+      if constexpr (std::is_integral_v<W>)
+        least = static_cast<W>(least_weight.cast<int64_t>());
+      else
+        least = static_cast<W>(least_weight.cast<double>());
+      auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), kGpu).data;
+      const SsspCall<P, N, W> told{call.lists.lists<P, N>(),
+                                   gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
+                                   call.plan,
+                                   from.data,
+                                   from.size,
+                                   static_cast<W>(delta),
+                                   std::numeric_limits<W>::max() / 4,
+                                   least,
+                                   reinterpret_cast<typename Length<W>::Bits*>(to),
+                                   call.space<P, N>()};
+      call.launch([&](int on, gpu::Stream in) { sssp_on_gpu(told, on, in); });
+    });
+  });
+}
+
+void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, const py::object& labels,
+                const py::object& memory, int device, uintptr_t stream) {
+  const CudaCall call(lists, plan, memory, false, device, stream);
+  call.lists.with_types([&](auto edge, auto vertex) {
+    using P = decltype(edge);
+    using N = decltype(vertex);
+    const ComponentsCall<P, N> told{call.lists.lists<P, N>(), call.plan, symmetric,
+                                    view<N>(labels, "labels", call.lists.num_nodes(), kGpu).data,
+                                    call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { components_on_gpu(told, on, in); });
+  });
+}
+
+void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, uint64_t close,
+              int64_t max_iter, const py::tuple& plan, const py::object& ranks, const py::object& memory,
+              int device, uintptr_t stream) {
+  const CudaCall call(back, plan, memory, true, device, stream);
+  const int64_t n = call.lists.num_nodes();
+  const RankLaw law = checked_law(damping, n, close, max_iter,
+                                  own.is_none() ? nullptr : view<const int64_t>(own, "own", n, kGpu).data);
+  call.lists.with_types([&](auto edge, auto vertex) {
+    using P = decltype(edge);
+    using N = decltype(vertex);
+    const RankCall<P, N> told{call.lists.lists<P, N>(), call.plan, law,
+                              view<double>(ranks, "ranks", n, kGpu).data, call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { pagerank_on_gpu(told, on, in); });
+  });
+}
+
+}  // namespace
+
+void bind_traverse_cuda(py::module_& m) {
+  static_assert(offsetof(GridState, result) == 8);
+  m.def("traverse_memory", &memory_bytes, py::arg("lists"), py::arg("with_numbers"));
+  m.def("traverse_bfs_cuda", &bfs, py::arg("onward"), py::arg("back"), py::arg("plan"), py::arg("sources"),
+        py::arg("most"), py::arg("turns"), py::arg("distances"), py::arg("memory"), py::arg("device"),
+        py::arg("stream"));
+  m.def("traverse_sssp_cuda", &sssp, py::arg("onward"), py::arg("weights"), py::arg("plan"),
+        py::arg("sources"), py::arg("delta"), py::arg("least_weight"), py::arg("lengths"), py::arg("memory"),
+        py::arg("device"), py::arg("stream"));
+  m.def("traverse_components_cuda", &components, py::arg("lists"), py::arg("symmetric"), py::arg("plan"),
+        py::arg("labels"), py::arg("memory"), py::arg("device"), py::arg("stream"));
+  m.def("traverse_pagerank_cuda", &pagerank, py::arg("back"), py::arg("damping"), py::arg("own"),
+        py::arg("close"), py::arg("max_iter"), py::arg("plan"), py::arg("ranks"), py::arg("memory"),
+        py::arg("device"), py::arg("stream"));
+}
+
+}  // namespace loader

@@ -1,0 +1,86 @@
+#include "traverse/cpu/components.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "traverse/cpu/atomics.h"
+
+namespace loader {
+namespace {
+
+constexpr int64_t kPart = 1 << 12;
+constexpr int64_t kRounds = 2;      // neighbours of each vertex that come first
+constexpr int64_t kSamples = 1024;  // vertices by which the largest part is found
+
+// Makes two trees one. A root gets a smaller vertex as its parent, so the last root is the smallest of all.
+template <typename N>
+void join(N* label, N u, N v) {
+  N a = peek(label + u), b = peek(label + v);
+  while (a != b) {
+    const N high = std::max(a, b), low = std::min(a, b);
+    const N above = peek(label + high);
+    if (above == low || (above == high && replace(label + high, high, low))) return;
+    a = peek(label + peek(label + high));
+    b = peek(label + low);
+  }
+}
+
+template <typename N>
+void flatten(N* label, int64_t num_nodes, Workers& workers) {
+  workers.share(num_nodes, kPart, [&](int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v)
+      for (N above = peek(label + v), root; (root = peek(label + above)) != above; above = root)
+        put(label + v, root);
+  });
+}
+
+// The label that most of some vertices have.
+template <typename N>
+N most_frequent(const N* label, int64_t num_nodes) {
+  const int64_t count = std::min(num_nodes, kSamples);
+  std::vector<N> some;
+  for (int64_t i = 0; i < count; ++i) some.push_back(label[num_nodes / count * i]);
+  std::sort(some.begin(), some.end());
+  N best = some[0];
+  int64_t longest = 0;
+  for (size_t i = 0, begin = 0; i < some.size(); ++i) {
+    if (some[i] != some[begin]) begin = i;
+    if (const auto run = static_cast<int64_t>(i - begin) + 1; run > longest) {
+      longest = run;
+      best = some[i];
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+template <typename P, typename N>
+void components_on_cpu(const VertexLists<P, N>& lists, bool symmetric, N* label, Workers& workers) {
+  const int64_t n = lists.num_nodes;
+  if (n == 0) return;
+  for (int64_t v = 0; v < n; ++v) label[v] = static_cast<N>(v);
+  const auto over_vertices = [&](const auto& f) {
+    workers.share(n, kPart, [&](int64_t begin, int64_t end) {
+      for (int64_t v = begin; v < end; ++v) f(static_cast<N>(v), lists.indptr[v], lists.indptr[v + 1]);
+    });
+  };
+  for (int64_t round = 0; round < kRounds; ++round)
+    over_vertices([&](N v, P begin, P end) {
+      if (round < end - begin) join(label, v, lists.indices[begin + static_cast<P>(round)]);
+    });
+  flatten(label, n, workers);
+  const N largest = symmetric ? most_frequent(label, n) : N{-1};
+  over_vertices([&](N v, P begin, P end) {
+    if (peek(label + v) == largest) return;
+    for (P at = begin + std::min<P>(kRounds, end - begin); at < end; ++at) join(label, v, lists.indices[at]);
+  });
+  flatten(label, n, workers);
+}
+
+#define INSTANTIATE(P, N) template void components_on_cpu(const VertexLists<P, N>&, bool, N*, Workers&);
+INSTANTIATE(int32_t, int32_t)
+INSTANTIATE(int64_t, int32_t)
+INSTANTIATE(int64_t, int64_t)
+
+}  // namespace loader

@@ -1,0 +1,51 @@
+// What each traversal on the GPU is told. For host and device.
+#pragma once
+
+#include "traverse/cuda/space.h"
+#include "traverse/rank.h"
+
+namespace loader {
+
+template <typename P, typename N>
+struct BfsCall {
+  VertexLists<P, N> onward, back;  // without `turns` the second is not read
+  ListPlan plan;
+  const N* sources;  // [count], of the GPU
+  int64_t count;
+  int32_t most, turns;
+  int32_t* distance;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N, typename W>
+struct SsspCall {
+  VertexLists<P, N> onward;
+  const W* weights;  // [num_edges]
+  ListPlan plan;
+  const N* sources;
+  int64_t count;
+  W delta, most_delta;               // how long the near pile is at first; not doubled from `most_delta` on
+  W least_weight;                    // no weight is less
+  typename Length<W>::Bits* length;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N>
+struct ComponentsCall {
+  VertexLists<P, N> lists;
+  ListPlan plan;
+  int32_t symmetric;
+  N* label;  // [num_nodes]
+  TraverseSpace<P, N> space;
+};
+
+template <typename P, typename N>
+struct RankCall {
+  VertexLists<P, N> back;
+  ListPlan plan;
+  RankLaw law;
+  double* ranks;              // [num_nodes]
+  TraverseSpace<P, N> space;  // with numbers
+};
+
+}  // namespace loader

@@ -1,0 +1,183 @@
+// The edges of a frontier, shared out to all threads by one of six schedules, and read in one of three ways.
+#pragma once
+
+#include "traverse/cuda/frontier.cuh"
+
+namespace loader {
+
+constexpr int64_t kLineBytes = 128;
+constexpr int64_t kWarpList = LOADER_TRAVERSE_WARP_LIST, kBlockList = LOADER_TRAVERSE_BLOCK_LIST;
+
+// A part of the list of vertex v: places [begin, end).
+template <typename P, typename N>
+struct Piece {
+  P begin, end;
+  N v;
+};
+
+// Gives each thread pieces of lists, until all edges of the frontier were given once. The threads of a warp
+// call together.
+template <typename P, typename N>
+struct Pieces {
+  const Grid& grid;
+  const Frontier<P, N>& frontier;
+  ListSchedule schedule;
+  int64_t at, end;  // in what the schedule shares out
+  int64_t i = 0;    // the vertex in the queue that this thread is at
+
+  __device__ Pieces(const Grid& threads, const Frontier<P, N>& of, ListSchedule by)
+      : grid(threads), frontier(of), schedule(by), at(0), end(0) {
+    if (schedule == ListSchedule::kNode) {
+      at = grid.warp_number() + grid.warps() * grid.lane;
+      end = frontier.count;
+    } else if (in_rows()) {
+      const int64_t all = frontier.weight + extra() * frontier.count;
+      const int64_t each = (all + grid.threads() - 1) / grid.threads();
+      at = min(each * grid.thread(), all);
+      end = min(at + each, all);
+      if (at < end) i = vertex_of(at);
+    } else {
+      at = grid.thread();
+      end = frontier.weight;
+    }
+  }
+
+  // Whether a thread of the warp got a piece.
+  __device__ bool take(Piece<P, N>& piece) {
+    piece = {0, 0, 0};
+    const bool has_one = at < end;
+    if (!__any_sync(kWholeWarp, has_one)) return false;
+    if (!has_one) return true;
+    const VertexLists<P, N>& lists = frontier.lists;
+    if (schedule == ListSchedule::kNode) {
+      piece.v = frontier.queue[at];
+      piece.begin = lists.indptr[piece.v];
+      piece.end = lists.indptr[piece.v + 1];
+      at += grid.warps() * 32;
+    } else if (in_rows()) {
+      // What is left of the list of vertex i, and of the share.
+      piece.v = frontier.queue[i];
+      const P begin = lists.indptr[piece.v], full = lists.indptr[piece.v + 1];
+      const int64_t first = frontier.before[i] + extra() * i;
+      const P degree = full - begin;
+      piece.begin = begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
+      piece.end = begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
+      at = min(first + static_cast<int64_t>(degree) + extra(), end);
+      ++i;
+    } else {
+      const int64_t each = schedule == ListSchedule::kEdge ? 1 : kPieceEntries;
+      const int64_t j = vertex_of(at);
+      piece.v = frontier.queue[j];
+      const P full = lists.indptr[piece.v + 1];
+      piece.begin = lists.indptr[piece.v] + static_cast<P>((at - frontier.before[j]) * each);
+      piece.end = min(static_cast<P>(piece.begin + static_cast<P>(each)), full);
+      at += grid.threads();
+    }
+    return true;
+  }
+
+ private:
+  __device__ bool in_rows() const {
+    return schedule == ListSchedule::kDecomposition || schedule == ListSchedule::kMergePath;
+  }
+  __device__ int64_t extra() const { return schedule == ListSchedule::kMergePath; }  // for each vertex
+
+  // The last vertex of the queue that begins at `place` or before.
+  __device__ int64_t vertex_of(int64_t place) const {
+    int64_t low = 0, high = frontier.count;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      if (frontier.before[middle] + extra() * middle <= place)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
+  }
+};
+
+// The place at or before `begin` at which a line of memory begins.
+template <typename P, typename N>
+__device__ __forceinline__ P line_begin(const N* indices, P begin) {
+  const auto address = reinterpret_cast<uintptr_t>(indices + begin);
+  return begin - static_cast<P>(address % kLineBytes / sizeof(N));
+}
+
+// f of each entry of a piece, by the threads of a warp together.
+template <typename P, typename N, class F>
+__device__ __forceinline__ void read_together(const N* indices, bool aligned, const Piece<P, N>& piece,
+                                              int lane, int lanes, F& f) {
+  auto item = f.begin(piece.v);
+  // Neither may be below 0: indices lie on a boundary, or places before the first are left out below.
+  const int64_t first = aligned ? static_cast<int64_t>(line_begin(indices, piece.begin)) : piece.begin;
+  for (int64_t at = first + lane; at < piece.end; at += lanes)
+    if (at >= piece.begin) f.edge(item, static_cast<P>(at));
+  f.end(item, piece.v, true);
+}
+
+// Each edge of the frontier to `f`, once:
+//   begin(v)           what is kept of the vertex while its edges come, an Item
+//   edge(item, at)     the edge at this place of `indices`
+//   end(item, v, together)  after the last edge of a piece; `together`: all threads of the warp had parts of
+//   it
+// `f` has no collectives of warp or block but in `end` with `together`.
+template <typename P, typename N, class F>
+__device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Frontier<P, N>& frontier, F& f) {
+  const N* const indices = frontier.lists.indices;
+  const bool aligned = plan.access == ListAccess::kAligned;
+  Piece<P, N> piece;
+  const auto read_in_turn = [&](uint32_t which) {
+    for (; which; which &= which - 1) {
+      const int from = __ffs(which) - 1;
+      const Piece<P, N> one{__shfl_sync(kWholeWarp, piece.begin, from),
+                            __shfl_sync(kWholeWarp, piece.end, from), __shfl_sync(kWholeWarp, piece.v, from)};
+      read_together(indices, aligned, one, grid.lane, 32, f);
+    }
+  };
+  if (plan.schedule != ListSchedule::kHierarchical) {
+    Pieces<P, N> pieces(grid, frontier, plan.schedule);
+    while (pieces.take(piece)) {
+      if (plan.access == ListAccess::kNaive || plan.schedule == ListSchedule::kEdge) {
+        if (piece.begin >= piece.end) continue;
+        auto item = f.begin(piece.v);
+        for (P at = piece.begin; at < piece.end; ++at) f.edge(item, at);
+        f.end(item, piece.v, false);
+      } else {
+        read_in_turn(__ballot_sync(kWholeWarp, piece.begin < piece.end));
+      }
+    }
+    return;
+  }
+  __shared__ Piece<P, N> longest[kTraverseThreads];
+  __shared__ int found;
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+  const int64_t in_block = int64_t{grid.lane} * kTraverseWarps + grid.warp;
+  for (int64_t first = 0; first < frontier.count; first += grid.threads()) {
+    const int64_t i = first + in_block * grid.blocks + grid.block;
+    piece = {0, 0, 0};
+    if (i < frontier.count) {
+      piece.v = frontier.queue[i];
+      piece.begin = frontier.lists.indptr[piece.v];
+      piece.end = frontier.lists.indptr[piece.v + 1];
+    }
+    const auto degree = static_cast<int64_t>(piece.end - piece.begin);
+    if (degree >= kBlockList) longest[atomicAdd(&found, 1)] = piece;
+    if (degree > 0 && degree < kWarpList) {
+      auto item = f.begin(piece.v);
+      for (P at = piece.begin; at < piece.end; ++at) f.edge(item, at);
+      f.end(item, piece.v, false);
+    }
+    __syncwarp();
+    read_in_turn(__ballot_sync(kWholeWarp, degree >= kWarpList && degree < kBlockList));
+    __syncthreads();
+    const int count = found;
+    for (int j = 0; j < count; ++j)
+      read_together(indices, aligned, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
+    __syncthreads();
+    if (threadIdx.x == 0) found = 0;
+    __syncthreads();
+  }
+}
+
+}  // namespace loader

@@ -1,0 +1,104 @@
+// What traversals on the GPU are told, and their memory there. For host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "traverse/lists.h"
+
+// Warps of a block. Tests on the host take fewer.
+#ifndef LOADER_TRAVERSE_WARPS
+#define LOADER_TRAVERSE_WARPS 16
+#endif
+// Entries of a piece of a list that is split; entries from which on a warp, and a block, reads a list by the
+// hierarchical schedule.
+#ifndef LOADER_TRAVERSE_PIECE
+#define LOADER_TRAVERSE_PIECE 64
+#endif
+#ifndef LOADER_TRAVERSE_WARP_LIST
+#define LOADER_TRAVERSE_WARP_LIST 32
+#endif
+#ifndef LOADER_TRAVERSE_BLOCK_LIST
+#define LOADER_TRAVERSE_BLOCK_LIST 4096
+#endif
+
+namespace loader {
+
+constexpr int kTraverseWarps = LOADER_TRAVERSE_WARPS, kTraverseThreads = 32 * kTraverseWarps;
+constexpr int kTraverseBlocks = 3;  // per multiprocessor
+constexpr int kMaxTraverseBlocks = 2048;
+
+// How the edges of a frontier are shared out. The first five are those of Raval et al., arXiv 1711.00231, the
+// last that of Merrill and Garland, SC 2016.
+enum class ListSchedule : int32_t {
+  kNode = 1,       // a list per thread
+  kEdge,           // an edge per thread
+  kDecomposition,  // equally many edges in a row per thread
+  kSplitting,      // lists in pieces, a piece per thread
+  kHierarchical,   // a list per thread, warp or block, by its length
+  kMergePath,      // equally many vertices and edges in a row per thread
+};
+
+// How a warp reads the lists, or pieces of them, that its threads have (EMOGI: Min et al., VLDB 2020).
+enum class ListAccess : int32_t {
+  kNaive = 1,  // each thread its own
+  kMerged,     // one after the other, all threads together
+  kAligned,    // the same, from a 128-byte boundary on
+};
+
+struct ListPlan {
+  ListSchedule schedule;
+  ListAccess access;
+  int32_t line;  // entries of a list that cost as much as one
+};
+
+// What the blocks tell each other, and the host.
+struct GridState {
+  struct Totals {
+    uint64_t count, weight, edges, least;
+  };
+  unsigned long long barrier;  // 0 before a launch
+  uint64_t result[7];
+  Totals totals[kMaxTraverseBlocks];
+};
+
+LOADER_TRAVERSE_HD constexpr int64_t traverse_words(int64_t num_nodes) {
+  return (num_nodes + 1023) / 1024 * 32;
+}
+
+// The memory of a traversal: sets of vertices as bits, a frontier as a list, and numbers of the vertices.
+template <typename P, typename N>
+struct TraverseSpace {
+  GridState* state;
+  uint32_t* sets[3];     // [words] each
+  N* queue;              // [num_nodes]
+  P* before;             // [num_nodes + 1]: the weight of the vertices in the queue before each
+  uint64_t* numbers[4];  // [num_nodes] each, if asked for
+
+  static int64_t bytes(int64_t num_nodes, bool with_numbers) {
+    TraverseSpace all{};
+    return all.lay_out(nullptr, num_nodes, with_numbers);
+  }
+  static TraverseSpace at(void* memory, int64_t num_nodes, bool with_numbers) {
+    TraverseSpace all{};
+    all.lay_out(static_cast<unsigned char*>(memory), num_nodes, with_numbers);
+    return all;
+  }
+
+ private:
+  int64_t lay_out(unsigned char* memory, int64_t num_nodes, bool with_numbers) {
+    int64_t used = 0;
+    const auto take = [&](auto*& pointer, int64_t count) {
+      pointer = reinterpret_cast<decltype(+pointer)>(memory + used);
+      used += (count * static_cast<int64_t>(sizeof(*pointer)) + 255) / 256 * 256;
+    };
+    take(state, 1);
+    for (auto& set : sets) take(set, traverse_words(num_nodes));
+    take(queue, num_nodes);
+    take(before, num_nodes + 1);
+    if (with_numbers)
+      for (auto& some : numbers) take(some, num_nodes);
+    return used;
+  }
+};
+
+}  // namespace loader

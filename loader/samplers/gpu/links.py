@@ -1,0 +1,195 @@
+"""Links on a GPU: their ends, and the edges that are left out because a model has to predict them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle, made_current
+from loader.samples import Block, MiniBatch, Subgraph
+from loader.samples.links import without_links as plain
+
+
+class GpuLinks:
+    """Finds the ends of links, positive and negative, among the vertices of one graph.
+
+    Args:
+        device: the GPU.
+        num_nodes: vertices of the graph.
+        dtype: of the seeds that it gives, int32 or int64.
+        known: `indptr` and `indices` of the edges that strict negatives must not be, each list ascending, on the GPU or
+            in pinned memory; or None.
+
+    Raises:
+        ValueError: `known` lies elsewhere, or there are more than 2**32 - 1 vertices.
+    """
+
+    def __init__(
+        self, device: torch.device, num_nodes: int, dtype: torch.dtype, known: tuple[Tensor, Tensor] | None
+    ) -> None:
+        self._device, self._num_nodes, self._dtype = device, num_nodes, dtype
+        self._known = known
+        indptr, indices = known or (None, None)
+        self._engine = _core.CudaLinkEngine(num_nodes, indptr, indices, device.index)
+
+    def ends(self, pairs: Tensor, negatives: int, each: int, key: int) -> tuple[Tensor, list[Tensor]]:
+        """The distinct ends of links, ascending, and each end's place among them.
+
+        Args:
+            pairs: `[P, 2]` int32 or int64, the positive links, on the GPU.
+            negatives: number of negative links.
+            each: negatives of each positive link, which have its source; 0: both ends are drawn.
+            key: of the negatives of this mini-batch.
+
+        Returns:
+            `[S]` seeds; and places, int64: of the sources and targets of the positive links, of the sources of the
+            negative links if they are drawn, and of their targets.
+
+        Raises:
+            ValueError: an end is no vertex, or a strict negative was not found.
+        """
+        pairs = pairs.contiguous()
+        links, device = pairs.shape[0], self._device
+        lengths = [links, links, *([] if each else [negatives]), negatives]
+        count = sum(lengths)
+        sorted_here = 0 < count <= _core.most_sorted_ends
+        with made_current(device):
+            ends = torch.empty(count, dtype=torch.int64, device=device)
+            local, seeds, told = ends, ends, ends  # in place of no tensors
+            if sorted_here:
+                local, told = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
+                seeds = torch.empty(count, dtype=self._dtype, device=device)
+            self._engine.ends(
+                pairs.data_ptr(),
+                pairs.dtype == torch.int64,
+                links,
+                negatives,
+                each,
+                key,
+                self._known is not None,
+                ends.data_ptr(),
+                seeds.data_ptr() if sorted_here else 0,
+                self._dtype == torch.int64,
+                local.data_ptr(),
+                told.data_ptr(),
+                current_stream_handle(device.index),
+            )
+            if sorted_here:
+                distinct, bad = told.tolist()
+                if bad >= 0:
+                    self._refuse(pairs, int(ends[bad]), bad, 2 * links, each)
+                seeds = seeds[:distinct]
+            else:
+                found, local = torch.unique(ends, return_inverse=True)
+                if count and (int(found[0]) < 0 or int(found[-1]) >= self._num_nodes):
+                    bad = int(((ends < 0) | (ends >= self._num_nodes)).nonzero()[0])
+                    self._refuse(pairs, int(ends[bad]), bad, 2 * links, each)
+                seeds = found.to(self._dtype)
+        return seeds, list(local.split(lengths))
+
+    def _refuse(self, pairs: Tensor, end: int, place: int, given: int, each: int) -> None:
+        """Raises the error of an end that is no vertex; places from `given` on are those of negatives."""
+        if place < given:
+            raise ValueError(f"seeds holds vertex {end}; valid ids are 0 to {self._num_nodes - 1}")
+        raise ValueError(
+            no_target(int(pairs[(place - given) // each, 0]))
+            if each
+            else "no negative link was found in 4096 tries: nearly all pairs of vertices are edges; draw them with "
+            "strict=False"
+        )
+
+
+def no_target(source: int) -> str:
+    """The error of a vertex that has no negative link."""
+    return (
+        f"vertex {source} has an edge to every other vertex, so it has no negative link; draw them with strict=False, "
+        "or leave its links out"
+    )
+
+
+def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: bool) -> Any:
+    """`loader.samples.links.without_links` on a GPU, of a sample without rows."""
+    if not isinstance(sample, Subgraph) and type(sample) is not MiniBatch:
+        return plain(sample, sources, targets, reverse=reverse)
+    hops = [_Hop(block) for block in sample.blocks] if isinstance(sample, MiniBatch) else [_Hop(sample)]
+    links, device = sources.shape[0], sources.device
+    capacity = 1 << (4 * (2 if reverse else 1) * links).bit_length()
+    with made_current(device):
+        slots = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        found = torch.zeros(len(hops), dtype=torch.int64, device=device)
+        stream = current_stream_handle(device.index)
+        _core.cuda_find_links(
+            slots.data_ptr(),
+            capacity,
+            sample.batch_size,
+            sources.data_ptr(),
+            targets.data_ptr(),
+            links,
+            reverse,
+            [hop.asked() for hop in hops],
+            found.data_ptr(),
+            device.index,
+            stream,
+        )
+        made = [hop.without(count, stream) for hop, count in zip(hops, found.tolist(), strict=True)]
+    return sample.replace(blocks=tuple(made)) if isinstance(sample, MiniBatch) else made[0]
+
+
+class _Hop:
+    """The edges of a block, or of a subgraph, to the seeds and to others."""
+
+    def __init__(self, edges: Block | Subgraph) -> None:
+        self._edges = edges
+        self._indptr: Tensor | None = None
+        self._arrays: list[Tensor] = []
+        if isinstance(edges, Block):
+            self._indptr, self._arrays = edges.indptr, [edges.indices]
+            self._first = edges.indices.numel()
+        else:
+            self._arrays = list(edges.edge_index)
+            self._first = edges.num_edges[0] if edges.num_edges else 0
+        if edges.edge_ids is not None:
+            self._arrays.append(edges.edge_ids)
+        like = self._arrays[0] if self._indptr is None else self._indptr
+        self._gone = torch.empty(self._first, dtype=like.dtype, device=like.device)
+
+    def asked(self) -> tuple[int, int, int, int, int, bool, bool]:
+        """What `cuda_find_links` wants."""
+        src = self._arrays[0]
+        starts, dst = (0, self._arrays[1].data_ptr()) if self._indptr is None else (self._indptr.data_ptr(), 0)
+        wide = self._gone.dtype == torch.int64, src.dtype == torch.int64
+        return starts, src.data_ptr(), dst, self._first, self._gone.data_ptr(), *wide
+
+    def without(self, count: int, stream: int) -> Block | Subgraph:
+        """Without the `count` edges that were found."""
+        edges, indptr = self._edges, self._indptr
+        if count == 0:
+            return edges
+        gone = self._gone[:count].sort().values
+        total = self._arrays[0].numel()
+        kept = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
+        lists = None if indptr is None else torch.empty_like(indptr)
+        _core.cuda_drop(
+            [
+                (a.data_ptr(), total, b.data_ptr(), a.dtype == torch.int64)
+                for a, b in zip(self._arrays, kept, strict=True)
+            ],
+            None if indptr is None or lists is None else (indptr.data_ptr(), indptr.numel(), lists.data_ptr(), False),
+            gone.data_ptr(),
+            gone.dtype == torch.int64,
+            count,
+            gone.device.index,
+            stream,
+        )
+        if isinstance(edges, Block):
+            assert lists is not None
+            ids = kept[1] if len(kept) > 1 else None
+            return Block(lists, kept[0], num_src=edges.num_src, num_dst=edges.num_dst, edge_ids=ids)
+        return edges.replace(
+            edge_index=torch.stack(kept[:2]),
+            edge_ids=kept[2] if len(kept) > 2 else None,
+            num_edges=(edges.num_edges[0] - count, *edges.num_edges[1:]),
+        )

@@ -1,0 +1,13 @@
+"""Traversals of a `Graph` on CPU and GPU: breadth-first search, shortest paths, connected components, PageRank.
+
+A graph lists the in-neighbours of its vertices. Each function says in which direction it follows edges. Equal arguments
+give equal results, with any number of threads, on CPU and GPU, and with any schedule.
+"""
+
+from loader.traverse.arrays import ACCESSES, SCHEDULES
+from loader.traverse.components import connected_components
+from loader.traverse.pagerank import pagerank
+from loader.traverse.search import bfs, k_hop
+from loader.traverse.sssp import sssp
+
+__all__ = ["ACCESSES", "SCHEDULES", "bfs", "connected_components", "k_hop", "pagerank", "sssp"]

@@ -1,0 +1,255 @@
+"""The arrays that traversals read, in the memory of their device, and the options that all traversals take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph, require_graph, require_square
+from loader.machine.arguments import as_flag, shown
+from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.devices import as_device
+from loader.machine.forks import ForkSafeLock
+from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.kept import Kept, version_of
+
+SCHEDULES = ("auto", "node", "edge", "decomposition", "splitting", "hierarchical", "merge_path")
+ACCESSES = ("auto", "naive", "merged", "aligned")
+_LINE = 32  # entries in 128 bytes, which cost as much as one of them over the bus
+_CHUNK = 1 << 24  # edges hashed at once: bounds the temporary arrays
+
+_kept = Kept()
+_lock = ForkSafeLock()
+
+
+class Lists(NamedTuple):
+    """The lists of all vertices: `indptr` `[num_nodes + 1]` and `indices` `[num_edges]`, as a graph has them."""
+
+    indptr: Tensor
+    indices: Tensor
+
+
+class Where(NamedTuple):
+    """Where a traversal runs, and how.
+
+    Attributes:
+        device: the CPU, or a GPU with its index.
+        num_threads: on the CPU.
+        plan: on a GPU, the numbers of schedule and access (csrc/traverse/cuda/space.h), and how many entries of a list
+            cost as much as one.
+    """
+
+    device: torch.device
+    num_threads: int
+    plan: tuple[int, int, int]
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+
+def where(
+    graph: Graph,
+    device: torch.device | str | None,
+    num_threads: int | None,
+    schedule: str = "auto",
+    access: str = "auto",
+) -> Where:
+    """Checks graph and options of a traversal.
+
+    Raises:
+        TypeError, ValueError: the graph is none, is bipartite or lies elsewhere, or an option is unknown or has no
+            effect on that device.
+        NoGpuError: a GPU was asked for, and there is none.
+    """
+    require_graph(graph)
+    require_square(graph, "a traversal")
+    for name, value, known in (("schedule", schedule, SCHEDULES), ("access", access, ACCESSES)):
+        if value not in known:
+            raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(known)}")
+    goal = graph.device if device is None else as_device(device)
+    threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+    if goal.type == "cpu":
+        for name, value in (("schedule", schedule), ("access", access)):
+            if value != "auto":
+                raise ValueError(
+                    f"{name} is '{value}', but the traversal runs on the CPU; leave it out, or device='cuda'"
+                )
+        for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+            if array.device.type != "cpu":
+                raise ValueError(
+                    f"a traversal on the CPU needs a graph there; its {name} lies on {array.device}; use "
+                    "graph.to('cpu')"
+                )
+        return Where(goal, threads, (0, 0, 0))
+    require_cuda("a traversal on a GPU")
+    goal = cuda_device(goal)
+    if num_threads is not None:
+        raise ValueError(
+            f"num_threads is {num_threads}, but the traversal runs on {goal}; leave it out, or device='cpu'"
+        )
+    for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+        check_readable(name, array, goal)
+    return Where(goal, threads, _plan(schedule, access, graph.indices.device.type == "cpu"))
+
+
+def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
+    """The numbers of the kernels; "auto" becomes what is fastest on most graphs (docs/results.md)."""
+    together = {"edge": ("merged",), "hierarchical": ("merged", "aligned")}.get(schedule, ACCESSES)
+    if access != "auto" and access not in together:
+        raise ValueError(
+            f"access is '{access}'; with schedule='{schedule}' neighbouring threads read neighbouring entries: "
+            f"{' or '.join(map(repr, together))}"
+        )
+    if schedule == "auto":
+        # Over the bus only threads that read neighbouring words at once are fast, also where lists are short.
+        schedule = "node" if access == "naive" else "edge" if pinned and access != "aligned" else "hierarchical"
+    if access == "auto":
+        alone = not pinned and schedule != "hierarchical"
+        access = "merged" if schedule == "edge" else "naive" if alone else "aligned"
+    return SCHEDULES.index(schedule), ACCESSES.index(access), _LINE if pinned else 1
+
+
+def check_readable(name: str, array: Tensor, device: torch.device) -> None:
+    """Raises ValueError unless the GPU can read `array` where it lies."""
+    if array.device != device and not (array.device.type == "cpu" and (array.is_pinned() or array.numel() == 0)):
+        raise ValueError(
+            f"a traversal on {device} wants a graph there or in pinned memory; its {name} lies on {array.device}; use "
+            f"graph.to('{device}') or graph.pin_memory()"
+        )
+
+
+def back_lists(graph: Graph, device: torch.device) -> Lists:
+    """The lists of the graph itself: the vertices that edges come from. `indptr` lies on `device`."""
+    return Lists(_offsets(graph, graph.indptr, "indptr", device), graph.indices)
+
+
+def onward_lists(graph: Graph, at: Where, symmetric: bool | None) -> Lists:
+    """The vertices that edges lead to. Lists that are not there are made once, and kept with the graph."""
+    if is_symmetric(graph, at, symmetric):
+        return back_lists(graph, at.device)
+    turned, _ = _turned(graph)
+    return Lists(_offsets(graph, turned.indptr, "turned indptr", at.device), turned.indices)
+
+
+def onward_weights(graph: Graph, at: Where, weights: Tensor, symmetric: bool | None) -> tuple[Lists, Tensor]:
+    """`onward_lists`, and the weights of their edges."""
+    if is_symmetric(graph, at, symmetric, weights):
+        return back_lists(graph, at.device), weights
+    turned, places = _turned(graph)
+
+    def make() -> Tensor:
+        moved = weights[places.to(weights.device).long()]
+        return moved.pin_memory() if weights.device.type == "cpu" and weights.is_pinned() else moved
+
+    state = (version_of(weights), _state(graph))
+    with _lock:
+        moved = _kept.get(weights, state, "turned", make)
+    return Lists(_offsets(graph, turned.indptr, "turned indptr", at.device), turned.indices), moved
+
+
+def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tensor | None = None) -> bool:
+    """Whether each edge has its reverse, of the same weight. If the caller does not say, all edges are read once, and
+    the answer is kept."""
+    if symmetric is not None:
+        return as_flag("symmetric", symmetric)
+
+    def look() -> bool:
+        if graph.indices.device.type == "cpu":
+            arrays = (graph.indptr.cpu(), graph.indices)
+            return _core.traverse_symmetric(arrays, None if weights is None else weights.cpu(), at.num_threads)
+        return _hashes_agree(graph.indptr.to(graph.device), graph.indices, weights)
+
+    with _lock:
+        if weights is None:
+            return _kept.get(graph, _state(graph), "symmetric", look)
+        return _kept.get(weights, (version_of(weights), _state(graph)), "symmetric", look)
+
+
+def memory_for(lists: Lists, device: torch.device, *, numbers: bool = False) -> Tensor:
+    """What a traversal on a GPU needs beside its result. It belongs to the current stream."""
+    return torch.empty(_core.traverse_memory(tuple(lists), numbers), dtype=torch.uint8, device=device)
+
+
+def wait_for_host_arrays(*arrays: Tensor) -> None:
+    """Waits for the current stream if one of the arrays that it reads lies in host memory: nothing else knows that a
+    kernel reads it, and its owner may free it."""
+    if any(array.device.type == "cpu" for array in arrays):
+        torch.cuda.current_stream().synchronize()
+
+
+def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str) -> Tensor:
+    """`vertices` as a vector of the graph's type on the CPU.
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: there are none, or one is no vertex.
+    """
+    given = vertices if isinstance(vertices, Tensor) else torch.as_tensor(vertices)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.dim() > 1:
+        raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices")
+    given = given.reshape(-1).cpu().long()
+    if given.numel() == 0:
+        raise ValueError(f"{name} holds no vertex; it must hold at least 1")
+    low, high = (int(x) for x in torch.aminmax(given))
+    if low < 0 or high >= graph.num_nodes:
+        raise ValueError(f"{name} holds vertex {low if low < 0 else high}; valid ids are 0 to {graph.num_nodes - 1}")
+    return given.to(graph.indices.dtype)
+
+
+def _state(graph: Graph) -> tuple[object, ...]:
+    return tuple((id(array), version_of(array)) for array in (graph.indptr, graph.indices))
+
+
+def _offsets(graph: Graph, indptr: Tensor, name: str, device: torch.device) -> Tensor:
+    if indptr.device == device:
+        return indptr
+    with _lock:
+        return _kept.get(graph, _state(graph), (name, device), lambda: indptr.to(device))
+
+
+def _turned(graph: Graph) -> tuple[Lists, Tensor]:
+    """The graph with all edges turned round, in memory of the same kind, and the place that each edge had."""
+
+    def make() -> tuple[Lists, Tensor]:
+        indices = graph.indices
+        other = Graph(graph.indptr.to(indices.device), indices, validate=False).reverse()
+        assert other.edge_ids is not None
+        lists = Lists(other.indptr.to(graph.indptr.dtype), other.indices.to(indices.dtype))
+        if indices.device.type == "cpu" and indices.is_pinned() and indices.numel():
+            lists = Lists(lists.indptr, lists.indices.pin_memory())
+        return lists, other.edge_ids
+
+    with _lock:
+        return _kept.get(graph, _state(graph), "turned", make)
+
+
+def _hashes_agree(indptr: Tensor, indices: Tensor, weights: Tensor | None) -> bool:
+    """What csrc/traverse/cpu/symmetry.h does, where the edges lie."""
+    total = torch.zeros((), dtype=torch.int64, device=indices.device)
+    for begin in range(0, indices.numel(), _CHUNK):
+        end = min(begin + _CHUNK, indices.numel())
+        places = torch.arange(begin, end, device=indices.device)
+        to = torch.searchsorted(indptr, places.to(indptr.dtype), right=True) - 1
+        from_ = indices[begin:end].long()
+        weight: Tensor | int = 0
+        if weights is not None:
+            part = weights[begin:end].to(indices.device)
+            weight = _mixed(part.view(torch.int32 if part.element_size() == 4 else torch.int64).long())
+        total += _hash(from_, to, weight).sum() - _hash(to, from_, weight).sum()
+    return int(total) == 0
+
+
+def _hash(a: Tensor, b: Tensor, weight: Tensor | int) -> Tensor:
+    return _mixed(_mixed(a + 0x1E3779B97F4A7C15) + _mixed(b ^ 0x51B54A32D192ED03) * 3 + weight)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """SplitMix64's finalizer; int64 wraps round."""
+    x = (x ^ ((x >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ ((x >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
+    return x ^ ((x >> 31) & (2**33 - 1))

@@ -1,0 +1,143 @@
+"""How several processes train one model under Lightning: the gradients of a step are averaged in one exchange."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
+
+from models.training.exchange import GradientExchange
+
+
+class OneExchangeStrategy(DDPStrategy):
+    """Data-parallel training as `DDPStrategy`, without `DistributedDataParallel` around the model.
+
+    Processes and their group are those of `DDPStrategy`. When training begins, all processes take over the parameters
+    and buffers of the first one. After each backward pass the gradients become their mean over all processes, see
+    `GradientExchange`: one exchange on the training stream, for which no host waits. With accumulated gradients only
+    the last backward pass of a step is followed by it. Loss scaling, clipping and optimisers see the averaged
+    gradients, as with `DDPStrategy`. Before each validation the buffers, such as the statistics of batch norm, are
+    those of the first process again.
+
+    Optimisation by hand (`automatic_optimization=False`), parameters without a gradient and communication hooks are
+    left to `DDPStrategy` (`trainer.strategy=ddp`).
+
+    Args:
+        options: of `DDPStrategy` that are not of `DistributedDataParallel`, e.g. `process_group_backend`, `timeout`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self._ddp_kwargs or self._ddp_comm_hook is not None or self._model_averaging_period is not None:
+            given = [*self._ddp_kwargs, "ddp_comm_hook", "model_averaging_period"][0]
+            raise ValueError(
+                f"{given} is an option of DistributedDataParallel, which this strategy does without; give "
+                "trainer.strategy=ddp, or an object of lightning.pytorch.strategies.DDPStrategy"
+            )
+        self._exchange: GradientExchange | None = None
+        self._accumulates = False
+
+    def setup_distributed(self) -> None:
+        with _quiet("lightning.fabric.utilities.distributed"):  # each process would say that it is there
+            super().setup_distributed()
+
+    def setup(self, trainer: Trainer) -> None:
+        _ask_nobody(trainer)
+        super().setup(trainer)
+
+    def configure_ddp(self) -> None:
+        module = self.lightning_module
+        assert module is not None
+        if not module.automatic_optimization:
+            raise ValueError(
+                f"{type(module).__name__} optimises by hand (automatic_optimization=False), so nobody knows which of "
+                "its backward passes ends a step; give trainer.strategy=ddp"
+            )
+        with torch.no_grad():
+            for tensor in module.parameters():
+                dist.broadcast(tensor, 0)
+        share_buffers(module)
+        self._exchange = GradientExchange(module.named_parameters())
+
+    def post_backward(self, closure_loss: Tensor) -> None:
+        if self._exchange is not None and not self._accumulates:
+            self._exchange.run()
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Within this, gradients are accumulated and not exchanged."""
+        self._accumulates = True
+        try:
+            yield
+        finally:
+            self._accumulates = False
+
+    def on_validation_start(self) -> None:
+        super().on_validation_start()
+        if self._exchange is not None:
+            assert self.lightning_module is not None
+            share_buffers(self.lightning_module)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """See `DDPStrategy.reduce`; the processes do not wait for each other before, and no host waits for its GPU."""
+        if not isinstance(tensor, Tensor):
+            return tensor
+        mean = reduce_op in ("mean", "avg", dist.ReduceOp.AVG)
+        operation = dist.ReduceOp.SUM if mean else reduce_op
+        if isinstance(operation, str):
+            operation = getattr(dist.ReduceOp, operation.upper())
+        dist.all_reduce(tensor, operation, group)
+        if mean:
+            size = dist.get_world_size(group)
+            tensor.copy_(tensor / size) if not tensor.is_floating_point() else tensor.div_(size)
+        return tensor
+
+    def teardown(self) -> None:
+        self._exchange = None
+        super().teardown()
+
+
+def share_buffers(module: nn.Module) -> None:
+    """Gives the buffers of the first process to all. Each of them has to call this."""
+    with torch.no_grad():
+        for tensor in module.buffers():
+            dist.broadcast(tensor, 0)
+
+
+def _ask_nobody(trainer: Trainer) -> None:
+    """Keeps the processes from asking the first one, before each step, whether it was told to end (SIGTERM).
+
+    Lightning 2.6 does so and waits for the answer, so the GPU stands still in each step. Each process goes by the
+    signals that it gets itself, as in releases before; who starts the processes sends them to all.
+    """
+    loop: Any = trainer.fit_loop.epoch_loop
+    if not hasattr(loop, "_broadcast_sigterm_tensor"):
+        return
+    connector: Any = trainer._signal_connector
+
+    def note(signum: int, _: Any) -> None:
+        launcher = trainer.strategy.launcher
+        if not connector.received_sigterm and launcher is not None:
+            launcher.kill(signum)
+        connector.received_sigterm = True
+
+    loop._broadcast_sigterm_tensor = lambda: None
+    connector._sigterm_notifier_fn = note
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

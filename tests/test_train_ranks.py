@@ -1,0 +1,94 @@
+"""train.py with several processes here: one is lost, fewer go on, and all see one sequence of mini-batches."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from digest_record import records
+from hydra.utils import instantiate
+from train_runs import ROOT, composer
+
+BATCH = 6
+OPTIONS = (
+    "device=cpu", "num_threads=1", "dataset=synthetic", "dataset.num_nodes=1000", "dataset.num_features=8",
+    f"datamodule.batch_size={BATCH}", "callbacks=quiet", "callbacks.early_stopping=null", "logger=none",
+)  # fmt: skip
+
+
+def start(folder: Path, name: str, *arguments: str, seconds: float = 0.0) -> subprocess.Popen[str]:
+    """train.py with a `DigestRecord`."""
+    paths = [str(ROOT / "tests" / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    launched = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+    return subprocess.Popen(
+        [
+            sys.executable, str(ROOT / "train.py"), *OPTIONS, f"data_dir={folder / 'data'}", f"hydra.run.dir={name}",
+            "+callbacks.digests._target_=digest_record.DigestRecord", f"+callbacks.digests.folder={folder / name}",
+            f"+callbacks.digests.seconds={seconds}", *arguments,
+        ],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**{k: v for k, v in os.environ.items() if k not in launched}, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+
+
+def expected(folder: Path, epochs: int) -> list[list[str]]:
+    """The lines of each epoch, in the order of the mini-batches' numbers, by one process without a trainer."""
+    with composer(folder) as composed:
+        cfg = composed(*OPTIONS, f"data_dir={folder / 'data'}")
+    datamodule = instantiate(cfg.datamodule)
+    datamodule.prepare_data()
+    datamodule.setup()
+    loader = datamodule.train_dataloader()
+    lines = []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        lines.append([f"{epoch} {batch.digest()}" for batch in loader])
+    datamodule.close()
+    return lines
+
+
+def turns(epoch: list[str], first: int, rank: int, ranks: int) -> list[str]:
+    """The lines of a rank from mini-batch `first` on."""
+    steps = math.ceil((len(epoch) - first) / ranks)
+    return [epoch[(first + step * ranks + rank) % len(epoch)] for step in range(steps)]
+
+
+def test_four_ranks_lose_one_and_two_go_on(tmp_path: Path) -> None:
+    four = start(tmp_path, "four", "trainer.devices=4", "trainer.max_epochs=2", seconds=0.05)
+    seen: dict[int, tuple[int, list[str]]] = {}
+    deadline = time.monotonic() + 300
+    while not (3 in seen and len(seen[3][1]) > 5) and four.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+        seen = records(tmp_path / "four")
+    if 3 in seen:
+        os.kill(seen[3][0], signal.SIGKILL)
+    _, said = four.communicate(timeout=300)
+    assert four.returncode == 1, said
+    assert said == "error: process 3 of this run was ended by SIGKILL, so the run ends\n"
+    for pid, _ in seen.values():
+        assert not Path(f"/proc/{pid}").exists()
+
+    checkpoint = tmp_path / "four" / "checkpoints" / "step.ckpt"
+    done = int(torch.load(checkpoint, weights_only=True)["global_step"])
+    assert done in (1, 2, 4, 8, 16)
+    two = start(tmp_path, "two", "trainer.devices=2", "trainer.max_epochs=2", f"ckpt_path={checkpoint}")
+    shown, said = two.communicate(timeout=300)
+    assert (two.returncode, said) == (0, ""), shown
+
+    epochs = expected(tmp_path, 2)
+    assert len(epochs[0]) == 100
+    for rank, (_, lines) in records(tmp_path / "four").items():
+        assert lines == turns(epochs[0], 0, rank, 4)[: len(lines)]
+    resumed = records(tmp_path / "two")
+    assert sorted(resumed) == [0, 1]
+    for rank, (_, lines) in resumed.items():
+        assert lines == turns(epochs[0], 4 * done, rank, 2) + turns(epochs[1], 0, rank, 2)

@@ -283,7 +283,7 @@ inline int scan_width(const LaborChoice&, int fanout) {
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
 constexpr int64_t kMergePieces = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
 inline uint32_t piece_entries(int64_t num_edges, int width) {
-  constexpr int64_t kLeast = 4096, kMost = int64_t{1} << 30, kPicks = 1 << 19;
+  constexpr int64_t kLeast = 2048, kMost = int64_t{1} << 30, kPicks = 1 << 20;
   const int64_t entries = num_edges / kPicks * width;
   return static_cast<uint32_t>(entries < kLeast ? kLeast : entries > kMost ? kMost : entries / 2 * 2);
 }

@@ -149,7 +149,20 @@ struct Scan {
       }
       if (lane == 0) phases.row_picks()[row] = found;
     };
-    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, scan);
+    const auto soon = [&](P begin, uint32_t degree) {
+      if (phases.args.choice.whole(degree, fanout)) return;
+      const auto ask = [&](const auto* list) {
+        constexpr uint32_t kLine = 128 / sizeof(*list);
+        if (lane * kLine < degree) prefetch(list + begin + lane * kLine);
+      };
+      if constexpr (!kRaces)
+        ask(phases.args.lists.indices);
+      else if (phases.args.choice.floats)
+        ask(phases.args.choice.floats);
+      else
+        ask(phases.args.choice.doubles);
+    };
+    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, soon, scan);
   }
 
   // Whether this is the last part of its list that is scanned.
@@ -229,13 +242,16 @@ struct Scan {
   // Picks for the first `rows` vertices.
   __device__ void pick(int64_t rows) const {
     const int64_t first = int64_t{threadIdx.x / 32} * phases.blocks + phases.block;
-    for (int64_t group = first; group * 32 < rows; group += phases.warps()) take_group(group * 32, rows);
+    int64_t each = 32;  // rows of a warp: few are spread over all warps
+    while (each > 1 && each * phases.warps() > 2 * rows) each /= 2;
+    for (int64_t group = first; group * each < rows; group += phases.warps())
+      take_group(group * each, min(rows, group * each + each));
     take_long(rows);
   }
 
  private:
-  // The picks of 32 rows, edge by edge, if they are kept or known to be all of a short list; then those of
-  // the other rows.
+  // The picks of up to 32 rows, edge by edge, if they are kept or known to be all of a short list; then those
+  // of the other rows.
   __device__ void take_group(int64_t first_row, int64_t rows) const {
     constexpr int kEach = 4;
     const int64_t row = first_row + lane;

@@ -31,10 +31,19 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
   return i < longer ? i / (each + 1) : rest + (i - longer) / each;
 }
 
+// Asks memory for what is read soon.
+__device__ __forceinline__ void prefetch(const void* at) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#endif
+}
+
 // Calls `scan(work)` with all entries of the lists of the first `rows` vertices, by warps: of each block the
-// first `active` ones, all lanes with the same arguments.
-template <typename Phases, typename F>
-__device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows, int active, const F& scan) {
+// first `active` ones, all lanes with the same arguments. `soon(begin, degree)` before: of lists that the
+// warp scans one after the other.
+template <typename Phases, typename Soon, typename F>
+__device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows, int active,
+                                              const Soon& soon, const F& scan) {
   const auto own = static_cast<int>(threadIdx.x / 32);
   if (own >= active || rows == 0) return;
   const ScanArgs& args = phases.args.scan;
@@ -44,7 +53,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
   // Pieces come first, since they are long. Few rows are spread over all warps; of many a warp takes some
   // together. By the path a warp has one share of everything.
   const int64_t cut = min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity);
-  const int64_t each = rows > 16 * warps ? 4 : 1;
+  const int64_t each = rows > 32 * warps ? 8 : rows > 8 * warps ? 4 : 1;
   const int64_t groups = by_path ? warps : cut + (rows + each - 1) / each;
   const int64_t* const ends = by_path ? phases.row_ends() : nullptr;
   for (int64_t at = warp; at < groups;) {
@@ -61,6 +70,14 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
     } else {
       row = is_piece ? phases.pieces()[at].row : (at - cut) * each;
       end = is_piece ? row + 1 : min(row + each, rows);
+      if (end - row > 1) {
+        const bool valid = row + phases.lane < end;
+        const auto begin = valid ? phases.row_begin()[row + phases.lane] : 0;
+        const uint32_t degree = valid ? phases.row_degree()[row + phases.lane] : 0;
+        for (int64_t i = 1; i < end - row; ++i)
+          soon(__shfl_sync(kFullMask, begin, static_cast<int>(i)),
+               __shfl_sync(kFullMask, degree, static_cast<int>(i)));
+      }
     }
     for (; row < end; ++row) {
       const uint32_t degree = phases.row_degree()[row];

@@ -9,6 +9,7 @@ from loader.stores.hotness import count_visits, degree_hotness, k_hop_hotness, p
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.rows import RowOptions
+from loader.stores.sharded import ShardedFeatures
 from loader.stores.staged import StagedFeatures
 from loader.stores.tensor import TensorRows
 
@@ -20,6 +21,7 @@ __all__ = [
     "MemmapFeatures",
     "PinnedFeatures",
     "RowOptions",
+    "ShardedFeatures",
     "StagedFeatures",
     "StoreContext",
     "TensorRows",

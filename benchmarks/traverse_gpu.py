@@ -149,7 +149,7 @@ def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds:
     lengths = add("sssp", lambda s: sssp(graph, s, weights, **how))
     add("pagerank", lambda _: pagerank(graph, device="cuda"))
     for schedule, access in WAYS:
-        more = {"schedule": schedule, "access": access}
+        more: dict[str, Any] = {"schedule": schedule, "access": access}
         add("bfs", lambda s: bfs(graph, s, direction_optimizing=False, **how, **more), levels, **more)  # noqa: B023
         add("sssp", lambda s: sssp(graph, s, weights, **how, **more), lengths, **more)  # noqa: B023
     return rows

@@ -20,7 +20,11 @@ from typing import Any
 from _report_cells import Result, markdown
 from _report_pictures import sampler_gpu as draw_sampler_gpu
 from _report_tables import KNOWN, PEERS_MS, auto_ms, generic, whole_ms
+from _report_traverse import draw as draw_traverse_gpu
+from _report_traverse import judge as traverse
+from _report_traverse import tables as traverse_gpu
 
+PAGES = {**KNOWN, "traverse_gpu": ("Traversals on a GPU", traverse_gpu)}
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "results.md"
 
@@ -371,6 +375,9 @@ TARGETS = (
         _pyg,
     ),
     Target(
+        "Traversals on a GPU keep within their limits, on a graph of ogbn-products' shape", "traverse_gpu", traverse
+    ),
+    Target(
         "Gathering from GPU memory runs at least at 65 % of the speed of a copy there",
         "gather_gpu",
         _gather("device", 0.65),
@@ -452,9 +459,9 @@ def render(folder: Path, targets: tuple[Target, ...] = TARGETS) -> str:
     results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
     lines = [*HEAD.splitlines(), "", "## What was aimed at", ""]
     lines += markdown(("aim", "found", "met"), [_row(target, results.get(target.file)) for target in targets])
-    order = [name for name in KNOWN if name in results] + [name for name in results if name not in KNOWN]
+    order = [name for name in PAGES if name in results] + [name for name in results if name not in PAGES]
     for name in order:
-        title, table = KNOWN.get(name, (name.replace("_", " ").capitalize(), generic))
+        title, table = PAGES.get(name, (name.replace("_", " ").capitalize(), generic))
         lines += [f"## {title}", "", *_origin(name, results[name]), ""]
         try:
             lines += table(results[name])
@@ -524,6 +531,9 @@ def main() -> None:
     measured = arguments.results / "sampler_gpu.json"
     if measured.is_file():
         draw_sampler_gpu(_read(measured), arguments.out.parent / "images" / "sampler_gpu_peers.svg")
+    measured = arguments.results / "traverse_gpu.json"
+    if measured.is_file():
+        draw_traverse_gpu(_read(measured), arguments.out.parent / "images" / "traverse_gpu.svg")
     print(f"wrote {arguments.out}")
 
 

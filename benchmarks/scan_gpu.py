@@ -82,7 +82,7 @@ def measure(
         samplers: dict[tuple[str, str], CudaSampler] = {("uniform", "-"): CudaSampler(fanouts)}
         for kind in kinds:
             for schedule in SCAN_SCHEDULES:
-                how = {"schedule": "cooperative"} if schedule == "merge_path" else {}
+                how: dict[str, Any] = {"schedule": "cooperative"} if schedule == "merge_path" else {}
                 samplers[kind, schedule] = CudaSampler(fanouts, scan_schedule=schedule, **how, **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}

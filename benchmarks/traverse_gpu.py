@@ -149,7 +149,8 @@ def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds:
     labels = add("components", lambda _: connected_components(graph, **how))
     lengths = add("sssp", lambda s: sssp(graph, s, weights, **how))
     if place == "pinned":  # where the CPU reads it, too
-        assert torch.equal(levels.cpu(), bfs(graph, sources[0], symmetric=True, device="cpu"))
+        on_cpu: Any = bfs(graph, sources[0], symmetric=True, device="cpu")
+        assert torch.equal(levels.cpu(), on_cpu)
         assert torch.equal(labels.cpu(), connected_components(graph, symmetric=True, device="cpu"))
         if graph.num_edges < 100_000_000:  # or it takes seconds
             assert torch.equal(lengths.cpu(), sssp(graph, sources[0], weights, symmetric=True, device="cpu"))

@@ -56,7 +56,7 @@ def tables(result: Result) -> list[str]:
     )
     lines = [
         f"Milliseconds per call from vertices at random, synchronised at both ends, medians. The graphs: {shapes}. All "
-        "of them are symmetric. Weights are 8 to 72.",
+        "of them are symmetric. Weights are 8 to 72. PageRank ends at `tol=0.01`.",
         "",
         *markdown(
             ("graph", "place", *kinds),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from _report_tables import PEERS_MS, Result, auto_ms
+from _report_cells import Result
+from _report_tables import PEERS_MS, auto_ms
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from _common import microseconds
+from _report_cells import Result, cell, markdown
+from _report_tasks import links_gpu, pyg_gpu, walks_gpu
 
 from loader.samplers.gpu.workspace import choose_schedule
-
-Result = dict[str, Any]
 
 # Milliseconds of the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph 26.10 for whole sampling (seeds on the GPU
 # to relabelled blocks on the GPU), one run on an NVIDIA H200, torch 2.11, on a graph of the same shape, 2026-11-20.
@@ -25,31 +24,6 @@ PEERS_MS = {
     ((20, 20, 20), 2048): 2.661,
     ((20, 20, 20), 10240): 5.935,
 }
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table, and an empty line after it."""
-    return [
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows),
-        "",
-    ]
-
-
-def cell(value: Any) -> str:
-    """A value as a table shows it: four significant digits, short lists in full."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(cell(v) for v in value)
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def flatten(row: Result, path: str = "") -> Result:
@@ -426,21 +400,6 @@ def sampler_cpu_threads(result: Result) -> list[str]:
     ]
 
 
-def walks_gpu(result: Result) -> list[str]:
-    once = result["node2vec_once"]
-    rows = [
-        (row["walk"], cell(row["walkers"]), cell(row["length"]), f"{row['ms']:.3f}", f"{row['g_steps_per_s']:.1f}")
-        for row in result["rows"]
-    ]
-    return [
-        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Whole calls of "
-        "`loader.random_walk`, starts and walks on the GPU, synchronised at both ends, medians. For node2vec a table "
-        f"of {cell(once['bytes'] / 2**20)} MiB is made once for the graph, in {1e3 * once['seconds']:.1f} ms.",
-        "",
-        *markdown(("walk", "walkers", "steps", "ms", "10^9 steps per second"), rows),
-    ]
-
-
 def picks_gpu(result: Result) -> list[str]:
     rows = [
         (
@@ -508,6 +467,40 @@ def shchur(result: Result) -> list[str]:
     ]
 
 
+def scaling_gpu(result: Result) -> list[str]:
+    """Epochs and starts by the number of GPUs."""
+    rows = []
+    for row in result["rows"]:
+        against = [f"{row[name]:.2f}x" if row.get(name) else "" for name in ("faster_by", "slower_start")]
+        rows.append(
+            (
+                *(row["gpus"], row["gradients"], row.get("features", "device"), f"{row['epoch_s']:.4f}", against[0]),
+                *(f"{row['first_step_s']:.1f}", against[1], f"{row['train_loss']:.4f}", row["warnings"]),
+            )
+        )
+    return [
+        "`train.py` on the products-shaped graph: GraphSAGE of three layers, (15, 10, 5) x 1,024 per GPU. An epoch is "
+        "the median of a run without its first two epochs, and without validation. The first step is timed from the "
+        f"command on, with data and kernels in their caches. Median of {result['rounds']} runs of {result['epochs']} "
+        "epochs each.",
+        "",
+        *markdown(
+            (
+                "GPUs",
+                "gradients",
+                "features",
+                "epoch, s",
+                "faster by",
+                "first step, s",
+                "against 1",
+                "loss",
+                "warnings",
+            ),
+            rows,
+        ),
+    ]
+
+
 # file name without .json -> (title, function)
 KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "convergence": ("Training with our sampler and with DGL's", convergence),
@@ -523,7 +516,10 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     ),
     "sampler_gpu_sets": ("Sampling on a GPU: bitmaps and hash sets as the graph grows", generic),
     "picks_gpu": ("Picks by weight, and LABOR, on a GPU", picks_gpu),
+    "picks_gpu_hub": ("Picks by weight on a GPU, with a hub of a million neighbours in each mini-batch", picks_gpu),
     "walks_gpu": ("Random walks on a GPU", walks_gpu),
+    "links_gpu": ("Mini-batches of links on a GPU", links_gpu),
+    "pyg_gpu": ("torch_geometric's NeighborLoader and ours on a GPU", pyg_gpu),
     "gather_gpu": ("Gathering features for a GPU", generic),
     "aggregate": ("Aggregation on the CPU", contenders),
     "aggregate_gpu": ("Aggregation on a GPU", contenders),
@@ -532,4 +528,5 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
+    "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

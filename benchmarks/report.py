@@ -17,9 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _report_cells import Result, markdown
 from _report_pictures import sampler_gpu as draw_sampler_gpu
-from _report_tables import KNOWN, PEERS_MS, Result, auto_ms, generic, markdown, whole_ms
+from _report_tables import KNOWN, PEERS_MS, auto_ms, generic, whole_ms
+from _report_traverse import draw as draw_traverse_gpu
+from _report_traverse import judge as traverse
+from _report_traverse import tables as traverse_gpu
 
+PAGES = {**KNOWN, "traverse_gpu": ("Traversals on a GPU", traverse_gpu)}
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "results.md"
 
@@ -136,6 +141,27 @@ def _walks(result: Result) -> tuple[str, bool]:
     ms = {(row["walk"], row["walkers"], row["length"]): row["ms"] for row in result["rows"]}
     found = [f"{key[0]} {key[1]:,} {ms[key]:.3g} of {limit} ms" for key, limit in WALK_LIMITS.items()]
     return ", ".join(found), all(ms[key] <= limit for key, limit in WALK_LIMITS.items())
+
+
+def _next(result: Result) -> tuple[str, bool]:
+    ms = {(row["walk"], row["walkers"], row["length"]): row["ms"] for row in result["rows"]}
+    shares = {}
+    for (walk, walkers, length), own in ms.items():
+        name = walk.removeprefix("next: ")
+        if name != walk:
+            shares[name] = ms[name, walkers, length] / own
+    return ", ".join(f"{name} {x:.0%}" for name, x in shares.items()), min(shares.values()) >= 0.8
+
+
+def _links(result: Result) -> tuple[str, bool]:
+    times = [row["ms"] for row in result["rows"] if row["links"] == "binary, strict"]
+    same = all(row["equal_to_the_cpu"] for row in result["rows"])
+    return f"{max(times):.3f} ms", same and max(times) <= 0.3
+
+
+def _pyg(result: Result) -> tuple[str, bool]:
+    ratios = [row["ratio"] for row in result["rows"]]
+    return ", ".join(f"{x:.0f}x" for x in ratios), min(ratios) >= 10
 
 
 def _weighted_picks(result: Result) -> tuple[str, bool]:
@@ -260,6 +286,19 @@ def _shchur(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(rows)} datasets", all(near) and len(rows) == 4
 
 
+def _scaling(gpus: int, name: str, limit: float, *, least: bool) -> Callable[[Result], tuple[str, bool]]:
+    """Of our exchange on this many GPUs, with the features on each."""
+
+    def judge(result: Result) -> tuple[str, bool]:
+        rows = [row for row in result["rows"] if row["gpus"] == gpus and row["gradients"] == "one exchange"]
+        values = [row[name] for row in rows if row["features"] == "device" and row[name] is not None]
+        if not values:
+            return f"no run with {gpus} GPUs", False
+        return f"{values[0]:.2f}x", values[0] >= limit if least else values[0] <= limit
+
+    return judge
+
+
 _ON_GPU = ("lazy", "device")
 STORES = (*_ON_GPU, "cached", "pinned", "staged")
 
@@ -322,6 +361,22 @@ TARGETS = (
         _weighted_picks,
     ),
     Target("Walks of 80 steps on a GPU keep within their limits", "walks_gpu", _walks),
+    Target("A user's own next reaches 80 % of the speed of the built-in walk on a GPU", "walks_gpu", _next),
+    Target(
+        "A mini-batch of 1,024 links and 1,024 strict negatives, (15, 10), takes at most 0.30 ms on a GPU, with the "
+        "CPU's bytes",
+        "links_gpu",
+        _links,
+    ),
+    Target(
+        "`loader.pyg.NeighborLoader` on a GPU gives at least 10x as many mini-batches per second as torch_geometric's "
+        "with 16 workers",
+        "pyg_gpu",
+        _pyg,
+    ),
+    Target(
+        "Traversals on a GPU keep within their limits, on a graph of ogbn-products' shape", "traverse_gpu", traverse
+    ),
     Target(
         "Gathering from GPU memory runs at least at 65 % of the speed of a copy there",
         "gather_gpu",
@@ -381,6 +436,13 @@ TARGETS = (
         _pipeline("lightning_over_hand_written", 1.05, STORES),
     ),
     Target("Memory and number of threads do not grow after the third epoch", "pipeline_gpu", _soak),
+    Target("Two GPUs are at least 1.9x as fast as one", "scaling_gpu", _scaling(2, "faster_by", 1.9, least=True)),
+    Target("Four GPUs are at least 3.6x as fast as one", "scaling_gpu", _scaling(4, "faster_by", 3.6, least=True)),
+    Target(
+        "The first step on two GPUs comes at most 1.3x as late as on one",
+        "scaling_gpu",
+        _scaling(2, "slower_start", 1.3, least=False),
+    ),
 )
 
 
@@ -397,9 +459,9 @@ def render(folder: Path, targets: tuple[Target, ...] = TARGETS) -> str:
     results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
     lines = [*HEAD.splitlines(), "", "## What was aimed at", ""]
     lines += markdown(("aim", "found", "met"), [_row(target, results.get(target.file)) for target in targets])
-    order = [name for name in KNOWN if name in results] + [name for name in results if name not in KNOWN]
+    order = [name for name in PAGES if name in results] + [name for name in results if name not in PAGES]
     for name in order:
-        title, table = KNOWN.get(name, (name.replace("_", " ").capitalize(), generic))
+        title, table = PAGES.get(name, (name.replace("_", " ").capitalize(), generic))
         lines += [f"## {title}", "", *_origin(name, results[name]), ""]
         try:
             lines += table(results[name])
@@ -469,6 +531,9 @@ def main() -> None:
     measured = arguments.results / "sampler_gpu.json"
     if measured.is_file():
         draw_sampler_gpu(_read(measured), arguments.out.parent / "images" / "sampler_gpu_peers.svg")
+    measured = arguments.results / "traverse_gpu.json"
+    if measured.is_file():
+        draw_traverse_gpu(_read(measured), arguments.out.parent / "images" / "traverse_gpu.svg")
     print(f"wrote {arguments.out}")
 
 

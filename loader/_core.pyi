@@ -659,12 +659,13 @@ def traverse_sssp_cuda(
     plan: tuple[int, int, int],
     sources: Tensor,
     delta: float,
+    least_weight: float,
     lengths: Tensor,
     memory: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`."""
+    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`. No weight is less than `least_weight`."""
 
 def traverse_components_cuda(
     lists: tuple[Tensor, ...],

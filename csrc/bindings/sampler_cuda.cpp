@@ -227,13 +227,14 @@ class Engine {
   template <typename Choice>
   static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
     if constexpr (!Choice::kCountsByDegree) {
-      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kTickets))
-        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 2");
+      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kMergePath))
+        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 3");
       ScanArgs& scan = args.scan;
       scan.schedule = static_cast<ScanSchedule>(schedule);
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
       scan.piece = UINT32_MAX;  // no list is cut
-      if (scan.schedule == ScanSchedule::kNodes) return;
+      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergePieces;
+      if (scan.schedule == ScanSchedule::kNodes || scan.schedule == ScanSchedule::kMergePath) return;
       scan.piece = piece_entries(num_edges, scan.width);
       scan.pieces_capacity = 2 * num_edges / scan.piece;
     }
@@ -265,7 +266,8 @@ class Engine {
     ScanArgs& scan = args_.scan;
     const int64_t piece_picks = scan.pieces_capacity * scan.width;
     f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
-    f("pieces", scan.pieces, scan.pieces_capacity, false);
+    f("pieces", scan.pieces, scan.pieces_capacity, true);  // of each only that it is done
+    f("row_ends", scan.row_ends, scan.schedule == ScanSchedule::kMergePath ? room_.rows : 0, false);
     f("piece_places", scan.piece_places, piece_picks, false);
     f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loader.machine.pages import place_in_file, use_huge_pages
 
-_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")  # what all processes of a run are told
+RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")  # what all processes of a run are told
 
 
 def local_ranks() -> tuple[int, int]:
@@ -48,7 +48,7 @@ def shared_copy(tensor: Tensor) -> Tensor | None:
     if place is None:
         return None
     nbytes = tensor.numel() * tensor.element_size()
-    key = repr((os.getuid(), [os.environ.get(name) for name in _RUN], place, nbytes))
+    key = repr((os.getuid(), [os.environ.get(name) for name in RUN], place, nbytes))
     name = f"gnn-loader-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
     # A small file where the processes meet: it says who holds the memory. The lock ends with its owner.
     meeting = Path(tempfile.gettempdir()) / name

@@ -49,17 +49,21 @@ class DeviceFeatures(KernelStore):
                 f"lazy rows are read as they are kept, [num_rows, F] of floating point; these are {rows.describe()}: "
                 "give lazy=False"
             )
-        require_cuda("features=device")
+        require_cuda(type(self).__name__)
         if device is None and tensor.device.type == "cuda":
             device = tensor.device
         super().__init__(rows, cuda_device(device))
         if tensor.device.type == "cuda" and tensor.device != self.device:
             raise ValueError(f"features lies on {tensor.device}, device is {self.device}; move one of them")
         with torch.cuda.device(self.device):
-            table = rows.stored(tensor).to(self.device)
+            table = self._placed(tensor)
             self._start(table, table.data_ptr())
         self.lazy = possible if lazy is None else lazy
         self._table: Tensor | None = table
+
+    def _placed(self, tensor: Tensor) -> Tensor:
+        """The table of `tensor`'s rows in GPU memory."""
+        return self._format.stored(tensor).to(self.device)
 
     def lazy_rows(self, ids: Tensor) -> LazyRows:
         """The rows of `ids`, which are not gathered.

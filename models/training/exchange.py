@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+_requires_grad = attrgetter("requires_grad")
 _ALIGNMENT = 256  # bytes: each view begins on a boundary that kernels read vectors from
 
 
@@ -51,6 +53,7 @@ class GradientExchange:
 
     def __init__(self, named: Iterable[tuple[str, Tensor]], group: dist.ProcessGroup | None = None) -> None:
         self._named = list(named)
+        self._every = [parameter for _, parameter in self._named]
         self._group = group
         self._size = dist.get_world_size(group)
         self._averages = dist.get_backend(group) == "nccl"  # by itself
@@ -58,6 +61,8 @@ class GradientExchange:
         # Where the gradients lay that were exchanged last, and their pieces, which keep that memory from being reused.
         self._addresses: list[int] = []
         self._pieces: list[Tensor] = []
+        self._dense: list[Tensor] = []  # the parameters that had them
+        self._wanted: list[bool] = []  # which parameters wanted one
 
     def run(self) -> None:
         """Averages the gradients. On a GPU it puts this on the current stream, and the host does not wait.
@@ -67,6 +72,10 @@ class GradientExchange:
         Raises:
             RuntimeError: a parameter that wants a gradient has none.
         """
+        if self._are_where_they_were():
+            for piece in self._pieces:
+                self._average(piece)
+            return
         parameters = [(name, p) for name, p in self._named if p.requires_grad]
         gradients: list[Tensor] = []
         for name, parameter in parameters:
@@ -82,15 +91,23 @@ class GradientExchange:
                 gradients.append(gradient)
         if not gradients:
             return
-        addresses = list(map(Tensor.data_ptr, gradients))
-        if addresses != self._addresses:
-            pieces = _pieces_of(gradients)
-            if pieces is None:
-                dense = [p for _, p in parameters if p.grad is not None and not p.grad.is_sparse]
-                pieces, addresses = self._gathered(dense, gradients)
-            self._addresses, self._pieces = addresses, pieces
-        for piece in self._pieces:
+        dense = [p for _, p in parameters if p.grad is not None and not p.grad.is_sparse]
+        pieces = _pieces_of(gradients) or self._gathered(dense, gradients)
+        for piece in pieces:
             self._average(piece)
+        if len(dense) == len(parameters):  # else the next run has to look at each gradient again
+            self._pieces, self._dense = pieces, dense
+            self._wanted = [p.requires_grad for _, p in self._named]
+            self._addresses = [p.grad.data_ptr() for p in dense if p.grad is not None]
+        else:
+            self._addresses = []
+
+    def _are_where_they_were(self) -> bool:
+        """Whether all gradients lie in the pieces that were exchanged last. It is asked in each step."""
+        if not self._addresses or list(map(_requires_grad, self._every)) != self._wanted:
+            return False
+        found = [p.grad.data_ptr() for p in self._dense if p.grad is not None and not p.grad.is_sparse]
+        return found == self._addresses
 
     def _average(self, tensor: Tensor) -> None:
         if self._averages:
@@ -99,7 +116,7 @@ class GradientExchange:
             dist.all_reduce(tensor, dist.ReduceOp.SUM, self._group)
             tensor.div_(self._size)
 
-    def _gathered(self, parameters: list[Tensor], gradients: list[Tensor]) -> tuple[list[Tensor], list[int]]:
+    def _gathered(self, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """Pieces of this object's own that hold the gradients, which the parameters get from there."""
         layout = [(g.dtype, g.shape, g.stride()) for g in gradients]
         if self._own is None or [(v.dtype, v.shape, v.stride()) for v in self._own.views] != layout:
@@ -107,7 +124,7 @@ class GradientExchange:
         torch._foreach_copy_(self._own.views, gradients)
         for parameter, view in zip(parameters, self._own.views, strict=True):
             parameter.grad = view
-        return self._own.pieces, list(map(Tensor.data_ptr, self._own.views))
+        return self._own.pieces
 
 
 def _places(tensors: Sequence[Tensor]) -> tuple[list[tuple[int, tuple[int, ...]]], dict[torch.dtype, int]]:

@@ -115,6 +115,7 @@ def other_ranks(trainer: Any, command: list[str], folder: str) -> Iterator[None]
     threading.Thread(target=_watch, args=(others, done), name="other ranks", daemon=True).start()
     try:
         yield
+        _leave()  # before it waits for others that wait for this one to leave
         while any(other.poll() is None for other in others):  # `_watch` ends this if one fails
             time.sleep(_LOOK / 10)
     except Exception as error:
@@ -173,9 +174,18 @@ def _end_with(parent: int) -> Iterator[None]:
     threading.Thread(target=look, name="first rank", daemon=True).start()
     try:
         yield
+        _leave()
     except Exception:
         time.sleep(2 * _PAUSE)  # if another process is lost, the first one says so and ends this one
         raise
+
+
+def _leave() -> None:
+    """Leaves a group that NCCL connects, which all processes leave together. Gloo's is left when Python ends."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    if joined and "nccl" in distributed.get_backend():
+        distributed.destroy_process_group()
 
 
 def _nodes(trainer: Mapping[str, Any]) -> int:

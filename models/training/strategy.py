@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
@@ -46,6 +47,10 @@ class OneExchangeStrategy(DDPStrategy):
     def setup_distributed(self) -> None:
         with _quiet("lightning.fabric.utilities.distributed"):  # each process would say that it is there
             super().setup_distributed()
+
+    def setup(self, trainer: Trainer) -> None:
+        _ask_nobody(trainer)
+        super().setup(trainer)
 
     def configure_ddp(self) -> None:
         module = self.lightning_module
@@ -104,6 +109,27 @@ def share_buffers(module: nn.Module) -> None:
     with torch.no_grad():
         for tensor in module.buffers():
             dist.broadcast(tensor, 0)
+
+
+def _ask_nobody(trainer: Trainer) -> None:
+    """Keeps the processes from asking the first one, before each step, whether it was told to end (SIGTERM).
+
+    Lightning 2.6 does so and waits for the answer, so the GPU stands still in each step. Each process goes by the
+    signals that it gets itself, as in releases before; who starts the processes sends them to all.
+    """
+    loop: Any = trainer.fit_loop.epoch_loop
+    if not hasattr(loop, "_broadcast_sigterm_tensor"):
+        return
+    connector: Any = trainer._signal_connector
+
+    def note(signum: int, _: Any) -> None:
+        launcher = trainer.strategy.launcher
+        if not connector.received_sigterm and launcher is not None:
+            launcher.kill(signum)
+        connector.received_sigterm = True
+
+    loop._broadcast_sigterm_tensor = lambda: None
+    connector._sigterm_notifier_fn = note
 
 
 @contextmanager

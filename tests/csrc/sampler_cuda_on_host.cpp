@@ -223,7 +223,7 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
-      const auto scan = static_cast<ScanSchedule>(random.below(3));
+      const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
       const auto got = on_host.sample({seeds}, options,
                                       {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false,
                                        random.chance(0.5) ? kSmall : 1 << 20, scan});

@@ -89,10 +89,12 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   std::vector<int32_t> narrow(starts.begin(), starts.end());
   int64_t bad[2] = {0, 0};
   const bool is_wide = random.chance(0.5);
+  const int together = 1 << random.below(6);  // walkers of a warp
   const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
-                        bad};
+                        bad, together};
   const WalkOut<P, N> out = got.out;
-  const auto blocks = static_cast<unsigned>((out.count + kWalkThreads - 1) / kWalkThreads);
+  const int64_t each = together * kWalkThreads / kWarpWalkers;
+  const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
     if constexpr (Law::kSecond)
       walk_second_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);

@@ -347,6 +347,8 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
   if constexpr (!Args::Choice::kCountsByDegree) {
     if (args.vertex_set != VertexSet::kHash)
       throw std::invalid_argument("picks that need a scan go with a hash set of vertices");
+    if (schedule != Schedule::kCooperative && args.scan.schedule == ScanSchedule::kMergePath)
+      throw std::invalid_argument("a scan by the merge path needs one launch of all hops");
     SamplerLaunch<kWide, Args> launch(device, stream, blocks);
     schedule == Schedule::kCooperative ? launch.hashed(args) : launch.template hopwise<true>(args);
     return launch.launches();

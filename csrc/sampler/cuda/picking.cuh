@@ -128,7 +128,8 @@ struct Picking : Sets {
   }
 
   // The row in [low, high) that holds edge `e`.
-  __device__ int64_t row_of(const P* indptr, int64_t low, int64_t high, int64_t e) const {
+  template <typename T>
+  __device__ int64_t row_of(const T* indptr, int64_t low, int64_t high, int64_t e) const {
     while (high - low > 1) {
       const int64_t mid = (low + high) / 2;
       if (indptr[mid] <= e)

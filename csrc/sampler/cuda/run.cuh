@@ -144,6 +144,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
   const int hops = phases.args.hops;
   const auto scan = [&](int hop, int64_t rows) {
     if constexpr (Phases::kScans) {
+      if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
       scan_lists(phases, hop, rows, stage);
       sync();
     }

@@ -70,6 +70,8 @@ struct Space {
 
   __device__ Piece* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
 
+  __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
+
   // Registers the pieces of a row's list, if it is to be scanned in pieces. With seeds that come twice there
   // may be more than there is room for; then nothing is scanned.
   __device__ void cut_list(int64_t row, uint32_t degree) const {

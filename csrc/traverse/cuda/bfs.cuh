@@ -40,7 +40,8 @@ template <typename P, typename N>
 __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uint32_t* seen, uint32_t* next) {
   const VertexLists<P, N>& lists = call.back;
   const int64_t n = lists.num_nodes;
-  const bool alone = call.plan.line == 1, aligned = call.plan.access == Access::kAligned;
+  // Over the bus a line costs as much as a word: whole lines are read.
+  const bool alone = call.plan.line == 1, aligned = !alone;
   for (int64_t word = grid.warp_number(); word < (n + 31) / 32; word += grid.warps()) {
     const int64_t v = word * 32 + grid.lane;
     bool searches = v < n && !(seen[word] >> grid.lane & 1), found = false;

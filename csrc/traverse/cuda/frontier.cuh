@@ -8,8 +8,8 @@ namespace loader {
 constexpr int64_t kPieceEntries = LOADER_TRAVERSE_PIECE;
 
 // How much of what a schedule shares out evenly a list of `degree` entries is.
-__device__ __forceinline__ uint64_t weight_of(Schedule schedule, uint64_t degree) {
-  return schedule == Schedule::kSplitting ? (degree + kPieceEntries - 1) / kPieceEntries : degree;
+__device__ __forceinline__ uint64_t weight_of(ListSchedule schedule, uint64_t degree) {
+  return schedule == ListSchedule::kSplitting ? (degree + kPieceEntries - 1) / kPieceEntries : degree;
 }
 
 template <typename P, typename N>
@@ -26,10 +26,10 @@ template <typename P, typename N>
 struct FrontierMaker {
   const Grid& grid;
   VertexLists<P, N> lists;
-  Schedule schedule;
+  ListSchedule schedule;
   uint64_t own[3];  // of this warp: vertices, weight, edges
 
-  __device__ FrontierMaker(const Grid& threads, const VertexLists<P, N>& of, Schedule by)
+  __device__ FrontierMaker(const Grid& threads, const VertexLists<P, N>& of, ListSchedule by)
       : grid(threads), lists(of), schedule(by), own{0, 0, 0} {}
 
   // Counts what the bits of this block's words have.

@@ -29,7 +29,7 @@ constexpr int kMaxTraverseBlocks = 2048;
 
 // How the edges of a frontier are shared out. The first five are those of Raval et al., arXiv 1711.00231, the
 // last that of Merrill and Garland, SC 2016.
-enum class Schedule : int32_t {
+enum class ListSchedule : int32_t {
   kNode = 1,       // a list per thread
   kEdge,           // an edge per thread
   kDecomposition,  // equally many edges in a row per thread
@@ -39,15 +39,15 @@ enum class Schedule : int32_t {
 };
 
 // How a warp reads the lists, or pieces of them, that its threads have (EMOGI: Min et al., VLDB 2020).
-enum class Access : int32_t {
+enum class ListAccess : int32_t {
   kNaive = 1,  // each thread its own
   kMerged,     // one after the other, all threads together
   kAligned,    // the same, from a 128-byte boundary on
 };
 
-struct Plan {
-  Schedule schedule;
-  Access access;
+struct ListPlan {
+  ListSchedule schedule;
+  ListAccess access;
   int32_t line;  // entries of a list that cost as much as one
 };
 
@@ -61,7 +61,9 @@ struct GridState {
   Totals totals[kMaxTraverseBlocks];
 };
 
-constexpr int64_t traverse_words(int64_t num_nodes) { return (num_nodes + 1023) / 1024 * 32; }
+LOADER_TRAVERSE_HD constexpr int64_t traverse_words(int64_t num_nodes) {
+  return (num_nodes + 1023) / 1024 * 32;
+}
 
 // The memory of a traversal: sets of vertices as bits, a frontier as a list, and numbers of the vertices.
 template <typename P, typename N>

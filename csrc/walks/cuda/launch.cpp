@@ -2,7 +2,7 @@
 
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
-#include "walks/cuda/shape.h"
+#include "walks/cuda/together.h"
 #include "walks/weighted.h"
 
 namespace loader {
@@ -57,9 +57,11 @@ void walk_on_gpu(const Law& law, const Lists& lists,
   using Out = WalkOut<typename Lists::Edge, typename Lists::Vertex>;
   if (out.count == 0) return;
   gpu::Kernel& kernel = out.places ? walk_kernel<Law, Lists, true>() : walk_kernel<Law, Lists, false>();
-  gpu::launch<Law, Lists, Out, WalkStarts>(
-      kernel, device, {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, law,
-      lists, out, starts);
+  WalkStarts from = starts;
+  from.together = walkers_together(out.count, Law::kSecond ? kSearchingBlocks : kWalkBlocks, device);
+  gpu::launch<Law, Lists, Out, WalkStarts>(kernel, device,
+                                           {walk_blocks(out.count, from.together), kWalkThreads, 0, stream},
+                                           law, lists, out, from);
 }
 
 template <typename P, typename N>

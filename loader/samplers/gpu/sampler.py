@@ -55,7 +55,8 @@ class CudaSampler(GpuOptions):
         scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
             tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
             pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
-            or piece. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
+            or piece. `"merge_path"`: each warp gets an equal share of all entries and lists; with
+            `schedule="cooperative"` only. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
@@ -144,6 +145,10 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
                 "weight_tables=False"
+            )
+        if scan_schedule == "merge_path" and schedule != "cooperative":
+            raise ValueError(
+                f"scan_schedule is 'merge_path', which goes with schedule='cooperative', but schedule is '{schedule}'"
             )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
-from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.gpu import current_stream, current_stream_handle, made_current
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
@@ -186,7 +186,8 @@ class CudaWalkedGraph:
         With `wait`, it first waits for all walks on the current stream.
         """
         if wait:
-            torch.cuda.current_stream(self._device).synchronize()
+            assert self._device.index is not None
+            current_stream(self._device.index).synchronize()
         with self._lock, made_current(self._device):
             self._check()
 

@@ -44,7 +44,7 @@ _HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
 VERTEX_SETS = {"bitmap": 0, "hash": 1}
-SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2}
+SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30

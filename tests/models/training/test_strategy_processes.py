@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -25,6 +26,27 @@ CASES: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16-mixed"},
     "batch norm": {"norm": True, "max_epochs": 2},
 }
+
+
+class Collectives(Callback):
+    """How often processes spoke with each other since the first step."""
+
+    def __init__(self) -> None:
+        self.all: Counter[str] = Counter()
+        self.steps: list[dict[str, int]] = []
+
+    def watch(self, name: str, patch: pytest.MonkeyPatch) -> None:
+        plain = getattr(torch.distributed, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.all[name] += 1
+            return plain(*args, **options)
+
+        patch.setattr(torch.distributed, name, counted)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        self.steps.append(dict(self.all))
+        self.all.clear()
 
 
 class Regression(LightningModule):
@@ -62,8 +84,17 @@ def fit(rank: int, strategy: Any, *, norm: bool = False, **options: Any) -> list
     return [*found, trainer.callback_metrics["val"].float()]
 
 
-def refusals(rank: int) -> dict[str, str]:
-    found = {}
+def collectives(rank: int) -> list[dict[str, int]]:
+    with pytest.MonkeyPatch.context() as patch:
+        spoken = Collectives()
+        for name in ("all_reduce", "broadcast", "barrier", "all_gather", "broadcast_object_list"):
+            spoken.watch(name, patch)
+        fit(rank, OneExchangeStrategy(), callbacks=[spoken])
+    return spoken.steps
+
+
+def refusals(rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"collectives": collectives(rank)}
     by_hand = Regression(rank, False)
     by_hand.automatic_optimization = False
     unused = Regression(rank, False)
@@ -126,6 +157,12 @@ def test_all_processes_have_the_same_model(root: Path, case: str) -> None:
     of_ranks = [torch.load(root / f"{rank}.pt")[case][0] for rank in range(2)]
     for name, (a, b) in enumerate(zip(*of_ranks, strict=True)):
         assert torch.equal(a, b), name
+
+
+def test_a_step_has_one_exchange_only(root: Path) -> None:
+    for rank in range(2):
+        _, *steps = json.loads((root / f"{rank}.json").read_text())["collectives"]
+        assert steps == [{"all_reduce": 1}] * 4
 
 
 def test_what_it_cannot_do_is_refused(root: Path) -> None:

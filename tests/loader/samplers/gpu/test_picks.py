@@ -86,7 +86,7 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     on_gpu, seeds = graph.to("cuda"), torch.tensor([0, 5, 999_999])
     oracle = FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds)
     for schedule in SCAN_SCHEDULES if kind in SCANNED else ["auto"]:
-        ours = CudaSampler([10, 3], edge_ids=True, scan_schedule=schedule, **KINDS[kind])
+        ours = CudaSampler([10, 3], schedule="cooperative", scan_schedule=schedule, edge_ids=True, **KINDS[kind])
         assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest()
         ours.close()
 
@@ -97,7 +97,7 @@ def test_every_scan_schedule_gives_equal_bytes(kind, scan_schedule) -> None:
     graph = graph_of("int32", steep=True)
     options = {"edge_ids": True, **KINDS[kind]}
     ours, oracle = (
-        CudaSampler([500, 12, 5], scan_schedule=scan_schedule, **options),
+        CudaSampler([500, 12, 5], schedule="cooperative", scan_schedule=scan_schedule, **options),
         FusedSampler([500, 12, 5], **options),
     )
     seeds = torch.arange(0, 3000, 30)
@@ -180,6 +180,7 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
         ({"scan_schedule": "tickets"}, "these picks scan no lists"),
         ({"labor": True, "scan_schedule": "edges"}, "it must be one of"),
+        ({"labor": True, "scan_schedule": "merge_path"}, "goes with schedule='cooperative'"),
         ({**KINDS["raced"], "schedule": "fused-static"}, "weight_tables=False looks at whole lists"),
     ],
 )

@@ -146,7 +146,8 @@ def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
     if best is not None and getattr(checkpoint, "monitor", None) == name:
         return float(best)
     if name not in metrics:
-        print(f"{name} is not known: training ended before it was computed")
+        if trainer.is_global_zero:
+            print(f"{name} is not known: training ended before it was computed")
         return math.nan
     return float(metrics[name])
 

@@ -494,6 +494,40 @@ def shchur(result: Result) -> list[str]:
     ]
 
 
+def scaling_gpu(result: Result) -> list[str]:
+    """Epochs and starts by the number of GPUs."""
+    rows = []
+    for row in result["rows"]:
+        against = [f"{row[name]:.2f}x" if row.get(name) else "" for name in ("faster_by", "slower_start")]
+        rows.append(
+            (
+                *(row["gpus"], row["gradients"], row.get("features", "device"), f"{row['epoch_s']:.4f}", against[0]),
+                *(f"{row['first_step_s']:.1f}", against[1], f"{row['train_loss']:.4f}", row["warnings"]),
+            )
+        )
+    return [
+        "`train.py` on the products-shaped graph: GraphSAGE of three layers, (15, 10, 5) x 1,024 per GPU. An epoch is "
+        "the median of a run without its first two epochs, and without validation. The first step is timed from the "
+        f"command on, with data and kernels in their caches. Median of {result['rounds']} runs of {result['epochs']} "
+        "epochs each.",
+        "",
+        *markdown(
+            (
+                "GPUs",
+                "gradients",
+                "features",
+                "epoch, s",
+                "faster by",
+                "first step, s",
+                "against 1",
+                "loss",
+                "warnings",
+            ),
+            rows,
+        ),
+    ]
+
+
 # file name without .json -> (title, function)
 KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "convergence": ("Training with our sampler and with DGL's", convergence),
@@ -522,4 +556,5 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
+    "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

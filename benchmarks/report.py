@@ -21,7 +21,11 @@ from _report_cells import Result, markdown
 from _report_pictures import sampler_gpu as draw_sampler_gpu
 from _report_pictures import scan_gpu as draw_scan_gpu
 from _report_tables import KNOWN, PEERS_MS, auto_ms, generic, whole_ms
+from _report_traverse import draw as draw_traverse_gpu
+from _report_traverse import judge as traverse
+from _report_traverse import tables as traverse_gpu
 
+PAGES = {**KNOWN, "traverse_gpu": ("Traversals on a GPU", traverse_gpu)}
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "results.md"
 
@@ -305,6 +309,19 @@ def _shchur(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(rows)} datasets", all(near) and len(rows) == 4
 
 
+def _scaling(gpus: int, name: str, limit: float, *, least: bool) -> Callable[[Result], tuple[str, bool]]:
+    """Of our exchange on this many GPUs, with the features on each."""
+
+    def judge(result: Result) -> tuple[str, bool]:
+        rows = [row for row in result["rows"] if row["gpus"] == gpus and row["gradients"] == "one exchange"]
+        values = [row[name] for row in rows if row["features"] == "device" and row[name] is not None]
+        if not values:
+            return f"no run with {gpus} GPUs", False
+        return f"{values[0]:.2f}x", values[0] >= limit if least else values[0] <= limit
+
+    return judge
+
+
 _ON_GPU = ("lazy", "device")
 STORES = (*_ON_GPU, "cached", "pinned", "staged")
 
@@ -383,6 +400,9 @@ TARGETS = (
         _pyg,
     ),
     Target(
+        "Traversals on a GPU keep within their limits, on a graph of ogbn-products' shape", "traverse_gpu", traverse
+    ),
+    Target(
         "Gathering from GPU memory runs at least at 65 % of the speed of a copy there",
         "gather_gpu",
         _gather("device", 0.65),
@@ -441,6 +461,13 @@ TARGETS = (
         _pipeline("lightning_over_hand_written", 1.05, STORES),
     ),
     Target("Memory and number of threads do not grow after the third epoch", "pipeline_gpu", _soak),
+    Target("Two GPUs are at least 1.9x as fast as one", "scaling_gpu", _scaling(2, "faster_by", 1.9, least=True)),
+    Target("Four GPUs are at least 3.6x as fast as one", "scaling_gpu", _scaling(4, "faster_by", 3.6, least=True)),
+    Target(
+        "The first step on two GPUs comes at most 1.3x as late as on one",
+        "scaling_gpu",
+        _scaling(2, "slower_start", 1.3, least=False),
+    ),
 )
 
 
@@ -457,9 +484,9 @@ def render(folder: Path, targets: tuple[Target, ...] = TARGETS) -> str:
     results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
     lines = [*HEAD.splitlines(), "", "## What was aimed at", ""]
     lines += markdown(("aim", "found", "met"), [_row(target, results.get(target.file)) for target in targets])
-    order = [name for name in KNOWN if name in results] + [name for name in results if name not in KNOWN]
+    order = [name for name in PAGES if name in results] + [name for name in results if name not in PAGES]
     for name in order:
-        title, table = KNOWN.get(name, (name.replace("_", " ").capitalize(), generic))
+        title, table = PAGES.get(name, (name.replace("_", " ").capitalize(), generic))
         lines += [f"## {title}", "", *_origin(name, results[name]), ""]
         try:
             lines += table(results[name])
@@ -530,6 +557,7 @@ def main() -> None:
     for name, draw, picture in (
         ("sampler_gpu", draw_sampler_gpu, "sampler_gpu_peers.svg"),
         ("scan_gpu", draw_scan_gpu, "scan_gpu.svg"),
+        ("traverse_gpu", draw_traverse_gpu, "traverse_gpu.svg"),
     ):
         measured = arguments.results / f"{name}.json"
         if measured.is_file():

@@ -18,16 +18,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from _common import RESULTS, ROOT, write_json
 from rich.console import Console
 from rich.table import Table
 
 OPTIONS = (
-    "experiment=ogbn-products", "dataset=synthetic-products", "features=device", "callbacks.early_stopping=null",
+    "experiment=ogbn-products", "dataset=synthetic-products", "callbacks.early_stopping=null",
     "callbacks.curves=null", "logger=none",
     "+callbacks.record._target_=models.training.callbacks.epoch_record.EpochRecord",
 )  # fmt: skip
@@ -45,20 +47,16 @@ def measure(arguments: list[str], limit: float) -> dict[str, Any]:
         command = [sys.executable, str(ROOT / "train.py"), *arguments, f"hydra.run.dir={folder}/run"]
         start, first, lines = time.perf_counter(), None, []
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with subprocess.Popen(
-            [*command, f"result_path={result}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        ) as process:
+        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen([*command, f"result_path={result}"], env=environment, **options) as process:
+            timer = threading.Timer(limit, process.kill)  # its other processes end with it
+            timer.start()
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
                 if first is None and line.startswith("sample: "):
                     first = time.perf_counter() - start
-                if time.perf_counter() - start > limit:
-                    process.kill()
+        timer.cancel()
         if process.returncode or first is None:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{''.join(lines[-30:])}")
         found = json.loads(result.read_text())
@@ -80,46 +78,61 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each row")
     parser.add_argument("--limit", type=float, default=600, help="seconds of a run")
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
+    parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of features=sharded")
     parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling_gpu.json")
     options = parser.parse_args()
-    common = [*OPTIONS, f"trainer.max_epochs={options.epochs}", *options.option]
-    kinds = [(gpus, strategy) for gpus in options.gpus for strategy in ("auto", "ddp")[: 1 if gpus == 1 else 2]]
-    kinds = [kind for kind in kinds if kind[1] == "auto" or not options.no_ddp]
-    if not options.no_warm_up:
-        measure([*common, "trainer.max_epochs=3"], 2 * options.limit)  # builds the data, compiles the kernels
-    runs: dict[tuple[int, str], list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    common = [*OPTIONS, f"trainer.max_epochs={options.epochs}"]
+    kinds = []  # GPUs, strategy, features
+    for gpus in options.gpus:
+        kinds.append((gpus, "auto", "device"))
+        if gpus > 1 and not options.no_sharded:
+            kinds.append((gpus, "auto", "sharded"))
+        if gpus > 1 and not options.no_ddp:
+            kinds.append((gpus, "ddp", "device"))
+    if not options.no_warm_up:  # builds the data, compiles the kernels
+        measure([*common, "features=device", *options.option, "trainer.max_epochs=3"], 2 * options.limit)
+    runs: dict[tuple[int, str, str], list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    failed = False
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     for number in range(options.rounds):
-        for gpus, strategy in kinds:
-            run = measure([*common, f"trainer.devices={gpus}", f"trainer.strategy={strategy}"], options.limit)
-            runs[gpus, strategy].append(run)
-            print(
-                f"run {number}, {gpus} GPUs, {strategy}: {run['epoch_s']:.4f} s, first step {run['first_step_s']:.1f} s"
-            )
-    rows = [_row(gpus, strategy, found) for (gpus, strategy), found in runs.items()]
+        for kind in kinds:
+            gpus, strategy, features = kind
+            chosen = [f"trainer.devices={gpus}", f"trainer.strategy={strategy}", f"features={features}"]
+            try:
+                run = measure([*common, *chosen, *options.option], options.limit)
+            except RuntimeError as error:
+                failed = True
+                print(error, flush=True)
+                continue
+            runs[kind].append(run)
+            found = f"{run['epoch_s']:.4f} s, first step {run['first_step_s']:.1f} s, {run['warnings']} warnings"
+            print(f"run {number}, {gpus} GPUs, {strategy}, {features}: {found}", flush=True)
+            rows = _rows(runs)  # written at once: a later run may be cut off
+            write_json(options.out, {"gpu": gpu, "rounds": number + 1, "epochs": options.epochs, "rows": rows})
+    table = Table("GPUs", "gradients", "features", "epoch, s", "faster by", "first step, s", "against 1")
+    for row in _rows(runs):
+        against = [f"{row[name]:.2f}x" if row[name] else "-" for name in ("faster_by", "slower_start")]
+        start = f"{row['first_step_s']:.1f}"
+        names = str(row["gpus"]), row["gradients"], row["features"]
+        table.add_row(*names, f"{row['epoch_s']:.4f}", against[0], start, against[1])
+    Console().print(table)
+    sys.exit(failed)
+
+
+def _rows(runs: dict[tuple[int, str, str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = [_row(*kind, found) for kind, found in runs.items() if found]
     alone = next((row for row in rows if row["gpus"] == 1), None)
     for row in rows:
         row["faster_by"] = None if alone is None else alone["epoch_s"] / row["epoch_s"]
         row["slower_start"] = None if alone is None else row["first_step_s"] / alone["first_step_s"]
-    table = Table("GPUs", "gradients", "epoch, s", "faster by", "first step, s", "against 1")
-    for row in rows:
-        against = [f"{row[name]:.2f}x" if row[name] else "-" for name in ("faster_by", "slower_start")]
-        table.add_row(
-            str(row["gpus"]),
-            row["gradients"],
-            f"{row['epoch_s']:.4f}",
-            against[0],
-            f"{row['first_step_s']:.1f}",
-            against[1],
-        )
-    Console().print(table)
-    write_json(options.out, {"rounds": options.rounds, "epochs": options.epochs, "rows": rows})
+    return rows
 
 
-def _row(gpus: int, strategy: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(gpus: int, strategy: str, features: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     how = "one process" if gpus == 1 else "Lightning's DDP" if strategy == "ddp" else "one exchange"
-    row: dict[str, Any] = {"gpus": gpus, "gradients": how}
+    row: dict[str, Any] = {"gpus": gpus, "gradients": how, "features": features}
     for name in ("epoch_s", "first_step_s", "train_loss"):
         row[name] = statistics.median(run[name] for run in runs)
     return {**row, "warnings": max(run["warnings"] for run in runs), "runs_s": [run["epoch_s"] for run in runs]}

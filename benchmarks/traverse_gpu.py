@@ -11,6 +11,7 @@ all levels, so they read every edge once, as in EMOGI's figures. Each result is 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,43 @@ WAYS = [
     ("node", "naive"), ("node", "merged"), ("node", "aligned"), ("edge", "merged"), ("decomposition", "naive"),
     ("splitting", "naive"), ("hierarchical", "aligned"), ("merge_path", "naive"),
 ]  # fmt: skip
+
+
+class Managed:
+    """Memory that host and GPU share by page faults (UVM), as torch takes it; its pages lie in host memory.
+
+    A GPU that faults on a page gets a copy of it. `evict` sends them back, so that each call begins as the first one.
+    """
+
+    def __init__(self, array: torch.Tensor) -> None:
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._address, self._bytes = ctypes.c_uint64(), array.numel() * array.element_size()
+        if 4 * self._bytes > torch.cuda.mem_get_info()[0]:
+            raise MemoryError(f"{self._bytes} bytes of managed memory; the GPU must have four times as much free")
+        size = ctypes.c_size_t(self._bytes)
+        self._check(self._driver.cuMemAllocManaged(ctypes.byref(self._address), size, ctypes.c_uint(1)))
+        self.__cuda_array_interface__ = {
+            "shape": (array.numel(),),
+            "typestr": "<f4" if array.is_floating_point() else f"<i{array.element_size()}",
+            "data": (self._address.value, False),
+            "version": 3,
+        }
+        self.tensor = torch.as_tensor(self, device="cuda")
+        self.tensor.copy_(array)
+        torch.cuda.synchronize()
+
+    def evict(self) -> None:
+        to_host, stream = ctypes.c_int(-1), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        size = ctypes.c_size_t(self._bytes)
+        self._check(self._driver.cuMemPrefetchAsync(self._address, size, to_host, stream))
+        torch.cuda.synchronize()
+
+    def free(self) -> None:
+        self._check(self._driver.cuMemFree_v2(self._address))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(f"managed memory: the driver returned {status}")
 
 
 def regular_graph(num_nodes: int, degree: int) -> Graph:
@@ -77,12 +115,15 @@ def symmetric_weights(graph: Graph) -> torch.Tensor:
     return (8 + (both * 2654435761 >> 16) % 65).float()
 
 
-def median_ms(call: Callable[[int], Any], sources: list[int], seconds: float) -> float:
-    """It ends after some calls, or some seconds."""
+def median_ms(
+    call: Callable[[int], Any], sources: list[int], seconds: float, before: Callable[[], None] = lambda: None
+) -> float:
+    """It ends after some calls, or some seconds. `before` each call, what is not counted."""
     call(sources[0])
     times: list[float] = []
     begun = time.perf_counter()
     while len(times) < 3 * len(sources) and (len(times) < len(sources) or time.perf_counter() - begun < seconds):
+        before()
         torch.cuda.synchronize()
         start = time.perf_counter()
         call(sources[len(times) % len(sources)])
@@ -92,9 +133,7 @@ def median_ms(call: Callable[[int], Any], sources: list[int], seconds: float) ->
 
 
 def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds: float) -> list[dict[str, Any]]:
-    big = graph.in_degrees().argsort(descending=True)[: graph.num_nodes // 2].cpu()
-    chosen = torch.randperm(len(big), generator=torch.Generator().manual_seed(3))[:3]
-    sources = big[chosen].tolist()
+    sources = _sources(graph)
     how: dict[str, Any] = {"device": "cuda", "symmetric": True}
     rows: list[dict[str, Any]] = []
 
@@ -110,10 +149,40 @@ def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds:
     lengths = add("sssp", lambda s: sssp(graph, s, weights, **how))
     add("pagerank", lambda _: pagerank(graph, device="cuda"))
     for schedule, access in WAYS:
-        more = {"schedule": schedule, "access": access}
+        more: dict[str, Any] = {"schedule": schedule, "access": access}
         add("bfs", lambda s: bfs(graph, s, direction_optimizing=False, **how, **more), levels, **more)  # noqa: B023
         add("sssp", lambda s: sssp(graph, s, weights, **how, **more), lengths, **more)  # noqa: B023
     return rows
+
+
+def measure_managed(graph: Graph, weights: torch.Tensor, name: str, seconds: float) -> list[dict[str, Any]]:
+    """The default traversals with lists and weights in managed memory. Only for what fits the GPU's memory many times:
+    who has more of it than the GPU has free can hang the machine."""
+    edges, of_edges = Managed(graph.indices), Managed(weights)
+    shared = Graph(graph.indptr, edges.tensor, validate=False)
+    how: dict[str, Any] = {"symmetric": True, "direction_optimizing": False}
+
+    def evict() -> None:
+        edges.evict()
+        of_edges.evict()
+
+    rows = []
+    for what, call in (
+        ("bfs", lambda s: bfs(shared, s, **how)),
+        ("components", lambda _: connected_components(shared, symmetric=True)),
+        ("sssp", lambda s: sssp(shared, s, of_edges.tensor, symmetric=True)),
+    ):
+        ms = median_ms(call, _sources(graph), seconds, evict)
+        rows.append({"graph": name, "place": "uvm", "what": what, "ms": ms})
+        print(f"{name:10} uvm    {what:14} {'default':24} {ms:9.3f} ms", flush=True)
+    edges.free()
+    of_edges.free()
+    return rows
+
+
+def _sources(graph: Graph) -> list[int]:
+    big = graph.in_degrees().argsort(descending=True)[: graph.num_nodes // 2].cpu()
+    return big[torch.randperm(len(big), generator=torch.Generator().manual_seed(3))[:3]].tolist()
 
 
 def main() -> None:
@@ -121,6 +190,7 @@ def main() -> None:
     parser.add_argument("--csc", nargs=2, metavar=("INDPTR.npy", "INDICES.npy"), help="in place of the first graph")
     parser.add_argument("--graphs", nargs="+", default=["products", "regular", "power law", "grid"])
     parser.add_argument("--seconds", type=float, default=1.0, help="per row of the table")
+    parser.add_argument("--managed", action="store_true", help="also in managed memory (UVM), the first graph")
     parser.add_argument("--out", type=Path, default=RESULTS / "traverse_gpu.json")
     options = parser.parse_args()
     arrays = [torch.from_numpy(np.load(path)).cuda() for path in options.csc or ()]
@@ -139,7 +209,16 @@ def main() -> None:
         pinned = graph.to("cpu").pin_memory()
         rows += measure(pinned, weights.cpu().pin_memory(), name, "pinned", options.seconds)
         del graph, pinned, weights
-    write_json(options.out, {"gpu": torch.cuda.get_device_name(), "graphs": shapes, "rows": rows})
+
+    def write() -> None:
+        write_json(options.out, {"gpu": torch.cuda.get_device_name(), "graphs": shapes, "rows": rows})
+
+    write()
+    if options.managed:
+        name = options.graphs[0]
+        graph = makers[name]()
+        rows += measure_managed(graph, symmetric_weights(graph), name, options.seconds)
+        write()
 
 
 if __name__ == "__main__":

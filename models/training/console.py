@@ -27,10 +27,11 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
     Args:
         cfg: of the run, with its device chosen.
         why: of that choice.
-        first: this process is the one that prints.
+        first: this process is the one that prints and writes.
     """
-    written = save_config(cfg, Path(cfg.run_dir))
-    if first:  # flushed, or a pipe shows nothing until the data are read
+    if first:
+        written = save_config(cfg, Path(cfg.run_dir))
+        # Flushed, or a pipe shows nothing until the data are read.
         print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
 
 

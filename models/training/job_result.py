@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from loader.machine.hardware import provenance
 from models.training.callbacks.epoch_record import EpochRecord
+from models.training.ranks import rank_here
 
 # Where things lie, not what is computed.
 _PLACES = ("run_dir", "checkpoint_dir", "data_dir", "cache_dir", "result_path", "ckpt_path", "debug")
@@ -40,19 +41,22 @@ class JobResult:
             before = json.loads(self.path.read_text(encoding="utf-8"))
             if before["settings"] == _digest(self.config):
                 self.metric = float(before["metric"])
+            if rank_here() > 0:
+                return
+            if self.metric is not None:
                 print(f"finished before: {self.path}")
             else:
                 print(f"settings have changed since {self.path} was written: this job runs again")
 
     def write(self, metric: float, metrics: dict[str, Any], callbacks: list[Any]) -> float:
-        """Writes the file, all of it or none, and returns `metric`.
+        """Writes the file, all of it or none, in the first process of the run, and returns `metric`.
 
         Args:
             metric: what the job returns.
             metrics: name -> value, of the last epoch and of the test.
             callbacks: of the trainer; an `EpochRecord` among them gives the curves.
         """
-        if self.path is None:
+        if self.path is None or rank_here() > 0:
             return metric
         machine = provenance()
         if self.config["device"] == "cuda":

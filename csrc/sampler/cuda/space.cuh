@@ -60,6 +60,7 @@ struct Space {
   __device__ N* list() const { return args.list + slot * args.rows_capacity; }
   __device__ N* picks() const { return args.picks + slot * args.picks_capacity; }
   __device__ P* positions() const { return args.positions + slot * args.picks_capacity; }
+  __device__ P* line_places() const { return args.lines.places + slot * args.lines.places_capacity; }
   __device__ SampleState& state() const { return args.state[slot]; }
   __device__ SampleHeader& header() const { return state().header; }
 
@@ -121,6 +122,7 @@ struct Space {
     host->detail = own.detail;
     host->hops_done = own.hops_done;
     host->tasks = own.tasks;
+    host->lines = args.lines.marks ? static_cast<int64_t>(__ldcg(args.lines.used)) : 0;
     __threadfence_system();
     *reinterpret_cast<volatile uint64_t*>(&host->sequence) = batch().sequence;
   }

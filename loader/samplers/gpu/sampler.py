@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
+from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.workspace import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
@@ -27,7 +28,8 @@ class CudaSampler(GpuOptions):
     """Samples on the GPU that the graph lies on, on the current stream. Calls from several threads take turns.
 
     The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads without
-    a copy. Seeds are copied to the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
+    a copy, see `reads`. Of a graph in pinned memory `indptr` is copied to the GPU if it fits there. Seeds are copied to
+    the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
     finished.
 
     The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR, and picks by weight
@@ -61,6 +63,13 @@ class CudaSampler(GpuOptions):
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
             sampled by itself. For schedules `cooperative` and `hopwise`.
+        reads: how the lists of a graph in pinned memory are read, over the bus. `"naive"`: each pick by itself.
+            `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch; a word takes the bus about
+            as long as a line. The lines are kept in GPU memory until the launch is done, up to 1 GiB. `"merged"`: as
+            `"aligned"`, but by pieces that begin in the middle of a line, so that each takes two requests; it is there
+            to be compared with. `"auto"`: `"aligned"` for a graph in pinned memory, else `"naive"`. (The names are
+            those of EMOGI, VLDB 2020.) Schedule `hopwise` reads by the line, and `cooperative` does for uniform picks
+            with bitmaps. LABOR, and picks by weight without tables, read whole lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
             Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
@@ -85,6 +94,7 @@ class CudaSampler(GpuOptions):
         scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
+        reads: str = "auto",
         pad_to_capacity: bool = False,
         device: str | torch.device | None = None,
         **options: Unpack[PickOptions],
@@ -110,6 +120,19 @@ class CudaSampler(GpuOptions):
                 f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
                 "launch; use schedule='cooperative' or 'hopwise'"
             )
+        if reads != "auto" and reads not in READS:
+            raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
+        if reads not in ("auto", "naive"):
+            if self.picking.scans:
+                scans = "labor=True" if self.picking.labor else "weight_tables=False"
+                raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
+            one_launch = schedule == "cooperative"
+            if schedule not in BY_LINE or (one_launch and (vertex_set == "hash" or not is_uniform(self))):
+                raise ValueError(
+                    f"reads='{reads}' goes with schedule='hopwise', and for uniform picks and bitmaps with "
+                    f"'cooperative'; schedule is '{schedule}': leave one of them out"
+                )
+        self.reads = reads
         if pad_to_capacity and -1 in self.fanouts:
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"

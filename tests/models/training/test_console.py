@@ -38,7 +38,7 @@ def test_the_first_line_names_device_and_configuration(
     announce(OmegaConf.create({"device": "cpu", "run_dir": str(tmp_path)}), "asked for", first)
     shown = f"device: cpu (asked for); configuration: {tmp_path / 'config.yaml'}\n"
     assert capsys.readouterr().out == (shown if first else "")
-    assert (tmp_path / "config.yaml").is_file()
+    assert (tmp_path / "config.yaml").is_file() == first
 
 
 def test_a_run_that_went_on_names_two_folders() -> None:

@@ -75,7 +75,8 @@ def check_together(trainer: Mapping[str, Any]) -> None:
     if number_of_devices(devices) != 1 and "LOCAL_WORLD_SIZE" not in os.environ:
         raise ValueError(
             f"features=sharded with trainer.devices={devices} and trainer.strategy={trainer.get('strategy')} would "
-            "wait for processes that start later; give a number of devices and trainer.strategy=auto, or start by torchrun"
+            "wait for processes that start later; give a number of devices and trainer.strategy=auto, or start by "
+            "torchrun"
         )
 
 

@@ -3,10 +3,10 @@
     PYTHONPATH=. python benchmarks/pinned_gpu.py --csc indptr.npy indices.npy      # or --graph NAME of a dataset
 
 Seeds on the GPU to blocks on the GPU, one mini-batch a call or eight together, synchronised at both ends; medians,
-milliseconds per mini-batch. `reads` are those of `CudaSampler`, with the names of EMOGI's figures. Lines are counted in
-two ways: from the edge ids that were sampled (what has to be read), and by the kernels (what was read). `floor` is the
-time that a plain copy of this many bytes from pinned memory takes, measured in the same run, and `share` is the floor
-as a part of the time.
+milliseconds per mini-batch. `reads` are those of `CudaSampler`, with the names of EMOGI's figures. `lines` are what a
+mini-batch must read, counted from the edge ids that it sampled; `MiB read` is what the kernels counted. `floor` is the
+time that a plain copy of these lines from pinned memory takes, measured in the same run, and `share` is the floor as a
+part of the time.
 
 Cached lists hold `--fraction` of the edges: the longest, or those that save most per byte in mini-batches that are not
 measured (`list_hotness`).
@@ -99,7 +99,7 @@ def main() -> None:
         pinned.cache_lists(fraction=arguments.fraction) if "cached by degree" in arguments.contenders else pinned
     )
     rows = []
-    shown = Table("fanouts", "batch", "together", "graph", "ms", "lines read", "lines", "floor ms", "share", "launches")
+    shown = Table("fanouts", "batch", "together", "graph", "ms", "MiB read", "lines", "floor ms", "share", "launches")
     for fanouts, size in SETTINGS:
         graphs = {"GPU memory": on_gpu, "cached by degree": by_degree}
         if "cached by visits" in arguments.contenders:
@@ -147,7 +147,7 @@ def main() -> None:
                         "together": count,
                         "graph": name,
                         "ms": ms,
-                        "lines_read": read,
+                        "bytes_read": read * session.unit_bytes,
                         "lines": lines,
                         "floor_ms": floor,
                         "share": share,
@@ -160,7 +160,7 @@ def main() -> None:
                     str(count),
                     name,
                     f"{ms:.3f}",
-                    f"{read:,.0f}" if read else "-",
+                    f"{read * session.unit_bytes / 2**20:,.1f}" if read else "-",
                     f"{lines:,.0f}",
                     f"{floor:.3f}",
                     "-" if share is None else f"{share:.2f}",

@@ -48,6 +48,15 @@ struct LineSet {
     return *reinterpret_cast<const Pair*>(ranks(word) + hop);
   }
 
+  __device__ bool by_sectors() const { return args.num_in_unit() == 2 * kEach; }
+
+  // Sectors of eight lines, and those between two of the same line.
+  __device__ static uint32_t filled(uint32_t x) {
+    const uint32_t above = (x << 1 & 0xEEEEEEEEu) | (x << 2 & 0xCCCCCCCCu) | (x << 3 & 0x88888888u);
+    const uint32_t below = (x >> 1 & 0x77777777u) | (x >> 2 & 0x33333333u) | (x >> 3 & 0x11111111u);
+    return x | (above & below);
+  }
+
   // Marks the lines of places: of each lane the first `count` of them that are not negative. Ascending places
   // have their lines beside each other.
   template <int K>
@@ -83,10 +92,11 @@ struct LineSet {
         const int64_t at = first + 32 * j + lane;
         word[j] = at < args.words ? __ldcg(args.marks + at) : 0;
       }
-      if (hop > 1) {
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j)
-          if (word[j]) word[j] &= ~asked_before(first + 32 * j + lane, hop);
+      for (int j = 0; j < kAhead; ++j) {
+        const uint32_t before = word[j] && hop > 1 ? asked_before(first + 32 * j + lane, hop) : 0;
+        word[j] &= ~before;
+        if (by_sectors()) word[j] = filled(word[j]) & ~before;
       }
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) before[j] = __popc(word[j]);
@@ -182,7 +192,7 @@ struct LineSet {
   }
 
   __device__ void copy(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
-    if (args.num_in_unit() == 2 * kEach)
+    if (by_sectors())
       copy_pieces<2>(lines, slots, count);
     else
       copy_pieces<8>(lines, slots, count);

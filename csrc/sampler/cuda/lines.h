@@ -24,7 +24,9 @@ static_assert(kMaxHops <= 8, "a word has at most 8 ranks");
 //   each
 //             takes two requests. It is there to be compared with.
 //   kAligned  by whole lines of 128 bytes
-//   kSectors  by sectors of 32 bytes; those of a line that are needed are read by one request
+//   kSectors  by sectors of 32 bytes. Those of a line that are needed, and those between them, are read by
+//   one
+//             request, of 32 to 128 bytes
 enum class Reads : int { kWords = 0, kMerged = 1, kAligned = 2, kSectors = 3 };
 
 // Of a unit that is read.
@@ -66,10 +68,11 @@ struct LineArgs {
     num_entries = num;
     log_entries = 0;
     while (1 << log_entries < each) ++log_entries;
-    const auto before = static_cast<int>(reinterpret_cast<uintptr_t>(at) % bytes / sizeof(N));
-    shift = (before + (reads == Reads::kMerged ? each / 2 : 0)) % each;
+    // Also if sectors are counted, the first of them begins a line.
+    shift = static_cast<int>(reinterpret_cast<uintptr_t>(at) % 128 / sizeof(N));
+    if (reads == Reads::kMerged) shift = (shift + each / 2) % each;
   }
-  int64_t needed_words() const { return (num_entries / num_in_unit() + 2 + 31) / 32; }
+  int64_t needed_words() const { return ((num_entries + shift) / num_in_unit() + 1 + 31) / 32; }
 };
 
 }  // namespace loader

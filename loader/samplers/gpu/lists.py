@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.workspace import GpuOptions
 
 READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
+_AUTO = "sectors"  # of a graph in pinned memory
 LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
 BY_LINE = ("auto", "cooperative", "hopwise")  # schedules that can read lists by the line
 
@@ -52,7 +53,7 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     if graph.indices.device == sampler.device or sampler.schedule not in BY_LINE or sampler.picking.scans:
         return "naive"
     one_launch = sampler.schedule == "cooperative"
-    return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else "aligned"
+    return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else _AUTO
 
 
 def unit_bytes(reads: str) -> int:

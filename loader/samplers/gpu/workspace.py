@@ -15,7 +15,7 @@ from loader.machine.cpus import available_cpus
 from loader.machine.gpu import current_stream
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.lists import READS, choose_reads, indptr_on, is_uniform, list_cache_of, unit_bytes
+from loader.samplers.gpu.lists import LINE_BYTES, READS, choose_reads, indptr_on, is_uniform, list_cache_of, unit_bytes
 from loader.samplers.picks import Keys, core_picks
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
@@ -48,7 +48,7 @@ SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30
-_LINES_PER_EDGE = 0.25  # or sectors, before the first mini-batch told
+_LINES_PER_EDGE = 0.5  # or sectors, before the first mini-batch told
 
 
 def choose_vertex_set(num_nodes: int, room: int) -> str:
@@ -323,7 +323,7 @@ class Workspace:
             return 0
         wanted = int(_HEADROOM * self._most_lines) or int(_LINES_PER_EDGE * self._slots * sum(plan.edges))
         unit = unit_bytes(self.reads)
-        of_graph = self.graph.indices.nbytes // unit + 2
+        of_graph = self.graph.indices.nbytes // unit + LINE_BYTES // unit + 1
         return max(1, min(wanted + 1024, of_graph, _MOST_STAGED // unit))
 
     def learn(self, frontiers: list[int], edges: list[int], tasks: int, lines: int, *, did_fit: bool) -> None:

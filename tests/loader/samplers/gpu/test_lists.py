@@ -44,7 +44,10 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"reads": "lines"}, r"reads is 'lines'; it must be one of \['auto', 'naive', 'merged', 'aligned'\]"),
+            (
+                {"reads": "lines"},
+                r"reads is 'lines'; it must be one of \['auto', 'naive', 'merged', 'aligned', 'sectors'\]",
+            ),
             ({"reads": "aligned", "schedule": "persistent"}, "schedule is 'persistent': leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "vertex_set": "hash"}, "leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "weights": "edge_weights"}, "leave one of them out"),
@@ -62,7 +65,7 @@ class TestOptions:
 class TestOnGPU:
     pytestmark = needs_gpu
 
-    @pytest.mark.parametrize("reads", ["naive", "merged", "aligned"])
+    @pytest.mark.parametrize("reads", ["naive", "merged", "aligned", "sectors"])
     @pytest.mark.parametrize("seed", range(8))
     def test_mini_batches_equal_the_oracles(self, monkeypatch: pytest.MonkeyPatch, seed: int, reads: str) -> None:
         rng = random.Random(seed)
@@ -108,7 +111,7 @@ class TestOnGPU:
             pinned = graph.pin_memory()
             for where in (pinned, pinned.cache_lists(fraction=0.3)):
                 session = CudaSampler(fanouts, **options).open(where)
-                assert session.reads == "aligned"
+                assert session.reads == "sectors"
                 (finish,) = session.begin([Request(seeds, 0, 0)])
                 assert finish().digest() == expected
                 assert session.lines > 0
@@ -117,7 +120,7 @@ class TestOnGPU:
         graph, entries = graph_of(3), 32
         pinned = graph.pin_memory()
         shift = pinned.indices.data_ptr() % 128 // 4
-        session = CudaSampler([10, 5], batches_per_launch=4).open(pinned)
+        session = CudaSampler([10, 5], batches_per_launch=4, reads="aligned").open(pinned)
         oracle = HopwiseSampler([10, 5], edge_ids=True)
         group = [Request(torch.arange(100 * i, 100 * i + 100), 0, i) for i in range(4)]
         for _ in range(2):  # the first time there may be too little room

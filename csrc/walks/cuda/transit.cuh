@@ -10,6 +10,7 @@
 #include "walks/cuda/shape.h"
 #include "walks/starts.h"
 #include "walks/walk.h"
+#include "walks/weighted.h"
 
 namespace loader {
 

@@ -274,9 +274,10 @@ LOADER_HD constexpr int race_warps(int64_t fanout, int64_t shared_bytes) {
 // all lists have if they have `fanout` on average.
 inline int scan_width(const RaceChoice&, int fanout) { return fanout; }
 inline int scan_width(const LaborChoice&, int fanout) {
+  constexpr int kMost = 64;  // of wide fanouts lists are looked at again
   int root = 1;
   while (root * root < fanout) ++root;
-  return fanout + 4 * root;
+  return fanout + 4 * root < kMost ? fanout + 4 * root : kMost;
 }
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and

@@ -39,10 +39,10 @@ def ways(result: Result) -> list[tuple[str, str]]:
     return list(dict.fromkeys((r["schedule"], r["access"]) for r in result["rows"] if "schedule" in r))
 
 
-def ms_by_way(result: Result, what: str) -> dict[tuple[str, str, str, str], float]:
-    """(graph, place, schedule, access) -> milliseconds."""
+def ms_by_way(result: Result, what: str) -> dict[tuple[tuple[str, str], tuple[str, str]], float]:
+    """(graph, place), (schedule, access) -> milliseconds."""
     return {
-        (r["graph"], r["place"], r["schedule"], r["access"]): r["ms"]
+        ((r["graph"], r["place"]), (r["schedule"], r["access"])): r["ms"]
         for r in result["rows"]
         if "schedule" in r and r["what"] == what
     }
@@ -80,10 +80,7 @@ def tables(result: Result) -> list[str]:
             "",
             *markdown(
                 ("schedule", "access", *(f"{name}, {place}" for name, place in columns)),
-                [
-                    (*way, *(f"{by_way[graph, place, way[0], way[1]]:.2f}" for graph, place in columns))
-                    for way in ways(result)
-                ],
+                [(*way, *(f"{by_way[column, way]:.2f}" for column in columns)) for way in ways(result)],
             ),
         ]
     return [*lines, "![BFS by schedule and access on four graphs](images/traverse_gpu.svg)"]
@@ -110,9 +107,7 @@ def draw(result: Result, path: Path) -> None:
     for axes, place in zip(figure.subplots(2, 1, sharex=True), PLACES, strict=True):
         for i, way in enumerate(every):
             x = np.arange(len(graphs)) + (i - (len(every) - 1) / 2) * width
-            axes.bar(
-                x, [by_way[name, place, way[0], way[1]] for name in graphs], width, label=", ".join(way), color=f"C{i}"
-            )
+            axes.bar(x, [by_way[(name, place), way] for name in graphs], width, label=", ".join(way), color=f"C{i}")
         axes.set_yscale("log")
         axes.set_ylabel(f"ms, {PLACES[place]}")
         axes.grid(axis="y", alpha=0.3)

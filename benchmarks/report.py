@@ -19,6 +19,7 @@ from typing import Any
 
 from _report_cells import Result, markdown
 from _report_pictures import sampler_gpu as draw_sampler_gpu
+from _report_pictures import scan_gpu as draw_scan_gpu
 from _report_tables import KNOWN, PEERS_MS, auto_ms, generic, whole_ms
 from _report_traverse import draw as draw_traverse_gpu
 from _report_traverse import judge as traverse
@@ -73,6 +74,28 @@ def _groups(result: Result) -> tuple[str, bool]:
 def _memory_cpu(result: Result) -> tuple[str, bool]:
     shares = [row["fused"]["peak_mib"] / row["dgl"]["peak_mib"] for row in result["comparison"] if "dgl" in row]
     return f"{min(shares):.2f} to {max(shares):.2f} of DGL's", max(shares) <= 1
+
+
+def _scan_limits(result: Result) -> tuple[str, bool]:
+    limits = {((10, 10), 1024): 0.20, ((15, 10, 5), 1024): 0.45, ((10, 10, 10), 2048): 0.70}
+    found = [
+        (row["ms"], limits[tuple(row["fanouts"]), row["batch_size"]])
+        for row in result["rows"]
+        if (row["graph"], row["picks"], row["schedule"]) == ("products", "race", "tickets")
+    ]
+    text = ", ".join(f"{ms:.2f} of {limit:.2f} ms" for ms, limit in found)
+    return text, all(ms <= limit for ms, limit in found)
+
+
+def _scan_hub(result: Result) -> tuple[str, bool]:
+    times = {
+        (row["graph"], (tuple(row["fanouts"]), row["batch_size"])): row["ms"]
+        for row in result["rows"]
+        if (row["picks"], row["schedule"]) == ("race", "tickets")
+    }
+    plain = [(setting, ms) for (graph, setting), ms in times.items() if graph == "products"]
+    ratios = [times["products with a hub", setting] / ms for setting, ms in plain]
+    return ", ".join(f"{ratio:.2f}x" for ratio in ratios), max(ratios) <= 1.3
 
 
 def _sampler_gpu(result: Result) -> tuple[str, bool]:
@@ -360,6 +383,8 @@ TARGETS = (
         "picks_gpu",
         _weighted_picks,
     ),
+    Target("Picks by weight without tables keep within their limits on a GPU", "scan_gpu", _scan_limits),
+    Target("A hub of 10^6 among the seeds makes them take at most 1.3x as long", "scan_gpu", _scan_hub),
     Target("Walks of 80 steps on a GPU keep within their limits", "walks_gpu", _walks),
     Target("A user's own next reaches 80 % of the speed of the built-in walk on a GPU", "walks_gpu", _next),
     Target(
@@ -528,12 +553,15 @@ def main() -> None:
             sys.exit(f"{arguments.out} is not what the results say; run python benchmarks/report.py")
         return
     arguments.out.write_text(page, encoding="utf-8")
-    measured = arguments.results / "sampler_gpu.json"
-    if measured.is_file():
-        draw_sampler_gpu(_read(measured), arguments.out.parent / "images" / "sampler_gpu_peers.svg")
-    measured = arguments.results / "traverse_gpu.json"
-    if measured.is_file():
-        draw_traverse_gpu(_read(measured), arguments.out.parent / "images" / "traverse_gpu.svg")
+    images = arguments.out.parent / "images"
+    for name, draw, picture in (
+        ("sampler_gpu", draw_sampler_gpu, "sampler_gpu_peers.svg"),
+        ("scan_gpu", draw_scan_gpu, "scan_gpu.svg"),
+        ("traverse_gpu", draw_traverse_gpu, "traverse_gpu.svg"),
+    ):
+        measured = arguments.results / f"{name}.json"
+        if measured.is_file():
+            draw(_read(measured), images / picture)
     print(f"wrote {arguments.out}")
 
 

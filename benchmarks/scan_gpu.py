@@ -82,8 +82,8 @@ def measure(
         samplers: dict[tuple[str, str], CudaSampler] = {("uniform", "-"): CudaSampler(fanouts)}
         for kind in kinds:
             for schedule in SCAN_SCHEDULES:
-                how: dict[str, Any] = {"schedule": "cooperative"} if schedule == "merge_path" else {}
-                samplers[kind, schedule] = CudaSampler(fanouts, scan_schedule=schedule, **how, **KINDS[kind])
+                hops = "cooperative" if schedule == "merge_path" else "auto"
+                samplers[kind, schedule] = CudaSampler(fanouts, schedule=hops, scan_schedule=schedule, **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}
         parts, keys = order.split(batch_size), list(samplers)

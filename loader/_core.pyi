@@ -218,6 +218,25 @@ class CudaWalkEngine:
         """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
         `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
 
+    def step(
+        self,
+        starts: int,
+        wide: bool,
+        count: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        order: int,
+        step: int,
+        vertices: int,
+        places: int,
+        stream: int,
+    ) -> None:
+        """One step of the same walks, of the first order; `order`: address of the walkers, `[count]` int64 on the GPU.
+        The steps before it were taken.
+        """
+
     def walk_by(
         self,
         header: str,

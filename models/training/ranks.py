@@ -69,6 +69,17 @@ def check_launch(trainer: Mapping[str, Any]) -> None:
         )
 
 
+def check_together(trainer: Mapping[str, Any]) -> None:
+    """Raises ValueError unless the processes of this machine start together, as those that share GPU memory have to."""
+    devices = trainer.get("devices")
+    if number_of_devices(devices) != 1 and "LOCAL_WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            f"features=sharded with trainer.devices={devices} and trainer.strategy={trainer.get('strategy')} would "
+            "wait for processes that start later; give a number of devices and trainer.strategy=auto, or start by "
+            "torchrun"
+        )
+
+
 def be_quiet_unless_first() -> None:
     """A process other than the first one logs and warns of nothing: the first one does."""
     if rank_here() > 0:
@@ -181,10 +192,9 @@ def _end_with(parent: int) -> Iterator[None]:
 
 
 def _leave() -> None:
-    """Leaves a group that NCCL connects, which all processes leave together. Gloo's is left when Python ends."""
+    """Leaves the group of the processes, which all leave together: the next job of a sweep has one of its own."""
     distributed: Any = sys.modules.get("torch.distributed")
-    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
-    if joined and "nccl" in distributed.get_backend():
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 

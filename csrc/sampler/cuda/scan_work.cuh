@@ -35,6 +35,8 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
 __device__ __forceinline__ void prefetch([[maybe_unused]] const void* at) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  __builtin_prefetch(at);
 #endif
 }
 

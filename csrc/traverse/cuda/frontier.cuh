@@ -102,6 +102,14 @@ struct FrontierMaker {
     if (grid.thread() == 0) frontier.before[frontier.count] = static_cast<P>(frontier.weight);
   }
 
+  // f(word) for each word of this warp.
+  template <class F>
+  __device__ void each_own_word(const F& f) const {
+    const int64_t words = traverse_words(lists.num_nodes), parts = grid.warps();
+    const int64_t part = int64_t{grid.block} * kTraverseWarps + grid.warp, end = words * (part + 1) / parts;
+    for (int64_t word = words * part / parts + grid.lane; word < end; word += 32) f(word);
+  }
+
   // f(word, v, bits) for each word of this warp that has bits; v is the lane's vertex.
   template <class F>
   __device__ void each_word(const uint32_t* set, const F& f) const {

@@ -20,6 +20,10 @@
 #ifndef LOADER_TRAVERSE_BLOCK_LIST
 #define LOADER_TRAVERSE_BLOCK_LIST 4096
 #endif
+// Vertices of a level that the breadth-first search takes as a narrow one.
+#ifndef LOADER_TRAVERSE_NARROW
+#define LOADER_TRAVERSE_NARROW 8192
+#endif
 
 namespace loader {
 
@@ -69,7 +73,7 @@ LOADER_TRAVERSE_HD constexpr int64_t traverse_words(int64_t num_nodes) {
 template <typename P, typename N>
 struct TraverseSpace {
   GridState* state;
-  uint32_t* sets[3];     // [words] each
+  uint32_t* sets[4];     // [words] each
   N* queue;              // [num_nodes]
   P* before;             // [num_nodes + 1]: the weight of the vertices in the queue before each
   uint64_t* numbers[4];  // [num_nodes] each, if asked for

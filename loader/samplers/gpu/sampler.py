@@ -56,7 +56,7 @@ class CudaSampler(GpuOptions):
             tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
             pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
             or piece. `"merge_path"`: each warp gets an equal share of all entries and lists; with
-            `schedule="cooperative"` only. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
+            `schedule="cooperative"` only. `"auto"`: `tickets`.
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.

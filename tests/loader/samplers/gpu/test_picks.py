@@ -10,7 +10,7 @@ from graphs import WIDTHS, messy_graph, widen
 from marks import needs_gpu
 
 from loader.graph import Graph
-from loader.samplers import CudaSampler, FusedSampler
+from loader.samplers import CudaSampler, FusedSampler, Request
 from loader.samplers.gpu.sampler import SCAN_SCHEDULES
 
 pytestmark = needs_gpu
@@ -146,10 +146,13 @@ def test_padded_races_tell_of_bad_weights_later() -> None:
     assert graph.edge_weights is not None
     seeds = torch.arange(0, 3000, 9, device="cuda")
     session = CudaSampler([10, 10], pad_to_capacity=True, **KINDS["raced"]).open(graph)
-    session.sample(seeds)
+    session.begin([Request(seeds, 0, 0)])[0]()
+    torch.cuda.synchronize()
     session.check()
+    listed = graph.indptr[1:] > graph.indptr[:-1]
+    first = int(listed.nonzero()[0])  # whose list begins with edge 0
     graph.edge_weights[0] = -1
-    session.sample(torch.arange(10, device="cuda"))
+    session.begin([Request(torch.tensor([first], device="cuda"), 0, 1)])[0]()
     torch.cuda.synchronize()
     with pytest.raises(ValueError, match=r"edge_weights\[0\] is -1.0"):
         session.check()
@@ -157,8 +160,6 @@ def test_padded_races_tell_of_bad_weights_later() -> None:
 
 
 def test_a_group_of_labor_equals_single_mini_batches() -> None:
-    from loader.samplers import Request
-
     graph = graph_of("int32", steep=False)
     on_gpu = graph.to("cuda")
     options = {"labor": True, "batch_dependency": 3}

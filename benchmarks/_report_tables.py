@@ -423,6 +423,33 @@ def picks_gpu(result: Result) -> list[str]:
     ]
 
 
+def scan_gpu(result: Result) -> list[str]:
+    schedules = list(dict.fromkeys(row["schedule"] for row in result["rows"] if row["picks"] != "uniform"))
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    uniform: dict[tuple[str, ...], float] = {}
+    for row in result["rows"]:
+        setting = row["graph"], cell(row["fanouts"]), cell(row["batch_size"])
+        if row["picks"] == "uniform":
+            uniform[setting] = row["ms"]
+        else:
+            found.setdefault((*setting, row["picks"]), {})[row["schedule"]] = row["ms"]
+    rows = [
+        (*key, *(f"{times[schedule]:.3f}" for schedule in schedules), f"{uniform[key[:3]]:.3f}")
+        for key, times in found.items()
+    ]
+    right = sum(times["tickets"] <= 1.05 * min(times.values()) for times in found.values())
+    return [
+        "Picks that look at all entries of the lists: a race by weight without tables, and LABOR-0. Milliseconds of "
+        "whole mini-batches, one per call, seeds and blocks on the GPU, medians, by each way to share the lists among "
+        "warps (`scan_schedule`); uniform picks, which read no lists, beside them. "
+        f"`auto`, which is `tickets`, is within 5 % of the fastest in {right} of {len(found)} settings.",
+        "",
+        "![Each way to share the lists among warps, beside the fastest](images/scan_gpu.svg)",
+        "",
+        *markdown(("graph", "fanouts", "batch", "picks", *schedules, "uniform"), rows),
+    ]
+
+
 def shortcuts_gpu(result: Result) -> list[str]:
     rows = []
     for row in result["rows"]:
@@ -517,6 +544,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "sampler_gpu_sets": ("Sampling on a GPU: bitmaps and hash sets as the graph grows", generic),
     "picks_gpu": ("Picks by weight, and LABOR, on a GPU", picks_gpu),
     "picks_gpu_hub": ("Picks by weight on a GPU, with a hub of a million neighbours in each mini-batch", picks_gpu),
+    "scan_gpu": ("Picks that scan lists on a GPU", scan_gpu),
     "walks_gpu": ("Random walks on a GPU", walks_gpu),
     "links_gpu": ("Mini-batches of links on a GPU", links_gpu),
     "pyg_gpu": ("torch_geometric's NeighborLoader and ours on a GPU", pyg_gpu),

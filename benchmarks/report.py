@@ -19,8 +19,13 @@ from typing import Any
 
 from _report_cells import Result, markdown
 from _report_pictures import sampler_gpu as draw_sampler_gpu
+from _report_pictures import scan_gpu as draw_scan_gpu
 from _report_tables import KNOWN, PEERS_MS, auto_ms, generic, whole_ms
+from _report_traverse import draw as draw_traverse_gpu
+from _report_traverse import judge as traverse
+from _report_traverse import tables as traverse_gpu
 
+PAGES = {**KNOWN, "traverse_gpu": ("Traversals on a GPU", traverse_gpu)}
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "results.md"
 
@@ -69,6 +74,28 @@ def _groups(result: Result) -> tuple[str, bool]:
 def _memory_cpu(result: Result) -> tuple[str, bool]:
     shares = [row["fused"]["peak_mib"] / row["dgl"]["peak_mib"] for row in result["comparison"] if "dgl" in row]
     return f"{min(shares):.2f} to {max(shares):.2f} of DGL's", max(shares) <= 1
+
+
+def _scan_limits(result: Result) -> tuple[str, bool]:
+    limits = {((10, 10), 1024): 0.20, ((15, 10, 5), 1024): 0.45, ((10, 10, 10), 2048): 0.70}
+    found = [
+        (row["ms"], limits[tuple(row["fanouts"]), row["batch_size"]])
+        for row in result["rows"]
+        if (row["graph"], row["picks"], row["schedule"]) == ("products", "race", "tickets")
+    ]
+    text = ", ".join(f"{ms:.2f} of {limit:.2f} ms" for ms, limit in found)
+    return text, all(ms <= limit for ms, limit in found)
+
+
+def _scan_hub(result: Result) -> tuple[str, bool]:
+    times = {
+        (row["graph"], (tuple(row["fanouts"]), row["batch_size"])): row["ms"]
+        for row in result["rows"]
+        if (row["picks"], row["schedule"]) == ("race", "tickets")
+    }
+    plain = [(setting, ms) for (graph, setting), ms in times.items() if graph == "products"]
+    ratios = [times["products with a hub", setting] / ms for setting, ms in plain]
+    return ", ".join(f"{ratio:.2f}x" for ratio in ratios), max(ratios) <= 1.3
 
 
 def _sampler_gpu(result: Result) -> tuple[str, bool]:
@@ -356,6 +383,8 @@ TARGETS = (
         "picks_gpu",
         _weighted_picks,
     ),
+    Target("Picks by weight without tables keep within their limits on a GPU", "scan_gpu", _scan_limits),
+    Target("A hub of 10^6 among the seeds makes them take at most 1.3x as long", "scan_gpu", _scan_hub),
     Target("Walks of 80 steps on a GPU keep within their limits", "walks_gpu", _walks),
     Target("A user's own next reaches 80 % of the speed of the built-in walk on a GPU", "walks_gpu", _next),
     Target(
@@ -369,6 +398,9 @@ TARGETS = (
         "with 16 workers",
         "pyg_gpu",
         _pyg,
+    ),
+    Target(
+        "Traversals on a GPU keep within their limits, on a graph of ogbn-products' shape", "traverse_gpu", traverse
     ),
     Target(
         "Gathering from GPU memory runs at least at 65 % of the speed of a copy there",
@@ -452,9 +484,9 @@ def render(folder: Path, targets: tuple[Target, ...] = TARGETS) -> str:
     results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
     lines = [*HEAD.splitlines(), "", "## What was aimed at", ""]
     lines += markdown(("aim", "found", "met"), [_row(target, results.get(target.file)) for target in targets])
-    order = [name for name in KNOWN if name in results] + [name for name in results if name not in KNOWN]
+    order = [name for name in PAGES if name in results] + [name for name in results if name not in PAGES]
     for name in order:
-        title, table = KNOWN.get(name, (name.replace("_", " ").capitalize(), generic))
+        title, table = PAGES.get(name, (name.replace("_", " ").capitalize(), generic))
         lines += [f"## {title}", "", *_origin(name, results[name]), ""]
         try:
             lines += table(results[name])
@@ -521,9 +553,15 @@ def main() -> None:
             sys.exit(f"{arguments.out} is not what the results say; run python benchmarks/report.py")
         return
     arguments.out.write_text(page, encoding="utf-8")
-    measured = arguments.results / "sampler_gpu.json"
-    if measured.is_file():
-        draw_sampler_gpu(_read(measured), arguments.out.parent / "images" / "sampler_gpu_peers.svg")
+    images = arguments.out.parent / "images"
+    for name, draw, picture in (
+        ("sampler_gpu", draw_sampler_gpu, "sampler_gpu_peers.svg"),
+        ("scan_gpu", draw_scan_gpu, "scan_gpu.svg"),
+        ("traverse_gpu", draw_traverse_gpu, "traverse_gpu.svg"),
+    ):
+        measured = arguments.results / f"{name}.json"
+        if measured.is_file():
+            draw(_read(measured), images / picture)
     print(f"wrote {arguments.out}")
 
 

@@ -74,13 +74,16 @@ def measure(
     chance = torch.Generator("cuda").manual_seed(0)
     graph.edge_weights = torch.rand(graph.num_edges, generator=chance, device="cuda") + 2**-10
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
-    order = order[order != hub].to("cuda", graph.indices.dtype)
+    if hub is not None:
+        order = order[order != hub]
+    order = order.to("cuda", graph.indices.dtype)
     rows = []
     for fanouts, batch_size in settings:
         samplers: dict[tuple[str, str], CudaSampler] = {("uniform", "-"): CudaSampler(fanouts)}
         for kind in kinds:
             for schedule in SCAN_SCHEDULES:
-                samplers[kind, schedule] = CudaSampler(fanouts, scan_schedule=schedule, **KINDS[kind])
+                hops = "cooperative" if schedule == "merge_path" else "auto"
+                samplers[kind, schedule] = CudaSampler(fanouts, schedule=hops, scan_schedule=schedule, **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}
         parts, keys = order.split(batch_size), list(samplers)

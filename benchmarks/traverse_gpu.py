@@ -5,12 +5,14 @@
 
 Milliseconds a call, synchronised at both ends: the median over calls from several sources. On each of four graphs every
 traversal runs as it is by default, and BFS and SSSP also by each schedule and kind of access. Those BFS go forward in
-all levels, so they read every edge once, as in EMOGI's figures. Each result is compared with that of the default.
+all levels, so they read every edge once, as in EMOGI's figures. Each result is compared with that of the default, and
+that of the default with the CPU's.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +31,43 @@ WAYS = [
     ("node", "naive"), ("node", "merged"), ("node", "aligned"), ("edge", "merged"), ("decomposition", "naive"),
     ("splitting", "naive"), ("hierarchical", "aligned"), ("merge_path", "naive"),
 ]  # fmt: skip
+
+
+class Managed:
+    """Memory that host and GPU share by page faults (UVM), as torch takes it; its pages lie in host memory.
+
+    A GPU that faults on a page gets a copy of it. `evict` sends them back, so that each call begins as the first one.
+    """
+
+    def __init__(self, array: torch.Tensor) -> None:
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._address, self._bytes = ctypes.c_uint64(), array.numel() * array.element_size()
+        if 4 * self._bytes > torch.cuda.mem_get_info()[0]:
+            raise MemoryError(f"{self._bytes} bytes of managed memory; the GPU must have four times as much free")
+        size = ctypes.c_size_t(self._bytes)
+        self._check(self._driver.cuMemAllocManaged(ctypes.byref(self._address), size, ctypes.c_uint(1)))
+        self.__cuda_array_interface__ = {
+            "shape": (array.numel(),),
+            "typestr": "<f4" if array.is_floating_point() else f"<i{array.element_size()}",
+            "data": (self._address.value, False),
+            "version": 3,
+        }
+        self.tensor = torch.as_tensor(self, device="cuda")
+        self.tensor.copy_(array)
+        torch.cuda.synchronize()
+
+    def evict(self) -> None:
+        to_host, stream = ctypes.c_int(-1), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        size = ctypes.c_size_t(self._bytes)
+        self._check(self._driver.cuMemPrefetchAsync(self._address, size, to_host, stream))
+        torch.cuda.synchronize()
+
+    def free(self) -> None:
+        self._check(self._driver.cuMemFree_v2(self._address))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(f"managed memory: the driver returned {status}")
 
 
 def regular_graph(num_nodes: int, degree: int) -> Graph:
@@ -77,12 +116,14 @@ def symmetric_weights(graph: Graph) -> torch.Tensor:
     return (8 + (both * 2654435761 >> 16) % 65).float()
 
 
-def median_ms(call: Callable[[int], Any], sources: list[int], seconds: float) -> float:
-    """It ends after some calls, or some seconds."""
-    call(sources[0])
+def median_ms(
+    call: Callable[[int], Any], sources: list[int], seconds: float, before: Callable[[], None] = lambda: None
+) -> float:
+    """It ends after nine calls, or some seconds. `before` each call, what is not counted."""
     times: list[float] = []
     begun = time.perf_counter()
-    while len(times) < 3 * len(sources) and (len(times) < len(sources) or time.perf_counter() - begun < seconds):
+    while len(times) < 9 and (not times or time.perf_counter() - begun < seconds):
+        before()
         torch.cuda.synchronize()
         start = time.perf_counter()
         call(sources[len(times) % len(sources)])
@@ -92,28 +133,63 @@ def median_ms(call: Callable[[int], Any], sources: list[int], seconds: float) ->
 
 
 def measure(graph: Graph, weights: torch.Tensor, name: str, place: str, seconds: float) -> list[dict[str, Any]]:
-    big = graph.in_degrees().argsort(descending=True)[: graph.num_nodes // 2].cpu()
-    chosen = torch.randperm(len(big), generator=torch.Generator().manual_seed(3))[:3]
-    sources = big[chosen].tolist()
+    sources = _sources(graph)
     how: dict[str, Any] = {"device": "cuda", "symmetric": True}
     rows: list[dict[str, Any]] = []
 
     def add(what: str, call: Callable[[int], Any], expected: Any = None, **more: Any) -> Any:
-        ms, result = median_ms(call, sources, seconds), call(sources[0])
+        result = call(sources[0])  # the kernel is compiled
+        ms = median_ms(call, sources, seconds)
         assert expected is None or torch.equal(result, expected), (what, more)
         rows.append({"graph": name, "place": place, "what": what, **more, "ms": ms})
         print(f"{name:10} {place:6} {what:14} {' '.join(more.values()) or 'default':24} {ms:9.3f} ms", flush=True)
         return result
 
     levels = add("bfs", lambda s: bfs(graph, s, **how))
-    add("components", lambda _: connected_components(graph, **how))
+    labels = add("components", lambda _: connected_components(graph, **how))
     lengths = add("sssp", lambda s: sssp(graph, s, weights, **how))
+    if place == "pinned":  # where the CPU reads it, too
+        assert torch.equal(levels.cpu(), bfs(graph, sources[0], symmetric=True, device="cpu"))
+        assert torch.equal(labels.cpu(), connected_components(graph, symmetric=True, device="cpu"))
+        if graph.num_edges < 100_000_000:  # or it takes seconds
+            assert torch.equal(lengths.cpu(), sssp(graph, sources[0], weights, symmetric=True, device="cpu"))
     add("pagerank", lambda _: pagerank(graph, device="cuda"))
     for schedule, access in WAYS:
-        more = {"schedule": schedule, "access": access}
+        more: dict[str, Any] = {"schedule": schedule, "access": access}
         add("bfs", lambda s: bfs(graph, s, direction_optimizing=False, **how, **more), levels, **more)  # noqa: B023
         add("sssp", lambda s: sssp(graph, s, weights, **how, **more), lengths, **more)  # noqa: B023
     return rows
+
+
+def measure_managed(graph: Graph, weights: torch.Tensor, name: str, seconds: float) -> list[dict[str, Any]]:
+    """The default traversals with lists and weights in managed memory. Only for what fits the GPU's memory many times:
+    who has more of it than the GPU has free can hang the machine."""
+    edges, of_edges = Managed(graph.indices), Managed(weights)
+    shared = Graph(graph.indptr, edges.tensor, validate=False)
+    how: dict[str, Any] = {"symmetric": True, "direction_optimizing": False}
+
+    def evict() -> None:
+        edges.evict()
+        of_edges.evict()
+
+    rows = []
+    for what, call in (
+        ("bfs", lambda s: bfs(shared, s, **how)),
+        ("components", lambda _: connected_components(shared, symmetric=True)),
+        ("sssp", lambda s: sssp(shared, s, of_edges.tensor, symmetric=True)),
+    ):
+        call(_sources(graph)[0])
+        ms = median_ms(call, _sources(graph), seconds, evict)
+        rows.append({"graph": name, "place": "uvm", "what": what, "ms": ms})
+        print(f"{name:10} uvm    {what:14} {'default':24} {ms:9.3f} ms", flush=True)
+    edges.free()
+    of_edges.free()
+    return rows
+
+
+def _sources(graph: Graph) -> list[int]:
+    big = graph.in_degrees().argsort(descending=True)[: graph.num_nodes // 2].cpu()
+    return big[torch.randperm(len(big), generator=torch.Generator().manual_seed(3))[:3]].tolist()
 
 
 def main() -> None:
@@ -121,6 +197,7 @@ def main() -> None:
     parser.add_argument("--csc", nargs=2, metavar=("INDPTR.npy", "INDICES.npy"), help="in place of the first graph")
     parser.add_argument("--graphs", nargs="+", default=["products", "regular", "power law", "grid"])
     parser.add_argument("--seconds", type=float, default=1.0, help="per row of the table")
+    parser.add_argument("--managed", action="store_true", help="also in managed memory (UVM), the first graph")
     parser.add_argument("--out", type=Path, default=RESULTS / "traverse_gpu.json")
     options = parser.parse_args()
     arrays = [torch.from_numpy(np.load(path)).cuda() for path in options.csc or ()]
@@ -130,16 +207,27 @@ def main() -> None:
         "power law": lambda: power_law_graph(21, 32_000_000),
         "grid": lambda: grid_graph(1500),
     }
-    rows, shapes = [], {}
+    rows: list[dict[str, Any]] = []
+    shapes: dict[str, dict[str, int]] = {}
+
+    def write() -> None:
+        write_json(options.out, {"gpu": torch.cuda.get_device_name(), "graphs": shapes, "rows": rows})
+
     for name in options.graphs:
         graph = makers[name]()
-        shapes[name] = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
         weights = symmetric_weights(graph)
-        rows += measure(graph, weights, name, "gpu", options.seconds)
         pinned = graph.to("cpu").pin_memory()
-        rows += measure(pinned, weights.cpu().pin_memory(), name, "pinned", options.seconds)
+        found = measure(graph, weights, name, "gpu", options.seconds)
+        found += measure(pinned, weights.cpu().pin_memory(), name, "pinned", options.seconds)
+        shapes[name] = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
+        rows += found
+        write()  # after each graph: what there is, whatever follows
+        if name == options.graphs[0]:
+            first = graph, weights, name
         del graph, pinned, weights
-    write_json(options.out, {"gpu": torch.cuda.get_device_name(), "graphs": shapes, "rows": rows})
+    if options.managed:
+        rows += measure_managed(*first, options.seconds)
+        write()
 
 
 if __name__ == "__main__":

@@ -81,9 +81,17 @@ def median_ms(call: Callable[[int], Any], rounds: int) -> float:
     return float(np.median(times))
 
 
-def measure(graph: Graph, perm: torch.Tensor, rounds: int, with_torch: bool) -> list[dict[str, Any]]:
+def measure(
+    on_gpu: Graph, perm: torch.Tensor, rounds: int, with_torch: bool, only: list[str] | None
+) -> list[dict[str, Any]]:
     rows = []
+    pinned: Graph | None = None
     for name, walkers, length, options in CASES:
+        if only and not any(text in name for text in only):
+            continue
+        graph = on_gpu
+        if "pinned" in name:
+            graph = pinned = pinned or Graph(on_gpu.indptr.cpu(), on_gpu.indices.cpu(), validate=False).pin_memory()
         starts = torch.arange(graph.num_nodes, device="cuda") if walkers is None else perm[:walkers]
         starts = starts.int()
         begin = time.perf_counter()
@@ -126,6 +134,7 @@ def main() -> None:
     parser.add_argument("--csc", nargs=2, metavar=("INDPTR.npy", "INDICES.npy"), help="another graph")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-torch", action="store_true", help="leave plain torch out")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="walks with one of these in their name")
     parser.add_argument("--out", type=Path, default=RESULTS / "walks_gpu.json")
     options = parser.parse_args()
     arrays = [torch.from_numpy(np.load(path)) for path in options.csc or ()]
@@ -134,12 +143,12 @@ def main() -> None:
     # A few are many times heavier than the others.
     graph.edge_weights = torch.rand(graph.num_edges, generator=chance, device="cuda").clamp(min=1e-6) ** -0.5
     perm = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0)).cuda()
-    WalkSampler(1, q=2, device="cuda").open(graph).close()  # kernels are compiled
-    once = {
-        "node2vec": preparation(graph, "node2vec", q=2),
-        "weighted": preparation(graph, "weighted", weights="edge_weights"),
-    }
-    rows = measure(graph, perm, options.rounds, not options.no_torch)
+    once = {}
+    if not options.only:
+        WalkSampler(1, q=2, device="cuda").open(graph).close()  # kernels are compiled
+        once["node2vec"] = preparation(graph, "node2vec", q=2)
+        once["weighted"] = preparation(graph, "weighted", weights="edge_weights")
+    rows = measure(graph, perm, options.rounds, not options.no_torch, options.only)
     content = {"gpu": torch.cuda.get_device_name(), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
     write_json(options.out, {**content, "once": once, "rows": rows})
 

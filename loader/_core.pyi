@@ -218,6 +218,25 @@ class CudaWalkEngine:
         """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
         `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
 
+    def step(
+        self,
+        starts: int,
+        wide: bool,
+        count: int,
+        key: int,
+        length: int,
+        stop_below: int,
+        home_below: int,
+        order: int,
+        step: int,
+        vertices: int,
+        places: int,
+        stream: int,
+    ) -> None:
+        """One step of the same walks, of the first order; `order`: address of the walkers, `[count]` int64 on the GPU.
+        The steps before it were taken.
+        """
+
     def walk_by(
         self,
         header: str,
@@ -262,9 +281,10 @@ def filter_words(num_edges: int) -> int:
 class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 
-    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool]:
+    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool, int]:
         """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
-        these is the largest of all mini-batches that were finished). Once."""
+        these is the largest of all mini-batches that were finished, lines of pinned memory that its launch copied).
+        Once."""
 
     def peek(self) -> tuple[int, int] | None:
         """(status, detail), once; or None for a mini-batch that is not done."""
@@ -284,9 +304,13 @@ class _CudaSampler:
         device: int,
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
         scan: int = 2,
+        reads: int = 0,
+        cached_begins: Tensor | None = None,
+        cached_entries: Tensor | None = None,
     ) -> None:
-        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan`: how
-        lists are scanned, a ScanSchedule of csrc/sampler/cuda/sampler.h.
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan` and
+        `reads`: how lists are scanned and read, a ScanSchedule and a Reads of csrc/sampler/cuda/sampler.h.
+        `cached_begins` and `cached_entries`: those of a `ListCache`.
         """
 
     def plan(
@@ -303,8 +327,10 @@ class _CudaSampler:
         edge_ids_at: Sequence[int],
         edges_at: int,
         tasks: int,
+        lines: int = 0,
     ) -> list[tuple[str, str, int, bool]]:
         """Says what the following mini-batches are, of up to `num_seeds` seeds, `slots` at most by one launch.
+        `lines`: of pinned memory that a launch has room for, if lists are read by the line.
 
         Returns the arrays for `use`: (name, dtype, length, whether it is zero at first and between launches).
         """
@@ -652,12 +678,13 @@ def traverse_sssp_cuda(
     plan: tuple[int, int, int],
     sources: Tensor,
     delta: float,
+    least_weight: float,
     lengths: Tensor,
     memory: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`."""
+    """`traverse_sssp` on a GPU, see `traverse_bfs_cuda`. No weight is less than `least_weight`."""
 
 def traverse_components_cuda(
     lists: tuple[Tensor, ...],

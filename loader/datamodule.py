@@ -14,10 +14,11 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.graph_memory import GraphMemory
 from loader.loader import MAX_PREFETCH, Loader
 from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.node_loader import NodeLoader
-from loader.options import check_dataset, check_graph_memory, check_sampler
+from loader.options import check_dataset, check_sampler
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
@@ -54,7 +55,11 @@ class GraphDataModule(LightningDataModule):
         drop_last: leave out the last training mini-batch of an epoch if it is smaller than the others.
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready per stage, see `NodeLoader`.
-        graph: where the graph lies for a GPU sampler: "device", in GPU memory, or "pinned", in page-locked host memory.
+        graph: where the graph lies for a GPU sampler: "device", in GPU memory, "pinned", in page-locked host memory, or
+            "cached", there with its hottest neighbour lists also in GPU memory. The last is for samplers of neighbours.
+        cached_edges: with graph="cached", the share of the edges in GPU memory, in [0, 1].
+        list_hotness: with graph="cached", which lists are cached: "degree", the longest, or "visits", those that save
+            most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
         prioritize_loading: see `NodeLoader`.
 
     Attributes:
@@ -79,6 +84,8 @@ class GraphDataModule(LightningDataModule):
         seed: int = 0,
         prefetch: int = 2,
         graph: str = "device",
+        cached_edges: float = 0.25,
+        list_hotness: str = "degree",
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_loading: bool = True,
     ) -> None:
@@ -86,15 +93,12 @@ class GraphDataModule(LightningDataModule):
         batch_size = as_size("batch_size", batch_size)
         eval_batch_size = batch_size if eval_batch_size is None else as_size("eval_batch_size", eval_batch_size)
         prefetch = as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
-        check_graph_memory(graph)
+        self.graph_memory = GraphMemory(graph, cached_edges, list_hotness)
         for name, value in (("sampler", sampler), ("eval_sampler", eval_sampler)):
             if value is not None or name == "sampler":
                 check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
-        if graph == "pinned" and all(s.device.type == "cpu" for s in samplers):
-            raise ValueError(
-                "graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
-            )
+        self.graph_memory.check(samplers)
         check_dataset(dataset)
         check_store_factory(features)
         self.dataset = dataset
@@ -107,7 +111,6 @@ class GraphDataModule(LightningDataModule):
         self.prefetch = prefetch
         self.data: NodeDataset | None = None
         self.move_seconds = 0.0
-        self.graph_memory = graph
         self.edge_features = edge_features
         self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self._make_features = features
@@ -175,13 +178,8 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = self.sampler.on(device)
         self.eval_sampler = self.sampler if same else self.eval_sampler.on(device)
-        graph, seeds = self._graph(self.sampler), data.splits["train"]
-        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
-
-        def batches() -> NodeLoader:
-            return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
-
-        context = StoreContext(graph, batches)
+        graph = self._graph(self.sampler)
+        context = StoreContext(graph, lambda: self._train_batches(graph))
         with _current(device):
             self._features = open_store(self._make_features, data.features, context)
 
@@ -193,7 +191,7 @@ class GraphDataModule(LightningDataModule):
 
     def _placement(self, loader: Loader) -> dict[str, str]:
         sampler = self.sampler
-        kept = "" if sampler.device.type == "cpu" else ", graph in " + _MEMORY[self.graph_memory]
+        kept = "" if sampler.device.type == "cpu" else ", graph in " + str(self.graph_memory)
         return {
             "sample": f"{type(sampler).__name__} on {sampler.device}{kept}",
             "train": str(loader.device),
@@ -376,12 +374,17 @@ class GraphDataModule(LightningDataModule):
         if sampler.device.type == "cpu":
             return graph
         if sampler.device not in self._graphs:
-            pinned = self.graph_memory == "pinned"
-            self._graphs[sampler.device] = graph.pin_memory() if pinned else graph.to(sampler.device)
+            self._graphs[sampler.device] = self.graph_memory.place(
+                graph, self.sampler, sampler.device, self._train_batches
+            )
         return self._graphs[sampler.device]
 
+    def _train_batches(self, graph: Graph) -> NodeLoader:
+        """The mini-batches of training, sampled one by one, without rows."""
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
+        return NodeLoader(graph, None, None, self._split("train"), self.sampler, self.batch_size, **options)
 
-_MEMORY = {"device": "GPU memory", "pinned": "page-locked host memory"}
+
 _AHEAD = {
     "none": "nothing runs ahead",
     "threads": "a thread per stage runs ahead",

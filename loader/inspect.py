@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loader import MAX_PREFETCH
-from loader.machine.arguments import as_size
+from loader.machine.arguments import as_number, as_size
 from loader.machine.optional import import_optional
+from loader.memory_split import Reads, split_card
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -46,6 +47,7 @@ def inspect(
     prefetch: int = 2,
     num_threads: int | None = None,
     seed: int = 0,
+    memory_gib: float | None = None,
 ) -> dict[str, Any]:
     """Statistics of training mini-batches, as a dict that can be written as JSON.
 
@@ -60,6 +62,7 @@ def inspect(
             cached, and the second half is counted.
         prefetch: of the loader; it decides the memory of the mini-batches in flight.
         num_threads: of the sampler and of the feature store; None: one per processor.
+        memory_gib: GPU memory for neighbour lists and feature rows, in GiB, of which the split is shown.
 
     Returns:
         `graph`: sizes and bytes.
@@ -75,8 +78,11 @@ def inspect(
 
         `milliseconds`: medians.
 
+        `split`, with `memory_gib`: the shares of the edges and of the rows in GPU memory with which the fewest bytes
+        cross the bus, their bytes, the bytes over the bus per mini-batch, and the options of `train.py` for it.
+
     Raises:
-        ValueError: a fanout, `batch_size` or count is out of range.
+        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.
     """
     if not isinstance(data, NodeDataset):
         raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
@@ -84,6 +90,8 @@ def inspect(
     if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
     as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+    if memory_gib is not None and as_number("memory_gib", memory_gib) <= 0:
+        raise ValueError(f"memory_gib is {memory_gib}; it must be above 0")
     graph, train = data.graph, data.splits["train"]
     sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads)
@@ -95,22 +103,28 @@ def inspect(
     hops: list[list[dict[str, float]]] = [[] for _ in sampler.fanouts]
     visits = [torch.zeros(graph.num_nodes, dtype=torch.int64) for _ in range(2)]
     sampling, gathering, topology, rows = [], [], [], []
-    for i, (epoch, index, seeds) in enumerate(places):
-        begin = time.perf_counter()
-        batch = sampler.sample(graph, seeds, epoch=epoch, batch=index)
-        sampled = time.perf_counter()
-        store.gather(batch.input_nodes)
-        gathering.append(time.perf_counter() - sampled)
-        sampling.append(sampled - begin)
-        topology.append(sum(t.nbytes for t in batch.tensors()))
-        rows.append(batch.input_nodes.numel())
-        visits[2 * i // len(places)][batch.input_nodes.long()] += 1
-        for hop, found in zip(hops, _hops(batch, degrees), strict=True):
-            hop.append(found)
+
+    def sampled() -> Iterator[MiniBatch]:
+        for i, (epoch, index, seeds) in enumerate(places):
+            begin = time.perf_counter()
+            batch = sampler.sample(graph, seeds, epoch=epoch, batch=index)
+            sampled = time.perf_counter()
+            store.gather(batch.input_nodes)
+            gathering.append(time.perf_counter() - sampled)
+            sampling.append(sampled - begin)
+            topology.append(sum(t.nbytes for t in batch.tensors()))
+            rows.append(batch.input_nodes.numel())
+            visits[2 * i // len(places)][batch.input_nodes.long()] += 1
+            for hop, found in zip(hops, _hops(batch, degrees), strict=True):
+                hop.append(found)
+            yield batch
+
+    reads = Reads.of(graph, sampled(), sampler.fanouts)
     sampler.close()
     store.close()
 
     row_bytes = data.num_features * data.features.element_size()
+    split = {} if memory_gib is None else {"split": split_card(int(memory_gib * 2**30), graph, row_bytes, reads)}
     label_bytes = batch_size * data.labels[:1].nbytes
     most_topology, most_rows = max(topology), max(rows) * row_bytes
     return {
@@ -144,6 +158,7 @@ def inspect(
             "sample": 1e3 * statistics.median(sampling),
             "gather": 1e3 * statistics.median(gathering),
         },
+        **split,
     }
 
 
@@ -265,6 +280,25 @@ def show(card: dict[str, Any], console: Console) -> None:
     ):
         table.add_row(what, value)
     console.print(table)
+    if split := card.get("split"):
+        _show_split(split, console)
+
+
+def _show_split(split: dict[str, Any], console: Console) -> None:
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
+    console.print(f"\n{_bytes(split['room_bytes'])} of GPU memory, split so that the fewest bytes cross the bus")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    for what, share, nbytes in (
+        ("neighbour lists, of all edges", split["share_of_edges"], split["list_bytes"]),
+        ("feature rows, of all rows", split["share_of_rows"], split["row_bytes"]),
+    ):
+        table.add_row(what, f"{share:.1%}, {_bytes(nbytes)}")
+    table.add_row("over the bus per mini-batch", _bytes(split["bus_bytes_a_batch"]))
+    table.add_row("with nothing in GPU memory", _bytes(split["bus_bytes_a_batch_without"]))
+    console.print(table)
+    console.print("options of train.py: " + " ".join(split["options"]))
 
 
 def _mean_and_spread(values: dict[str, float]) -> str:
@@ -312,6 +346,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--prefetch", type=int, default=2, help="mini-batches that the loader holds ready per stage (default: 2)"
     )
+    parser.add_argument(
+        "--memory",
+        type=float,
+        default=None,
+        metavar="GIB",
+        help="GPU memory, whose best split over lists and rows is shown",
+    )
     parser.add_argument("--num-threads", type=int, default=None, help="default: one per processor")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
     parser.add_argument(
@@ -338,6 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prefetch=args.prefetch,
             num_threads=args.num_threads,
             seed=args.seed,
+            memory_gib=args.memory,
         )
     except (ValueError, TypeError, ImportError, OSError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")

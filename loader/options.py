@@ -62,7 +62,8 @@ def check_sampler(name: str, sampler: Any, kind: str) -> None:
         raise TypeError(f"{name} is a {type(sampler).__name__}; it must be {_SAMPLERS[kind]}")
 
 
-def check_graph_memory(graph: Any) -> None:
-    """Raises ValueError unless it is a name of `GRAPH_MEMORY`."""
-    if not isinstance(graph, str) or graph not in GRAPH_MEMORY:
-        raise ValueError(f"graph is {shown(graph)}; it must be one of {', '.join(GRAPH_MEMORY)}")
+def check_graph_memory(graph: Any, *more: str) -> None:
+    """Raises ValueError unless it is a name of `GRAPH_MEMORY`, or one of `more`."""
+    names = (*GRAPH_MEMORY, *more)
+    if not isinstance(graph, str) or graph not in names:
+        raise ValueError(f"graph is {shown(graph)}; it must be one of {', '.join(names)}")

@@ -12,30 +12,13 @@
 
 #include "bindings/choice.h"
 #include "bindings/sampler_result.h"
+#include "bindings/sampler_room.h"
 #include "bindings/views.h"
 #include "sampler/cuda/launch.h"
 #include "sampler/sampler.h"
 
 namespace loader {
 namespace {
-
-// Entries of the arrays that a plan needs, for each mini-batch of a launch.
-struct Room {
-  int64_t rows = 0, tasks = 0, picks_at = 0, picks = 0;
-  int64_t bitmaps = 0, vertices = 0;  // of bitmaps: their words, and local ids
-  int64_t table = 0, found = 0;       // of a hash set: its places, and the vertices that it has room for
-
-  void grow_to(const Room& other) {
-    rows = std::max(rows, other.rows);
-    tasks = std::max(tasks, other.tasks);
-    picks_at = std::max(picks_at, other.picks_at);
-    picks = std::max(picks, other.picks);
-    bitmaps = std::max(bitmaps, other.bitmaps);
-    vertices = std::max(vertices, other.vertices);
-    table = std::max(table, other.table);
-    found = std::max(found, other.found);
-  }
-};
 
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
 // keeps it as long as kernels may run.
@@ -46,8 +29,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks, int scan)
+         bool edge_ids, bool pad, int device, const py::object& picks, int scan, int reads,
+         const py::object& cached_begins, const py::object& cached_entries)
       : device_(device),
+        reads_(static_cast<Reads>(reads)),
         races_(py::isinstance<Race>(picks)),
         scans_(races_ || py::isinstance<Labor>(picks)),
         launched_(as_launched(
@@ -62,6 +47,10 @@ class Engine {
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
     args_.lists = {offsets.data, sources.data};
+    args_.lines.set_lists(sources.data, sources.size, reads_);
+    if (!cached_begins.is_none())
+      args_.lines.cached = {view<const P>(cached_begins, "cached_begins", offsets.size - 1, kGpu).data,
+                            view<const N>(cached_entries, "cached_entries", -1, kGpu).data};
     args_.num_nodes = offsets.size - 1;
     args_.hash.shift = range_shift(args_.num_nodes);
     args_.hops = static_cast<int>(fanouts.size());
@@ -80,12 +69,14 @@ class Engine {
   // What the following mini-batches are: of at most `num_seeds` seeds, up to `slots` of them in one launch.
   // Outputs lie in one piece of memory each: `nodes` at 0 and each hop's `indices` from `indices_at` on, in
   // vertices; `edges_at` bytes further each hop's `indptr` and, where they are wanted, its edge ids, in P.
-  // `tasks`: slots of a queue. Returns the arrays that `use` takes: (name, dtype, length, whether it is zero
-  // at first and between launches). They only grow, but for bitmaps, which go with the first hash set.
+  // `tasks`: slots of a queue. `lines`: of pinned memory that a launch has room for, if it reads by the line;
+  // what finds no room is read by the word. Returns the arrays that `use` takes: (name, dtype, length,
+  // whether it is zero at first and between launches). They only grow, but for bitmaps, which go with the
+  // first hash set.
   py::list plan(int64_t num_seeds, int64_t slots, int schedule, int vertex_set,
                 const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
-                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t tasks) {
+                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t tasks, int64_t lines) {
     const auto hops = static_cast<size_t>(args_.hops);
     if (frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops || indices_at.size() != hops ||
         indptr_at.size() != hops || edge_ids_at.size() != (args_.edge_ids ? hops : 0))
@@ -116,10 +107,12 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
-    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap)
+    by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
+                 lined_schedule(schedule_, set, std::holds_alternative<ArgsOf<UniformChoice>>(launched_));
+    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_)
       schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
-    const Room needed = room_of(num_seeds, tasks);
+    const Room needed = room_of(num_seeds, tasks, lines);
     if (slots > slots_) {  // all arrays are made anew
       slots_ = slots;
       room_ = {};
@@ -130,23 +123,28 @@ class Engine {
     }
     room_.grow_to(needed);
     py::list arrays;
-    for_each_array([&](const char* name, auto*& at, int64_t entries, bool zero) {
+    for_each_array([&](const char* name, auto*& at, int64_t entries, bool zero, int64_t each) {
       using T = std::remove_reference_t<decltype(*at)>;
       arrays.append(
-          py::make_tuple(name, std::string(Stored<T>::name()), Stored<T>::kEach * slots_ * entries, zero));
+          py::make_tuple(name, std::string(Stored<T>::name()), Stored<T>::kEach * each * entries, zero));
     });
     return arrays;
   }
 
   // The arrays that the last `plan` asked for, by name: of that type and length, on the GPU.
   void use(const py::dict& arrays) {
-    for_each_array([&](const char* name, auto*& at, int64_t entries, bool) {
+    for_each_array([&](const char* name, auto*& at, int64_t entries, bool, int64_t each) {
       using T = std::remove_reference_t<decltype(*at)>;
       if (!arrays.contains(name)) throw py::value_error(std::string("there is no array ") + name);
       using Entry = typename Stored<T>::Entry;
-      at = reinterpret_cast<T*>(
-          view<Entry>(arrays[name], name, Stored<T>::kEach * slots_ * entries, kGpu).data);
+      at =
+          reinterpret_cast<T*>(view<Entry>(arrays[name], name, Stored<T>::kEach * each * entries, kGpu).data);
     });
+    args_.lines.words = room_.line_words;
+    args_.lines.capacity = room_.lines;
+    args_.lines.places_capacity = room_.places;
+    args_.lines.places = by_places_ ? places_ : nullptr;
+    args_.lines.marks = by_places_ && room_.lines > 0 ? marks_ : nullptr;
     args_.rows_capacity = room_.rows;
     args_.tasks_capacity = room_.tasks;
     args_.picks_capacity = room_.picks;
@@ -229,13 +227,14 @@ class Engine {
   template <typename Choice>
   static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
     if constexpr (!Choice::kCountsByDegree) {
-      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kTickets))
-        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 2");
+      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kMergePath))
+        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 3");
       ScanArgs& scan = args.scan;
       scan.schedule = static_cast<ScanSchedule>(schedule);
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
       scan.piece = UINT32_MAX;  // no list is cut
-      if (scan.schedule == ScanSchedule::kNodes) return;
+      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergePieces;
+      if (scan.schedule == ScanSchedule::kNodes || scan.schedule == ScanSchedule::kMergePath) return;
       scan.piece = piece_entries(num_edges, scan.width);
       scan.pieces_capacity = 2 * num_edges / scan.piece;
     }
@@ -251,9 +250,12 @@ class Engine {
   };
 
   // The arrays of a workspace, one line each: calls `f(name, pointer, entries for each mini-batch of a
-  // launch, whether they are zero at first and between launches)`.
+  // launch, whether they are zero at first and between launches, for how many mini-batches they are there)`.
   template <typename F>
-  void for_each_array(const F& f) {
+  void for_each_array(const F& each) {
+    const auto f = [&](const char* name, auto*& at, int64_t entries, bool zero) {
+      each(name, at, entries, zero, slots_);
+    };
     HashArgs<N>& hash = args_.hash;
     const int64_t ranges = room_.found ? kRanges : 0, begins = room_.found ? range_begins() : 0;
     f("totals", args_.totals, workspace_totals(), false);
@@ -264,7 +266,8 @@ class Engine {
     ScanArgs& scan = args_.scan;
     const int64_t piece_picks = scan.pieces_capacity * scan.width;
     f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
-    f("pieces", scan.pieces, scan.pieces_capacity, false);
+    f("pieces", scan.pieces, scan.pieces_capacity, true);  // of each only that it is done
+    f("row_ends", scan.row_ends, scan.schedule == ScanSchedule::kMergePath ? room_.rows : 0, false);
     f("piece_places", scan.piece_places, piece_picks, false);
     f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);
@@ -284,11 +287,23 @@ class Engine {
     f("grouped_place", hash.grouped_place, room_.found, false);
     f("counts", hash.counts, ranges, true);
     f("begins", hash.begins, begins, false);
+    f("places_of_picks", places_, room_.places, false);
+    const int64_t words = room_.line_words;
+    each("line_marks", marks_, words, true, 1);
+    each("line_ranks", args_.lines.ranks, words * rank_width(args_.hops), true, 1);
+    each("lines_used", args_.lines.used, words > 0, true, 1);
+    each("staged", args_.lines.staged, room_.lines * args_.lines.num_in_unit(), false, 1);
   }
 
-  Room room_of(int64_t num_seeds, int64_t tasks) const {
+  Room room_of(int64_t num_seeds, int64_t tasks, int64_t lines) const {
     const int hops = args_.hops, width = kernel_width<N>(args_.fanouts, hops, args_.shared_bytes);
     Room room;
+    if (by_places_) {
+      // At least one: an array of a workspace that is in use is not empty.
+      room.places = std::max<int64_t>(*std::max_element(args_.edge_capacity, args_.edge_capacity + hops), 1);
+      room.line_words = lines > 0 ? args_.lines.needed_words() : 0;
+      room.lines = lines;
+    }
     // The list may hold seeds once more, see Cooperative::push.
     room.rows = args_.frontier_capacity[hops - 1] + num_seeds;
     const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
@@ -316,7 +331,7 @@ class Engine {
       } else {
         room.picks = whole_groups(tickets) * queue_width(width);
       }
-    } else if (schedule_ == Schedule::kCooperative) {
+    } else if (schedule_ == Schedule::kCooperative && !by_places_) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);
@@ -325,13 +340,16 @@ class Engine {
   }
 
   const int device_;
+  const Reads reads_;
   const bool races_, scans_;
   AnyArgs launched_;
   CommonArgs<Lists>& args_;  // of `launched_`
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
   Schedule schedule_ = Schedule::kHopwise;
   int64_t slots_ = 0, edges_at_ = 0;
-  bool hashed_ = false, planned_ = false;
+  bool hashed_ = false, planned_ = false, by_places_ = false;
+  P* places_ = nullptr;
+  uint32_t* marks_ = nullptr;
   Room room_;
   std::shared_ptr<Results> results_;
   uint64_t sequence_ = 0;
@@ -342,14 +360,15 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<P, N>;
   py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                    const py::object&, int>(),
+                    const py::object&, int, int, const py::object&, const py::object&>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
            py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-           py::arg("scan") = static_cast<int>(ScanSchedule::kTickets))
+           py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
+           py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none())
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
-           py::arg("tasks"))
+           py::arg("tasks"), py::arg("lines") = 0)
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)

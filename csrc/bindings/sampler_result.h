@@ -49,6 +49,7 @@ class Results {
     for (int i = 0; i <= hops; ++i) see(most_.frontiers[i], h.frontiers[i]);
     for (int i = 0; i < hops; ++i) see(most_.edges[i], h.edges[i]);
     see(most_.tasks, h.tasks);
+    see(most_.lines, h.lines);
     return grown;
   }
 
@@ -81,7 +82,7 @@ class Result {
   SampleHeader* header() const { return header_; }
 
   // Waits for the sizes: (status, detail, hops done, frontiers, edges, slots needed, whether one that was
-  // finished needed more of anything than all before it).
+  // finished needed more of anything than all before it, lines of pinned memory that its launch fetched).
   py::tuple wait() {
     if (!header_) throw std::runtime_error("this mini-batch was finished already");
     const SampleHeader& h = *header_;
@@ -93,7 +94,7 @@ class Result {
     auto told = py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
                                std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
                                std::vector<int64_t>(h.edges, h.edges + hops_), h.tasks,
-                               ok && results_->grows(h, hops_));
+                               ok && results_->grows(h, hops_), h.lines);
     let_go();
     return told;
   }

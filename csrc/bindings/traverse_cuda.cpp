@@ -1,4 +1,6 @@
 // Exports the traversals on the GPU: checks what Python hands over, picks the instantiation, launches.
+#include <limits>
+
 #include "bindings/gpu.h"
 #include "bindings/traverse.h"
 #include "traverse/cuda/launch.h"
@@ -18,7 +20,7 @@ class CudaCall {
     if (schedule < 1 || schedule > 6 || access < 1 || access > 3 || line < 1)
       throw py::value_error("there is no such schedule or access");
     if (this->lists.num_edges() > kMostEdges) throw py::value_error("the graph has too many edges");
-    this->plan = {static_cast<Schedule>(schedule), static_cast<Access>(access), line};
+    this->plan = {static_cast<ListSchedule>(schedule), static_cast<ListAccess>(access), line};
     numbers_ = with_numbers;
     this->lists.with_types([&](auto edge, auto vertex) {
       using Space = TraverseSpace<decltype(edge), decltype(vertex)>;
@@ -42,7 +44,7 @@ class CudaCall {
   }
 
   const TraversedLists lists;
-  Plan plan{};
+  ListPlan plan{};
 
  private:
   const int device_;
@@ -86,8 +88,8 @@ void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan,
 }
 
 void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& plan,
-          const py::object& sources, double delta, const py::object& lengths, const py::object& memory,
-          int device, uintptr_t stream) {
+          const py::object& sources, double delta, const py::object& least_weight, const py::object& lengths,
+          const py::object& memory, int device, uintptr_t stream) {
   if (!(delta > 0)) throw py::value_error("delta is " + std::to_string(delta) + "; it must be above 0");
   const CudaCall call(onward, plan, memory, false, device, stream);
   call.lists.with_types([&](auto edge, auto vertex) {
@@ -96,6 +98,11 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
     with_weight_type(weights, [&](auto weight) {
       using W = decltype(weight);
       const auto from = view<const N>(sources, "sources", -1, kGpu);
+      W least{};
+      if constexpr (std::is_integral_v<W>)
+        least = static_cast<W>(least_weight.cast<int64_t>());
+      else
+        least = static_cast<W>(least_weight.cast<double>());
       auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), kGpu).data;
       const SsspCall<P, N, W> told{call.lists.lists<P, N>(),
                                    gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
@@ -103,6 +110,8 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
                                    from.data,
                                    from.size,
                                    static_cast<W>(delta),
+                                   std::numeric_limits<W>::max() / 4,
+                                   least,
                                    reinterpret_cast<typename Length<W>::Bits*>(to),
                                    call.space<P, N>()};
       call.launch([&](int on, gpu::Stream in) { sssp_on_gpu(told, on, in); });
@@ -148,8 +157,8 @@ void bind_traverse_cuda(py::module_& m) {
         py::arg("most"), py::arg("turns"), py::arg("distances"), py::arg("memory"), py::arg("device"),
         py::arg("stream"));
   m.def("traverse_sssp_cuda", &sssp, py::arg("onward"), py::arg("weights"), py::arg("plan"),
-        py::arg("sources"), py::arg("delta"), py::arg("lengths"), py::arg("memory"), py::arg("device"),
-        py::arg("stream"));
+        py::arg("sources"), py::arg("delta"), py::arg("least_weight"), py::arg("lengths"), py::arg("memory"),
+        py::arg("device"), py::arg("stream"));
   m.def("traverse_components_cuda", &components, py::arg("lists"), py::arg("symmetric"), py::arg("plan"),
         py::arg("labels"), py::arg("memory"), py::arg("device"), py::arg("stream"));
   m.def("traverse_pagerank_cuda", &pagerank, py::arg("back"), py::arg("damping"), py::arg("own"),

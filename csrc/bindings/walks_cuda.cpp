@@ -1,6 +1,7 @@
 // Exports the walks on the GPU: checks what Python hands over, picks the instantiation, launches.
 #include <pybind11/stl.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "bindings/gpu.h"
@@ -41,6 +42,37 @@ class CudaWalkEngine {
                                  walk_on_gpu(law, lists, to, from, device_, on);
                                });
                              });
+    });
+  }
+
+  // One step of the same walks, of the first order: `order` [count] are the walkers, int64, in memory of the
+  // GPU. The steps before it were taken.
+  void step(uintptr_t starts, bool wide, int64_t count, uint64_t key, int64_t length, uint64_t stop_below,
+            uint64_t home_below, uintptr_t order, int64_t step, uintptr_t vertices, uintptr_t places,
+            uintptr_t stream) {
+    if (step < 0 || step >= length)
+      throw py::value_error("step is " + std::to_string(step) + " of " + std::to_string(length));
+    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
+    arrays_.with_types([&](auto edge, auto vertex) {
+      using P = decltype(edge);
+      using N = decltype(vertex);
+      WalkOut<P, N> out{};
+      out.count = count;
+      out.vertices = reinterpret_cast<N*>(vertices);
+      out.places = reinterpret_cast<P*>(places);
+      arrays_.with_law<P, N>(
+          {key, length, stop_below, home_below, {}, {}}, out,
+          [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
+            using Law = std::decay_t<decltype(law)>;
+            using Lists = std::decay_t<decltype(lists)>;
+            if constexpr (Law::kSecond || !std::is_same_v<Lists, WalkLists<P, N>>)
+              throw py::value_error("step by step there are walks of the first order, without a metapath");
+            else
+              launch("walking on the GPU", stream, [&](gpu::Stream on) {
+                step_on_gpu(law, lists, to, from, reinterpret_cast<const int64_t*>(order),
+                            static_cast<uint32_t>(step), device_, on);
+              });
+          });
     });
   }
 
@@ -130,6 +162,9 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
            py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("vertices"), py::arg("places"),
            py::arg("stream"))
+      .def("step", &CudaWalkEngine::step, py::arg("starts"), py::arg("wide"), py::arg("count"),
+           py::arg("key"), py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("order"),
+           py::arg("step"), py::arg("vertices"), py::arg("places"), py::arg("stream"))
       .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("wide"),
            py::arg("count"), py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("turns"),
            py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),

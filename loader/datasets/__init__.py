@@ -2,6 +2,7 @@
 
 from loader.datasets.base import Dataset
 from loader.datasets.digits import Digits
+from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.named import open_dataset
@@ -17,6 +18,7 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "Digits",
+    "DistanceFeatures",
     "EdgeList",
     "EdgeListDataset",
     "NodeDataset",

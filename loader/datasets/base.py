@@ -6,8 +6,9 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -21,10 +22,12 @@ from loader.datasets.locations import check_folder, check_name, resolve_cache_di
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
-from loader.machine.arguments import as_flag
+from loader.machine.arguments import as_flag, shown
 from loader.machine.shared import local_ranks
 
 log = logging.getLogger(__name__)
+
+Transform: TypeAlias = Callable[[NodeDataset], NodeDataset]
 
 _MAPPED = frozenset({"features", "labels"})
 
@@ -42,6 +45,9 @@ class Dataset(ABC):
             of the processes that were launched together.
         verify: compare features and labels with their checksums whenever the dataset is opened, which reads them once.
             The topology is always compared.
+        transform: a function that makes another `NodeDataset` of the one that was loaded, for example
+            `DistanceFeatures()`, or a list of such functions. It is called by each `load`, and is no part of the
+            conversion.
 
     Raises:
         TypeError, ValueError: an option is not as said above; the name cannot be that of a folder.
@@ -55,6 +61,7 @@ class Dataset(ABC):
         cache_dir: str | Path | None = None,
         rebuild: bool = False,
         verify: bool = False,
+        transform: Transform | Sequence[Transform] | None = None,
     ) -> None:
         check_name(name)
         self.name = name
@@ -65,6 +72,7 @@ class Dataset(ABC):
         self.cache_dir = resolve_cache_dir(cache_dir, self.data_dir)
         self.rebuild = rebuild
         self.verify = as_flag("verify", verify)
+        self.transforms = _as_transforms(transform)
 
     @property
     def rebuild(self) -> bool:
@@ -107,12 +115,18 @@ class Dataset(ABC):
             verify=self.verify and rank == 0,
         )
         try:
-            return self._assemble(cached)
+            data = self._assemble(cached)
         except DatasetError:
             # The conversion checked all that is refused here: unless options of this run are to blame, a file was
             # changed since. What is mapped was not compared with its checksums yet.
             open_cache(folder, key, mapped=_MAPPED, verify=True)
             raise
+        for transform in self.transforms:
+            data = transform(data)
+            if not isinstance(data, NodeDataset):
+                kind = type(data).__name__
+                raise TypeError(f"a transform of {self.name} returned a {kind}; it must return a NodeDataset")
+        return data
 
     def _assemble(self, cached: CachedArrays) -> NodeDataset:
         arrays = cached.arrays
@@ -187,3 +201,15 @@ class Dataset(ABC):
         with CacheWriter(folder, key) as writer, ConversionProgress(self.name) as progress:
             self.convert(writer, progress)
         log.info("%s: converted in %.1f s", self.name, time.perf_counter() - start)
+
+
+def _as_transforms(transform: Transform | Sequence[Transform] | None) -> list[Transform]:
+    if transform is None:
+        return []
+    if callable(transform):
+        return [transform]
+    several = list(transform) if isinstance(transform, Sequence) and not isinstance(transform, str) else [transform]
+    for one in several:
+        if not callable(one):
+            raise TypeError(f"transform is {shown(one)}; it must be a function of a NodeDataset, or a list of them")
+    return several

@@ -19,9 +19,11 @@ from loader.graph.checks import (
     type_ranges,
     weight_vector,
 )
+from loader.graph.list_cache import ListCache, hottest_lists
 from loader.graph.placement import Placement
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
+from loader.machine.gpu import cuda_device
 from loader.machine.pinning import PinnedTensor
 
 _INT32_MAX = 2**31 - 1
@@ -53,10 +55,11 @@ class Graph:
     `indptr`. Arrays that already have the right type are not copied.
 
     A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
-    in a file.
+    in a file. It has no cached lists.
 
     Attributes:
         node_types: name -> `range` of ids, in ascending order, or None.
+        list_cache: the lists that are also in GPU memory, see `cache_lists`, or None.
 
     Raises:
         TypeError: an array is no tensor, or of another kind of numbers.
@@ -118,6 +121,7 @@ class Graph:
         self.edge_times = None if edge_times is None else edge_times.to(torch.int64).contiguous()
         self.edge_types = None if edge_types is None else edge_types.to(torch.int32).contiguous()
         self.node_times = None if node_times is None else node_times.to(torch.int64).contiguous()
+        self.list_cache: ListCache | None = None
         self._locks: dict[str, PinnedTensor] = {}  # of the arrays that `place` locked, while this object lives
 
     @classmethod
@@ -332,6 +336,41 @@ class Graph:
             turned.edge_ids = self.edge_ids[turned.edge_ids]
         return turned
 
+    def cache_lists(
+        self,
+        device: torch.device | str = "cuda",
+        *,
+        fraction: float | None = None,
+        budget_gib: float | None = None,
+        hotness: str | Tensor = "degree",
+    ) -> Graph:
+        """The same graph, with copies of its hottest lists in GPU memory, from which samplers on that GPU read them.
+
+        What is sampled does not depend on it. The other lists stay in pinned memory.
+
+        Args:
+            device: the GPU.
+            fraction: share of the edges to copy, in [0, 1].
+            budget_gib: GPU memory for the copies and for the table of their places, in GiB. Give this or `fraction`.
+            hotness: `"degree"` copies the longest lists; a tensor `[num_dst]` of scores those with the highest scores,
+                see `loader.samplers.list_hotness`.
+
+        Raises:
+            TypeError, ValueError: `indices` is not in pinned memory; both or none of `fraction` and `budget_gib` are
+                given, or the one given is out of range or leaves no room for the table of places; `hotness` is none of
+                the above or does not fit the graph.
+            NoGpuError: build or machine have no GPU.
+        """
+        vertices = hottest_lists(self, fraction, budget_gib, hotness)
+        if Placement.of(self.indices).kind != "pinned":
+            raise ValueError(
+                f"indices lies on {Placement.of(self.indices)}; lists are cached of a graph in pinned memory "
+                "(graph.pin_memory())"
+            )
+        other = self._with(self._arrays(), self._locks)
+        other.list_cache = ListCache(self, vertices, cuda_device(device))
+        return other
+
     def pin_memory(self) -> Graph:
         """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy); see `place`."""
         return self.place("pinned")
@@ -339,7 +378,7 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         # Who sends a tensor to another process may move its memory, which must not happen to locked pages.
         copies = {name: a.clone() for name, a in self._arrays().items() if a.device.type == "cpu" and a.is_pinned()}
-        return {**self.__dict__, **copies, "_locks": {}}
+        return {**self.__dict__, **copies, "_locks": {}, "list_cache": None}
 
     def __copy__(self) -> Graph:
         return self._with(self._arrays(), self._locks)

@@ -6,6 +6,7 @@ from loader.samplers.base import NeighborSampler, Request, Sampler, Session, res
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.links import LinkSampler, Negatives
+from loader.samplers.list_hotness import list_hotness
 from loader.samplers.placement import fused
 from loader.samplers.subgraph import SubgraphSampler
 from loader.samplers.walk_call import random_walk
@@ -33,6 +34,7 @@ __all__ = [
     "SubgraphSampler",
     "WalkSampler",
     "fused",
+    "list_hotness",
     "random_walk",
     "resolve_fanouts",
 ]

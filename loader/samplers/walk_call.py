@@ -53,8 +53,8 @@ def random_walk(
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
         epoch, batch: like `seed`, they decide the random choices; both count from 0.
-        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `device`, `num_threads`: see
-            `WalkSampler`. By default it walks where the graph lies.
+        options: `p`, `q`, `stop`, `restart`, `weights`, `metapath`, `next`, `edge_ids`, `schedule`, `device`,
+            `num_threads`: see `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
         `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the first walk of each start, then the

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NEGATIVES = 2**31 - 1
+_SCHEDULES = ("auto", "sample", "transit")
 _MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of the second order
 
 
@@ -69,6 +70,10 @@ class WalkSampler(Sampler):
             skip-gram (Mikolov et al., NeurIPS 2013). For graphs of fewer than 2**32 vertices.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
+        schedule: on a GPU: how it works through the steps (NextDoor: Jangda et al., EuroSys 2021). "sample": a thread
+            per walker takes all steps. "transit": before each step, all walkers are ordered by the vertex that they
+            stand on; for steps of the first order without metapath. "auto": `transit` for 200,000 walkers and more if
+            the graph lies in pinned memory, else `sample`.
         device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same on all.
             The graph must lie there; for a GPU it may also lie in pinned memory.
         num_threads: threads of a session on the CPU, 1 to 1024; by default one per processor. The walks do not depend
@@ -95,6 +100,7 @@ class WalkSampler(Sampler):
         num_negatives: int = 0,
         edge_ids: bool = False,
         seed: int = 0,
+        schedule: str = "auto",
         device: str | torch.device = "cpu",
         num_threads: int | None = None,
     ) -> None:
@@ -116,6 +122,8 @@ class WalkSampler(Sampler):
         self.next = None if next is None else as_next(next)
         self._check_next()
         self._device = _device(device)
+        self.schedule = schedule
+        self._check_schedule()
 
     @property
     def device(self) -> torch.device:
@@ -176,6 +184,18 @@ class WalkSampler(Sampler):
             raise ValueError(f"{step!r} uses weights; name those of the graph: weights={WEIGHTS[0]!r}")
         if self.weights is not None and not step.weighs:
             raise ValueError(f"weights is {self.weights!r}, and {step!r} uses none; leave weights out")
+
+    def _check_schedule(self) -> None:
+        if self.schedule not in _SCHEDULES:
+            raise ValueError(f"schedule is {shown(self.schedule)}; it must be one of {list(_SCHEDULES)}")
+        if self.schedule == "auto":
+            return
+        if self._device.type == "cpu":
+            raise ValueError(f"schedule is '{self.schedule}', but it walks on the CPU; leave it out, or device='cuda'")
+        if self.schedule == "transit" and (self.law.accept is not None or self.metapath is not None or self.next):
+            raise ValueError(
+                "schedule is 'transit', which takes steps of the first order; leave p, q, metapath and next out"
+            )
 
     def spec(self) -> dict[str, Any]:
         own = {} if self.next is None else {"next": self.next.spec()}
@@ -255,7 +275,10 @@ def walk(
     """Vertices and, if the sampler wants them, edges of the walks from `starts`, by the sampler's law."""
     if sampler.next is not None:
         return graph.walk_by(starts, sampler.walk_length, sampler.next, key), None
-    return graph.walk(starts, sampler.walk_length, sampler.law, key, edge_ids=sampler.edge_ids)
+    length, law = sampler.walk_length, sampler.law
+    if isinstance(graph, WalkedGraph):
+        return graph.walk(starts, length, law, key, edge_ids=sampler.edge_ids)
+    return graph.walk(starts, length, law, key, edge_ids=sampler.edge_ids, schedule=sampler.schedule)
 
 
 def searches(sampler: WalkSampler) -> bool:

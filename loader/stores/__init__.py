@@ -5,7 +5,7 @@ from loader.stores.base import FeatureStore, StoreContext, open_store, options_o
 from loader.stores.cached import CachedFeatures
 from loader.stores.device import DeviceFeatures
 from loader.stores.host import HostFeatures, as_store
-from loader.stores.hotness import count_visits, degree_hotness
+from loader.stores.hotness import count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.memmap import MemmapFeatures
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.rows import RowOptions
@@ -29,6 +29,8 @@ __all__ = [
     "auto_features",
     "count_visits",
     "degree_hotness",
+    "k_hop_hotness",
     "open_store",
     "options_of",
+    "pagerank_hotness",
 ]

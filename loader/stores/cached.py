@@ -11,7 +11,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
-from loader.stores.hotness import count_visits, degree_hotness
+from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
 from loader.stores.kernel import KernelStore
 from loader.stores.rows import RowFormat, RowOptions
 
@@ -35,9 +35,10 @@ class CachedFeatures(KernelStore):
         tensor, device, copy, options: as in `PinnedFeatures`.
         fraction: share of the rows to cache, in [0, 1].
         budget_gib: GPU memory for cached rows and the table of their places, in GiB. Give this or `fraction`.
-        hotness: `"degree"` caches the vertices that are in the most neighbour lists, see `degree_hotness`. `"visits"`
-            caches those that the most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of
-            scores caches the rows with the highest scores.
+        hotness: `"degree"` caches the vertices that are in the most neighbour lists, see `degree_hotness`. `"pagerank"`
+            caches those with the highest reverse PageRank, see `pagerank_hotness`. `"visits"` caches those that the
+            most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of scores, for example of
+            `k_hop_hotness`, caches the rows with the highest scores.
         context: the graph, and for `"visits"` the mini-batches; `open_store` passes it.
 
     Attributes:
@@ -144,8 +145,8 @@ def check_hotness(hotness: str | Tensor, num_rows: int, context: StoreContext | 
         if hotness.shape != (num_rows,):
             raise ValueError(f"hotness has shape {list(hotness.shape)}; it must have one score for {num_rows} rows")
         return
-    if hotness not in ("degree", "visits"):
-        raise ValueError(f"hotness is {hotness!r}; it must be 'degree', 'visits' or a tensor of scores")
+    if hotness not in ("degree", "pagerank", "visits"):
+        raise ValueError(f"hotness is {hotness!r}; it must be 'degree', 'pagerank', 'visits' or a tensor of scores")
     if context is None:
         raise ValueError(
             f"hotness='{hotness}' needs a graph: make the store through open_store(..., context=StoreContext(graph)), "
@@ -165,6 +166,8 @@ def hottest(hotness: str | Tensor, count: int, context: StoreContext | None) -> 
         assert context is not None
         if hotness == "degree":
             scores = degree_hotness(context.graph)
+        elif hotness == "pagerank":
+            scores = pagerank_hotness(context.graph)
         else:
             assert context.batches is not None
             scores = count_visits(context.batches(), context.graph.num_nodes)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.machine.arguments import as_size
 from loader.samples import MiniBatch
+from loader.traverse import pagerank
 
 _CHUNK = 1 << 28  # edges counted at once
+_PART = 1 << 24  # edges whose probabilities are computed at once
 
 
 def degree_hotness(graph: Graph) -> Tensor:
@@ -24,6 +27,57 @@ def degree_hotness(graph: Graph) -> Tensor:
     for part in graph.indices.split(_CHUNK):
         counts += torch.bincount(part, minlength=graph.num_nodes)
     return counts.cpu()
+
+
+def pagerank_hotness(graph: Graph, seeds: Tensor | None = None) -> Tensor:
+    """`[num_nodes]` float64 on the CPU: how often a surfer is at each vertex who goes to in-neighbours at random, as
+    samplers do, and at times begins anew at a seed: the reverse PageRank. A static estimate, as in Min et al., "Graph
+    Neural Network Training and Data Tiering", KDD 2022.
+
+    Args:
+        graph: on the CPU or a GPU; see `loader.traverse.pagerank`.
+        seeds: `[n]` int64, the vertices that mini-batches begin with. By default any vertex can be a seed.
+
+    Raises:
+        ValueError: a seed is no vertex; and as `loader.traverse.pagerank`.
+    """
+    own = None if seeds is None else _marked(seeds, graph.num_nodes).double()
+    return pagerank(graph, personalization=own, reverse=True).cpu()
+
+
+def k_hop_hotness(graph: Graph, seeds: Tensor, fanouts: Sequence[int], batch_size: int) -> Tensor:
+    """`[num_nodes]` float64 on the CPU: how likely a mini-batch reads each vertex, if its picks were independent.
+
+    In each hop a vertex picks each of its `degree` in-neighbours with the probability `min(1, fanout / degree)`. This
+    takes a pass over the edges per hop, and samples nothing: vertex-inclusion probabilities (Kaler et al.,
+    "Communication-Efficient Graph Neural Networks with Probabilistic Neighborhood Expansion Analysis and Caching",
+    MLSys 2023).
+
+    Args:
+        graph: on the CPU or a GPU.
+        seeds: `[n]` int64, the vertices that mini-batches begin with.
+        fanouts: neighbours per vertex for each hop, from the seeds on, -1 for all.
+        batch_size: seeds per mini-batch.
+
+    Raises:
+        ValueError: a seed is no vertex, or a number is too small.
+    """
+    size = as_size("batch_size", batch_size)
+    picks = [as_size("fanouts", fanout, least=-1) for fanout in fanouts]
+    chosen = _marked(seeds, graph.num_nodes).to(graph.device)
+    chance = chosen.double() * min(1.0, size / int(chosen.sum()))  # of being reached so far
+    misses = torch.log1p(-chance)  # logarithms: the probabilities of not being reached are multiplied
+    degrees = graph.in_degrees().to(graph.device)
+    for fanout in picks:
+        share = torch.ones_like(chance) if fanout < 0 else (fanout / degrees.double().clamp(min=1)).clamp(max=1)
+        passed = torch.log1p(-chance * share)
+        for begin in range(0, graph.num_edges, _PART):
+            sources = graph.indices[begin : begin + _PART]
+            places = torch.arange(begin, begin + sources.numel(), device=graph.device, dtype=graph.indptr.dtype)
+            lists = torch.searchsorted(graph.indptr.to(graph.device), places, right=True) - 1
+            misses.index_add_(0, sources, passed[lists])
+        chance = -torch.expm1(misses)
+    return chance.cpu()
 
 
 def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor:
@@ -52,3 +106,16 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
                 raise ValueError(f"ids holds {low if low < 0 else high}; valid ids are 0 to {num_rows - 1}")
             counts.index_add_(0, ids, torch.ones_like(ids, dtype=torch.int64))
     return counts.cpu()
+
+
+def _marked(seeds: Tensor, num_nodes: int) -> Tensor:
+    """`[num_nodes]` bool: the seeds."""
+    ids = seeds.cpu().long()
+    if ids.numel() == 0:
+        raise ValueError("seeds is empty; give at least one vertex")
+    low, high = (int(x) for x in torch.aminmax(ids))
+    if low < 0 or high >= num_nodes:
+        raise ValueError(f"seeds holds {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
+    marked = torch.zeros(num_nodes, dtype=torch.bool)
+    marked[ids] = True
+    return marked

@@ -106,17 +106,11 @@ def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
             f"{' or '.join(map(repr, together))}"
         )
     if schedule == "auto":
-        schedule = "hierarchical" if access != "naive" else "node"
+        # Over the bus only threads that read neighbouring words at once are fast, also where lists are short.
+        schedule = "node" if access == "naive" else "edge" if pinned and access != "aligned" else "hierarchical"
     if access == "auto":
-        access = (
-            "merged"
-            if schedule == "edge"
-            else "aligned"
-            if pinned
-            else "merged"
-            if schedule == "hierarchical"
-            else "naive"
-        )
+        alone = not pinned and schedule != "hierarchical"
+        access = "merged" if schedule == "edge" else "naive" if alone else "aligned"
     return SCHEDULES.index(schedule), ACCESSES.index(access), _LINE if pinned else 1
 
 
@@ -179,6 +173,13 @@ def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tenso
 def memory_for(lists: Lists, device: torch.device, *, numbers: bool = False) -> Tensor:
     """What a traversal on a GPU needs beside its result. It belongs to the current stream."""
     return torch.empty(_core.traverse_memory(tuple(lists), numbers), dtype=torch.uint8, device=device)
+
+
+def wait_for_host_arrays(*arrays: Tensor) -> None:
+    """Waits for the current stream if one of the arrays that it reads lies in host memory: nothing else knows that a
+    kernel reads it, and its owner may free it."""
+    if any(array.device.type == "cpu" for array in arrays):
+        torch.cuda.current_stream().synchronize()
 
 
 def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.traverse.arrays import back_lists, is_symmetric, memory_for, where
+from loader.traverse.arrays import back_lists, is_symmetric, memory_for, wait_for_host_arrays, where
 
 
 def connected_components(
@@ -53,4 +53,5 @@ def connected_components(
             memory, index = memory_for(lists, at.device), at.device.index
             stream = current_stream_handle(index)
             _core.traverse_components_cuda(tuple(lists), known, at.plan, labels, memory, index, stream)
+            wait_for_host_arrays(lists.indices)
     return labels

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.traverse.arrays import back_lists, memory_for, where
+from loader.traverse.arrays import back_lists, memory_for, onward_lists, where
 
 _WHOLE = 2**62  # stands for 1 (csrc/traverse/rank.h)
 
@@ -23,6 +23,8 @@ def pagerank(
     tol: float = 1e-6,
     max_iter: int = 100,
     personalization: Tensor | None = None,
+    reverse: bool = False,
+    symmetric: bool | None = None,
     device: torch.device | str | None = None,
     schedule: str = "auto",
     access: str = "auto",
@@ -37,10 +39,13 @@ def pagerank(
     Args:
         graph: square; see `bfs`.
         alpha: the probability to follow an edge, at least 0 and at most 1.
-        tol: it ends as soon as an iteration changes the ranks by less than `num_nodes * tol` in sum, as in networkx.
+        tol: it ends as soon as an iteration changes the ranks by less than this in sum. (networkx allows `num_nodes *
+            tol`, which on a million vertices any change is less than.)
         max_iter: the most iterations.
         personalization: `[num_nodes]`, floating point, finite and at least 0, not all 0: where the surfer begins anew,
             in proportion to these numbers. By default all vertices are equally likely.
+        reverse: follow edges from a vertex to its in-neighbours, as samplers do.
+        symmetric: only with `reverse`: see `bfs`.
         device, schedule, access: see `bfs`.
         num_threads: on the CPU, 1 to 1024; by default one per processor.
 
@@ -56,6 +61,11 @@ def pagerank(
     follows, limit = as_number("alpha", alpha), as_number("tol", tol)
     if not 0 <= follows <= 1:
         raise ValueError(f"alpha is {alpha}; it must be at least 0 and at most 1")
+    turned = as_flag("reverse", reverse)
+    if symmetric is not None and not turned:
+        raise ValueError(
+            f"symmetric is {symmetric}, but only reverse=True reads lists of the other direction; leave it out"
+        )
     if not limit > 0:
         raise ValueError(f"tol is {tol}; it must be above 0")
     iterations = as_size("max_iter", max_iter, most=2**31 - 1)
@@ -63,8 +73,8 @@ def pagerank(
     ranks = torch.empty(graph.num_nodes, dtype=torch.float64, device=at.device)
     if graph.num_nodes == 0:
         return ranks
-    close = min(int(graph.num_nodes * limit * _WHOLE), 2**63)
-    lists = back_lists(graph, at.device)
+    close = min(max(int(limit * _WHOLE), 1), 2**63)
+    lists = onward_lists(graph, at, symmetric) if turned else back_lists(graph, at.device)
     damping = round(follows * _WHOLE)
     if at.on_gpu:
         with made_current(at.device):
@@ -79,8 +89,8 @@ def pagerank(
         change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
     if change >= close:
         raise RuntimeError(
-            f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; the limit is "
-            f"num_nodes * tol = {graph.num_nodes * limit:.3g}: raise max_iter or tol"
+            f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; tol is {tol}: raise "
+            "max_iter or tol"
         )
     return ranks
 

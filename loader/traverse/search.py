@@ -11,7 +11,16 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.traverse.arrays import Lists, Where, as_vertices, back_lists, memory_for, onward_lists, where
+from loader.traverse.arrays import (
+    Lists,
+    Where,
+    as_vertices,
+    back_lists,
+    memory_for,
+    onward_lists,
+    wait_for_host_arrays,
+    where,
+)
 
 _FARTHEST = 2**31 - 1
 
@@ -123,6 +132,7 @@ def _search(
                 _core.traverse_bfs_cuda(
                     tuple(onward), behind, at.plan, on_gpu, most, turns, distances, memory, index, stream
                 )
+                wait_for_host_arrays(onward.indices, onward.indices if back is None else back.indices)
             return distances
     distances = torch.empty(num_nodes, dtype=torch.int32)
     before = torch.empty(num_nodes, dtype=onward.indices.dtype) if wants else None

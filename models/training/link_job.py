@@ -16,7 +16,7 @@ from models.training.trainer import fit, make_trainer
 # Of the groups model and datamodule: what node classification has and links have not.
 _NODE_OPTIONS = {
     "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph"),
-    "datamodule": ("eval_sampler", "eval_batch_size"),
+    "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness"),
 }
 
 

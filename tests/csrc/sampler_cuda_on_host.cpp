@@ -23,6 +23,7 @@ constexpr Case kCases[] = {
 
 struct Compared {
   int64_t edges = 0, repetitions = 0;
+  int64_t by_lines = 0;      // of them, read by lines or sectors, or from cached lists
   int64_t without_room = 0;  // for a kernel that picks in registers, in a block's shared memory
 };
 
@@ -69,6 +70,12 @@ Compared compare(Random& random, int rounds) {
                                      : 1,
                 random.chance(0.3),
                 random.chance(0.3) ? kSmall : 1 << 20};
+        if (lined_schedule(c.schedule, c.vertex_set, true) && random.chance(0.6)) {
+          how.reads = static_cast<Reads>(random.below(4));
+          how.units = random.chance(0.3) ? 3 : static_cast<int64_t>(graph.indices.size()) / 4 + 64;
+          how.cached = how.reads == Reads::kWords || random.chance(0.5) ? 0.4 : 0;
+          ++all.by_lines;
+        }
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
         const std::vector<int> fanouts(options.fanouts.begin(), options.fanouts.end());
         const auto width = [&](int64_t bytes) {
@@ -223,7 +230,7 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
-      const auto scan = static_cast<ScanSchedule>(random.below(3));
+      const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
       const auto got = on_host.sample({seeds}, options,
                                       {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false,
                                        random.chance(0.5) ? kSmall : 1 << 20, scan});
@@ -241,13 +248,14 @@ int64_t compare_choice(Random& random, int rounds) {
 int main(int argc, char** argv) {
   const int rounds = stress::rounds(argc, argv, 10);
   Random random(20261121);
-  int64_t edges = 0, repetitions = 0, without_room = 0;
+  int64_t edges = 0, repetitions = 0, without_room = 0, by_lines = 0;
   for (const Compared& c :
        {compare<int32_t, int32_t>(random, rounds), compare<int64_t, int32_t>(random, rounds),
         compare<int64_t, int64_t>(random, rounds)}) {
     edges += c.edges;
     repetitions += c.repetitions;
     without_room += c.without_room;
+    by_lines += c.by_lines;
   }
   expect_parts(random);
   expect_other_lists_and_choice(random);
@@ -260,6 +268,7 @@ int main(int argc, char** argv) {
   edges += compare_choice<int32_t, int32_t, RaceChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, RaceChoice>(random, rounds);
   if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
+  if (by_lines == 0) stress::fail("no list was read by lines");
   if (without_room == 0) stress::fail("every block had shared memory enough");
   std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",
               static_cast<long long>(edges), static_cast<long long>(repetitions));

@@ -20,6 +20,10 @@ template <int W, typename Args>
 struct Compiled<HashedKernel, Int<W>, Args> {
   static constexpr auto* function = hashed_kernel<W, Args>;
 };
+template <int W, typename Args>
+struct Compiled<LinedKernel, Int<W>, Args> {
+  static constexpr auto* function = lined_kernel<W, Args>;
+};
 template <bool H, typename Args>
 struct Compiled<StartKernel, Bool<H>, Args> {
   static constexpr auto* function = start_kernel<H, Args>;
@@ -27,6 +31,18 @@ struct Compiled<StartKernel, Bool<H>, Args> {
 template <int W, bool H, typename Args>
 struct Compiled<PickKernel, Int<W>, Bool<H>, Args> {
   static constexpr auto* function = pick_kernel<W, H, Args>;
+};
+template <int W, typename Args>
+struct Compiled<PlacesKernel, Int<W>, Args> {
+  static constexpr auto* function = places_kernel<W, Args>;
+};
+template <typename P, typename N>
+struct Compiled<FetchKernel, P, N> {
+  static constexpr auto* function = fetch_kernel<P, N>;
+};
+template <bool H, typename Args>
+struct Compiled<TakeKernel, Bool<H>, Args> {
+  static constexpr auto* function = take_kernel<H, Args>;
 };
 template <typename Args>
 struct Compiled<ScanKernel, Args> {

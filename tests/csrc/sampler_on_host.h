@@ -31,13 +31,16 @@ struct How {
   bool pad;
   int64_t shared_bytes;  // of a block, at most
   ScanSchedule scan = ScanSchedule::kTickets;
+  Reads reads = Reads::kWords;
+  int64_t units = 0;  // that a launch has room for, if lists are read by lines or sectors
+  double cached = 0;  // share of the vertices whose lists are copied
 };
 
 // Shared memory of a GPU that has too little for 32 picks a thread.
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 
 // Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
-constexpr uint32_t kPieces[] = {UINT32_MAX, 600, 38};
+constexpr uint32_t kPieces[] = {UINT32_MAX, 600, 38, UINT32_MAX};
 
 // A launch was refused.
 struct Refused {};
@@ -101,6 +104,9 @@ class OnHost {
       if (i % words_ < ranks_at_) bitmaps_[i] = 0;
     std::fill(keys_.begin(), keys_.end(), 0);
     std::fill(counts_.begin(), counts_.end(), 0);
+    std::fill(unit_marks_.begin(), unit_marks_.end(), 0);
+    std::fill(unit_ranks_.begin(), unit_ranks_.end(), Rank{0, 0});
+    used_ = 0;
     std::fill(states_.begin(), states_.end(), SampleState{});
   }
 
@@ -116,6 +122,11 @@ class OnHost {
       if (key) fail("a mini-batch left a hash set that is not empty");
     for (const uint32_t count : counts_)
       if (count) fail("a mini-batch left the count of a range");
+    const auto is_set = [](const Rank& rank) { return rank.bits != 0; };
+    if (used_ ||
+        std::any_of(unit_marks_.begin(), unit_marks_.end(), [](uint32_t word) { return word != 0; }) ||
+        std::any_of(unit_ranks_.begin(), unit_ranks_.end(), is_set))
+      fail("a launch left units that it asked for");
     for (const SampleState& state : states_)
       if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1])
         fail("a mini-batch left the number of vertices that it found");
@@ -153,6 +164,40 @@ class OnHost {
     hash.begins = memory.begins.data();
     args.local = memory.local.data();
     args.local_stride = hash.size;
+  }
+
+  // What reads lists by lines or sectors; garbage but for what is zero between launches.
+  struct LineMemory {
+    std::vector<Aligned<N>> staged;
+    std::vector<P> places, begins;
+    std::vector<N> entries;
+  };
+
+  void use_lines(Args& args, size_t batches, const How& how, LineMemory& memory) {
+    auto& lines = args.lines;
+    lines.set_lists(graph_.indices.data(), static_cast<int64_t>(graph_.indices.size()), how.reads);
+    lines.words = lines.needed_words();
+    lines.capacity = how.units;
+    lines.places_capacity = *std::max_element(args.edge_capacity, args.edge_capacity + args.hops);
+    memory.places.assign(lines.places_capacity * batches, static_cast<P>(-12345));
+    lines.places = memory.places.data();
+    unit_marks_.resize(lines.words);
+    unit_ranks_.resize(lines.words * rank_width(args.hops) + 2);
+    memory.staged.emplace_back(lines.capacity * lines.num_in_unit());
+    lines.staged = memory.staged[0].data();
+    lines.used = &used_;
+    lines.marks = how.reads == Reads::kWords ? nullptr : unit_marks_.data();
+    const auto at = reinterpret_cast<uintptr_t>(unit_ranks_.data());
+    lines.ranks = unit_ranks_.data() + at % 16 / sizeof(Rank);
+    if (how.cached == 0) return;
+    memory.begins.assign(num_nodes_, -1);
+    for (int64_t v = 0; v < num_nodes_; ++v) {
+      if (static_cast<double>(v * 7919 % 1000) >= 1000 * how.cached) continue;
+      memory.begins[v] = static_cast<P>(memory.entries.size());
+      memory.entries.insert(memory.entries.end(), graph_.indices.begin() + graph_.indptr[v],
+                            graph_.indices.begin() + graph_.indptr[v + 1]);
+    }
+    lines.cached = {memory.begins.data(), memory.entries.data()};
   }
 
   std::vector<Result<P, N>> try_sample(const std::vector<std::vector<N>>& seeds, const SampleOptions& options,
@@ -206,6 +251,8 @@ class OnHost {
     const size_t batches = seeds.size();
     HashMemory hash_memory;
     if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
+    LineMemory line_memory;
+    if (how.reads != Reads::kWords || how.cached > 0) use_lines(args, batches, how, line_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
     std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB),
         picks_at(most_seeds * hops + args.tasks_capacity);
@@ -222,13 +269,16 @@ class OnHost {
     std::vector<uint32_t> scan_places, piece_places;
     std::vector<uint64_t> piece_times;
     std::vector<Piece> pieces;
+    std::vector<int64_t> row_ends;
     if constexpr (!Args::Choice::kCountsByDegree) {
       ScanArgs& scan = args.scan;
       scan.schedule = how.scan;
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
       scan.piece = kPieces[static_cast<int>(how.scan)];
-      scan.pieces_capacity = 2 * num_edges / scan.piece;
-      pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 77});
+      scan.pieces_capacity = how.scan == ScanSchedule::kMergePath ? kMergePieces : 2 * num_edges / scan.piece;
+      pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 0});
+      row_ends.assign(args.rows_capacity * batches, -77);
+      scan.row_ends = row_ends.data();
       scan_places.assign(args.rows_capacity * scan.width * batches, 0xABABABAB);
       piece_places.assign(pieces.size() * scan.width, 0xABABABAB);
       piece_times.assign(pieces.size() * scan.width, ~uint64_t{0});
@@ -307,7 +357,9 @@ class OnHost {
 
   const OwnedCsc<P, N>& graph_;
   int64_t num_nodes_, words_, ranks_at_;
-  std::vector<uint32_t> bitmaps_, totals_, counts_;
+  std::vector<uint32_t> bitmaps_, totals_, counts_, unit_marks_;
+  std::vector<Rank> unit_ranks_;
+  unsigned long long used_ = 0;
   std::vector<typename HashArgs<N>::Key> keys_;
   int64_t table_ = 0, repetitions_ = 0;
   std::vector<N> local_;

@@ -16,9 +16,12 @@ from cuda_on_host import OPTIONS
 from fake_gpu_sampler import FakeGPU
 from sanitizers import build, skip_unless_it_runs
 
-from loader.graph import Graph
+from loader.graph import Graph, ListCache
+from loader.graph.list_cache import hottest_lists
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
+from loader.samplers.gpu import workspace as cuda_workspace
+from loader.samplers.gpu.lists import LINE_BYTES
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
 
@@ -26,6 +29,10 @@ pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 HOW = [(s, v) for s in SCHEDULES for v in VERTEX_SETS if v == "bitmap" or s not in QUEUES]
 schedules = pytest.mark.parametrize(("schedule", "vertex_set"), HOW)
+
+by_line = pytest.mark.parametrize(
+    ("schedule", "vertex_set"), [("cooperative", "bitmap"), ("hopwise", "bitmap"), ("hopwise", "hash")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +92,103 @@ def test_mini_batches_are_the_cpus(
     sampler.close()
 
 
+@by_line
+@pytest.mark.parametrize("staged", [20 * LINE_BYTES, 2**30], ids=["a few", "all"])
+@pytest.mark.parametrize("reads", ["merged", "aligned", "sectors"])
+@pytest.mark.parametrize("fanouts", [[4, 3, 2], [-1, 33]])
+def test_mini_batches_by_the_line_are_the_cpus(
+    gpu: FakeGPU,
+    monkeypatch: pytest.MonkeyPatch,
+    fanouts: list[int],
+    reads: str,
+    vertex_set: str,
+    staged: int,
+    schedule: str,
+) -> None:
+    monkeypatch.setattr(cuda_workspace, "_MOST_STAGED", staged)
+    graph = graph_of()
+    graph.indices = torch.cat([graph.indices[:3], graph.indices])[3:]  # that does not begin with a line
+    sampler = CudaSampler(
+        fanouts,
+        seed=5,
+        batches_per_launch=3,
+        schedule=schedule,
+        vertex_set=vertex_set,
+        reads=reads,
+        edge_ids=staged > 2**20,
+    )
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=staged > 2**20)
+    for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):
+        group = requests(graph, sizes)
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+    session.close()
+
+
+@pytest.mark.parametrize("picks", [{}, {"weights": "edge_weights"}])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("reads", ["naive", "sectors"])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1, 33]])
+def test_mini_batches_of_cached_lists_are_the_cpus(
+    gpu: FakeGPU, fanouts: list[int], reads: str, share: float, picks: dict[str, str]
+) -> None:
+    plain = graph_of()
+    weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2))
+    weights[::5] = 0
+    graph = Graph(plain.indptr, plain.indices, edge_weights=weights)
+    graph.list_cache = ListCache(graph, hottest_lists(graph, share, None, "degree"), torch.device("cpu"))
+    assert graph.list_cache.num_edges <= share * graph.num_edges
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=2, edge_ids=True, reads=reads, **picks)
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=True, **picks)
+    group = requests(graph, [12, 30, 5])
+    for _ in range(2):
+        session.lines = 0
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+        assert (session.lines > 0) == (reads == "sectors" and share < 1)
+    session.close()
+
+
+@pytest.mark.parametrize(("reads", "each"), [("aligned", 32), ("sectors", 8)])
+@by_line
+def test_a_line_is_copied_once_for_a_launch(
+    gpu: FakeGPU, schedule: str, vertex_set: str, reads: str, each: int
+) -> None:
+    graph = graph_of()
+    base = graph.indices.data_ptr() % LINE_BYTES // 4
+    oracle = HopwiseSampler([4, 3], edge_ids=True)
+    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, reads=reads, batches_per_launch=2).open(
+        graph
+    )
+    group = requests(graph, [9, 30])
+    for finish in session.begin(group):  # from now on there is room for all
+        finish()
+    for part in (group, group[:1]):
+        sampled = [oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch) for r in part]
+        session.lines = 0
+        for finish in session.begin(part):
+            finish()
+        read: set[int] = set()
+        for hop in (1, 0):
+            ids = torch.cat([batch.blocks[hop].edge_ids for batch in sampled])
+            needed = set(((ids + base) // each).tolist()) - read
+            if reads == "sectors":  # and those between two of a line
+                needed |= {
+                    between
+                    for first in needed
+                    for last in needed
+                    if first // 4 == last // 4
+                    for between in range(first, last)
+                } - read
+            read |= needed
+        assert session.lines == len(read)
+
+
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.int32), (torch.int64, torch.int64)])
-def test_mini_batches_of_wide_types_are_the_cpus(gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+@pytest.mark.parametrize("reads", ["naive", "sectors"])
+def test_mini_batches_of_wide_types_are_the_cpus(
+    gpu: FakeGPU, dtypes: tuple[torch.dtype, torch.dtype], reads: str
+) -> None:
     graph = graph_of(*dtypes)
-    session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
+    session, oracle = CudaSampler([4, 3], batches_per_launch=2, reads=reads).open(graph), HopwiseSampler([4, 3])
     group = requests(graph, [9, 20, 50])
     assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
 
@@ -273,7 +373,12 @@ PICKS: dict[str, dict[str, Any]] = {
     [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or (v == "hash" and s not in QUEUES)],
 )
 @pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
-def test_other_picks_are_the_cpus(gpu: FakeGPU, fanouts: list[int], kind: str, schedule: str, vertex_set: str) -> None:
+@pytest.mark.parametrize("reads", ["naive", "sectors"])
+def test_other_picks_are_the_cpus(
+    gpu: FakeGPU, reads: str, fanouts: list[int], kind: str, schedule: str, vertex_set: str
+) -> None:
+    if reads == "sectors" and (schedule != "hopwise" or "labor" in kind):
+        pytest.skip("these picks are not read by the line")
     plain, together = graph_of(), 1 if schedule in QUEUES else 3
     weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2)) ** 6
     weights[::5] = 0
@@ -285,6 +390,7 @@ def test_other_picks_are_the_cpus(gpu: FakeGPU, fanouts: list[int], kind: str, s
         batches_per_launch=together,
         schedule=schedule,
         vertex_set=vertex_set,
+        reads=reads,
         **PICKS[kind],
     )
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=True, **PICKS[kind])

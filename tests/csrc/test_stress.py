@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-@pytest.mark.parametrize("subject", ["sampler", "features", "aggregate"])
+@pytest.mark.parametrize("subject", ["sampler", "features", "aggregate", "traverse"])
 def test_no_race_and_no_undefined_behaviour(subject: str, sanitizer: str, tmp_path: Path) -> None:
     skip_unless_it_runs(sanitizer, tmp_path)
     sources = [Path(__file__).with_name(f"{subject}_stress.cpp"), *(ROOT / "csrc" / subject / "cpu").glob("*.cpp")]

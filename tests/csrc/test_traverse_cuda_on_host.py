@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 SANITIZERS = "address,undefined"
 # Small graphs have lists that a warp, a block or several threads read.
 SMALL = ("-DLOADER_TRAVERSE_WARPS=2", "-DLOADER_TRAVERSE_PIECE=4", "-DLOADER_TRAVERSE_WARP_LIST=6",
-         "-DLOADER_TRAVERSE_BLOCK_LIST=20")  # fmt: skip
+         "-DLOADER_TRAVERSE_BLOCK_LIST=20", "-DLOADER_TRAVERSE_NARROW=6")  # fmt: skip
 
 
 def test_every_schedule_gives_the_results_of_the_cpu(tmp_path: Path) -> None:

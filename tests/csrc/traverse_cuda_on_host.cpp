@@ -7,6 +7,7 @@
 // The stand-in above comes first.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -81,23 +82,33 @@ void run(const F& f) {
 }
 
 template <typename P, typename N, typename W>
-void compare_paths(const RandomGraph<P, N>& graph, const Plan& plan, Random& random,
+void compare_paths(const RandomGraph<P, N>& graph, const ListPlan& plan, Random& random,
                    const std::string& what) {
   using Bits = typename Length<W>::Bits;
   std::vector<W> weights;
+  const int64_t shift = random.chance(0.5) ? 0 : 200;
   for (size_t i = 0; i < graph.indices.size(); ++i) {
-    const int64_t whole = random.chance(0.1) ? 0 : random.below(1000);
+    const int64_t whole = random.chance(0.1) ? shift : shift + random.below(1000);
     weights.push_back(std::is_integral_v<W> ? static_cast<W>(whole) : static_cast<W>(whole) / W{7});
   }
   if (random.chance(0.1)) weights[0] = std::numeric_limits<W>::max();
   const std::vector<N> sources{static_cast<N>(random.below(graph.n)), static_cast<N>(random.below(graph.n))};
   std::vector<Bits> expected(static_cast<size_t>(graph.n)), got(expected);
-  const W delta = static_cast<W>(random.between(1, 2000));
+  const W delta = static_cast<W>(random.chance(0.3) ? 1 : random.between(1, 2000));
   ThreadPool pool(1);
   sssp_on_cpu(graph.onward(), weights.data(), sources.data(), 2, delta, expected.data(), pool);
   const Memory<P, N> memory(graph.n, false);
-  const SsspCall<P, N, W> call{graph.onward(), weights.data(), plan,        sources.data(), 2,
-                               delta,          got.data(),     memory.space};
+  const W least = random.chance(0.3) ? W{0} : *std::min_element(weights.begin(), weights.end());
+  const SsspCall<P, N, W> call{graph.onward(),
+                               weights.data(),
+                               plan,
+                               sources.data(),
+                               2,
+                               delta,
+                               std::numeric_limits<W>::max() / 4,
+                               least,
+                               got.data(),
+                               memory.space};
   run([&] { sssp_kernel<P, N, W>(call); });
   stress::expect_equal(got, expected, what + ", lengths");
 }
@@ -108,7 +119,8 @@ void one_round(Random& random, const std::string& types) {
   const auto size = static_cast<size_t>(graph.n);
   const int schedule = static_cast<int>(random.between(1, 6)),
             access = static_cast<int>(random.between(1, 3));
-  const Plan plan{static_cast<Schedule>(schedule), static_cast<Access>(access), random.chance(0.5) ? 1 : 32};
+  const ListPlan plan{static_cast<ListSchedule>(schedule), static_cast<ListAccess>(access),
+                      random.chance(0.5) ? 1 : 32};
   const std::string what =
       types + ", schedule " + std::to_string(schedule) + ", access " + std::to_string(access);
   ThreadPool pool(1);

@@ -87,9 +87,11 @@ void compare(Random& random, const CustomRules& rules, const std::string& what) 
 
   int64_t bad[2] = {0, 0};
   int told = 0;
-  const WalkStarts from{wide.data(), true, graph.num_nodes, bad};
+  const int together = 1 << random.below(6);  // walkers of a warp
+  const WalkStarts from{wide.data(), true, graph.num_nodes, bad, together};
   out.vertices = got.data();
-  const auto blocks = static_cast<unsigned>((out.count + kWalkThreads - 1) / kWalkThreads);
+  const int64_t each = together * kWalkThreads / kWarpWalkers;
+  const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
     walk_custom<CustomLists<P, N>, Next, kSteps>(rules, lists, out, from, &of_kernel, &told);
   });

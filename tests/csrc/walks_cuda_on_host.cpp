@@ -13,6 +13,7 @@
 #include "compare.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cpu/walk.h"
+#include "walks/cuda/transit.cuh"
 #include "walks/cuda/walk.cuh"
 
 namespace loader {
@@ -89,10 +90,12 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   std::vector<int32_t> narrow(starts.begin(), starts.end());
   int64_t bad[2] = {0, 0};
   const bool is_wide = random.chance(0.5);
+  const int together = 1 << random.below(6);  // walkers of a warp
   const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
-                        bad};
+                        bad, together};
   const WalkOut<P, N> out = got.out;
-  const auto blocks = static_cast<unsigned>((out.count + kWalkThreads - 1) / kWalkThreads);
+  const int64_t each = together * kWalkThreads / kWarpWalkers;
+  const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
     if constexpr (Law::kSecond)
       walk_second_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
@@ -101,6 +104,21 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   });
   stress::expect_equal(got.vertices, expected.vertices, what + ", vertices");
   stress::expect_equal(got.places, expected.places, what + ", places");
+  if constexpr (!Law::kSecond && std::is_same_v<Lists, WalkLists<P, N>>) {
+    Runs<Law, Lists> stepped(starts, length, first_lane, Places);
+    const WalkOut<P, N> to = stepped.out;
+    std::vector<int64_t> order(starts.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+    for (uint32_t step = 0; step < length; ++step) {
+      for (size_t i = 1; i < order.size(); ++i)
+        std::swap(order[i], order[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
+      on_host::run_grid(1, kTransitThreads, 0, [&] {
+        walk_transit<Lists, typename Law::Proposal, Law::kCoin>(law, lists, to, from, order.data(), step);
+      });
+    }
+    stress::expect_equal(stepped.vertices, expected.vertices, what + ", vertices step by step");
+    stress::expect_equal(stepped.places, expected.places, what + ", places step by step");
+  }
   if (bad[0]) stress::fail(what + ": a start was refused");
 }
 

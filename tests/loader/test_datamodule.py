@@ -353,13 +353,17 @@ def test_half_precision_changes_only_the_rows(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.filterwarnings("ignore:GPU available but not used")
-@pytest.mark.parametrize(("sample_on", "memory"), [("cpu", "device"), ("cuda", "device"), ("cuda", "pinned")])
+@pytest.mark.parametrize(
+    ("sample_on", "memory"), [("cpu", "device"), ("cuda", "device"), ("cuda", "pinned"), ("cuda", "cached")]
+)
 def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str, memory: str) -> None:
     logs = []
     for device in ("cpu", "gpu"):
         on_gpu = device == "gpu" and sample_on == "cuda"
         datamodule = make_datamodule(
-            sampler=fused([4, 3], device="cuda" if on_gpu else "cpu"), graph=memory if on_gpu else "device"
+            sampler=fused([4, 3], device="cuda" if on_gpu else "cpu"),
+            graph=memory if on_gpu else "device",
+            list_hotness="visits",
         )
         logs.append(tmp_path / device)
         make_trainer(tmp_path, max_epochs=2, accelerator=device, devices=1).fit(
@@ -369,7 +373,8 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
         assert datamodule.move_seconds == 0  # nothing is moved twice
         if on_gpu:
             graph = datamodule.loaders["train"].graph
-            assert graph.indices.is_pinned() if memory == "pinned" else graph.indices.is_cuda
+            assert graph.indices.is_cuda if memory == "device" else graph.indices.is_pinned()
+            assert (graph.list_cache is not None) == (memory == "cached")
             assert datamodule.data.graph.device.type == "cpu"
         datamodule.close()
     assert lines(logs[0]) == lines(logs[1])
@@ -380,7 +385,14 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned"),
+        ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned, cached"),
+        ({"cached_edges": 2}, ValueError, "cached_edges is 2; it must be in 0 to 1, a share of the edges"),
+        ({"list_hotness": "age"}, ValueError, "list_hotness is 'age'; it must be 'degree' or 'visits'"),
+        (
+            {"graph": "cached"},
+            ValueError,
+            "graph is 'cached', for a GPU sampler to read, but the samplers run on the CPU",
+        ),
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
         ({"eval_batch_size": -1}, ValueError, "eval_batch_size is -1"),
         ({"prefetch": -1}, ValueError, "prefetch is -1"),

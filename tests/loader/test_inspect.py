@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,30 @@ def test_tables_of_large_graphs_fit_80_columns() -> None:
     assert "  1    1024  111,059,956 ±50%  111,059,956 ±50%       1.00    12345.6    12345.6" in [
         line.replace(f"{card['hops'][0]['edges_per_source']:.2f}", "1.00") for line in lines
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "options"),
+    [
+        (10, "datamodule.graph=device features=device"),
+        (0.3, r"datamodule.graph=cached datamodule.cached_edges=0\.\d+ datamodule.list_hotness=visits features=\w+"),
+        (1e-4, "datamodule.graph=pinned features=pinned"),
+    ],
+)
+def test_memory_is_split_over_lists_and_rows(share: float, options: str) -> None:
+    data = dataset(messy_graph(300, 9000, 0), 64, num_features=30)
+    everything = data.graph.indptr.nbytes + data.graph.indices.nbytes + data.features.nbytes
+    card = inspect(data, [3, 2], 16, batches=4, num_threads=1, memory_gib=share * everything / 2**30)
+    split = card["split"]
+    assert re.match(options, " ".join(split["options"]))
+    assert split["list_bytes"] + split["row_bytes"] <= split["room_bytes"]
+    assert split["bus_bytes_a_batch"] <= split["bus_bytes_a_batch_without"]
+    json.dumps(card)
+    console = Console(record=True, width=80)
+    show(card, console)
+    assert "split so that the fewest bytes cross the bus" in console.export_text()
+
+
+def test_no_memory_to_split_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory_gib is -1; it must be above 0"):
+        inspect(dataset(messy_graph(300, 3000, 0), 64), [3], 16, batches=2, memory_gib=-1)

@@ -125,13 +125,13 @@ class FakeResult:
     header: int | None
     told: tuple[int, int, int, list[int], list[int], int]
 
-    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool]:
+    def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool, int]:
         status, detail, done, frontiers, edges, tasks = self._read()
         sizes, most = [*frontiers, *edges], self.engine.most
         grown = status == _OK and (not most or any(map(gt, sizes, most)))
         if grown:
             self.engine.most = [*map(max, sizes, most or sizes)]
-        return status, detail, done, frontiers, edges, tasks, grown
+        return status, detail, done, frontiers, edges, tasks, grown, 0
 
     def peek(self) -> tuple[int, int] | None:
         return None if self.engine.gpu.busy else self._read()[:2]
@@ -169,6 +169,9 @@ class FakeEngine:
         device: int,
         picks: Any = None,
         scan: int = 2,
+        reads: int = 0,
+        cached_begins: Any = None,
+        cached_entries: Any = None,
     ) -> None:
         assert picks is None  # the tests of this class are about sizes
         assert indptr.dtype == edge_dtype
@@ -195,6 +198,7 @@ class FakeEngine:
         edge_ids_at: Any,
         edges_at: int,
         tasks: int,
+        lines: int,
     ) -> list[tuple[str, str, int, bool]]:
         self.frontiers, self.edges = list(frontier_capacity), list(edge_capacity)
         self.indices_at, self.indptr_at, self.edge_ids_at = indices_at, indptr_at, edge_ids_at

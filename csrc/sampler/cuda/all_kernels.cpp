@@ -35,6 +35,7 @@ void add(std::vector<gpu::Kernel*>& all) {
   add_phases<false, Args>(all);
   add_phases<true, Args>(all);
   all.insert(all.end(), {&kernel<GroupKernel, Args>(), &kernel<RankKernel, Args>()});
+  all.push_back(&kernel<PlacesKernel, Int<kWide>, Args>());
   add_width<kWide, Args>(all);
   if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
     add_width<10, Args>(all);
@@ -56,7 +57,14 @@ void add_scanning(std::vector<gpu::Kernel*>& all) {
 template <typename P, typename N>
 void add_types(std::vector<gpu::Kernel*>& all) {
   using Lists = PlainLists<P, N>;
-  add<SampleArgs<Lists, UniformChoice>>(all);
+  using Uniform = SampleArgs<Lists, UniformChoice>;
+  add<Uniform>(all);
+  if constexpr (sizeof(N) == 4)
+    all.insert(all.end(), {&kernel<PlacesKernel, Int<kPlacesWidth>, Uniform>(),
+                           &kernel<LinedKernel, Int<kPlacesWidth>, Uniform>()});
+  all.insert(all.end(),
+             {&kernel<LinedKernel, Int<kWide>, Uniform>(), &kernel<FetchKernel, P, N>(),
+              &kernel<TakeKernel, Bool<false>, Uniform>(), &kernel<TakeKernel, Bool<true>, Uniform>()});
   add<SampleArgs<Lists, WeightedChoice>>(all);
   add<SampleArgs<Lists, TopKChoice>>(all);
   add_scanning<SampleArgs<Lists, LaborChoice>>(all);

@@ -13,10 +13,6 @@ __device__ __forceinline__ unsigned char* launch_memory() {
 }
 #endif
 
-// The phases of sampling hop by hop, with either kind of vertex set.
-template <bool Hashed, typename Args>
-using PhasesOf = std::conditional_t<Hashed, HashedPhases<Args>, HopwisePhases<Args>>;
-
 template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     cooperative_kernel(const __grid_constant__ Args args) {
@@ -35,6 +31,12 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
   hashed_block<Widest>(args, launch_memory());
 }
 
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    lined_kernel(const __grid_constant__ Args args) {
+  lined_block<Widest>(args, launch_memory());
+}
+
 template <bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock) start_kernel(const __grid_constant__ Args args) {
   start_block<PhasesOf<Hashed, Args>>(args);
@@ -44,6 +46,24 @@ template <int Widest, bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     pick_kernel(const __grid_constant__ Args args, int hop) {
   pick_block<Widest, PhasesOf<Hashed, Args>>(args, hop, launch_memory());
+}
+
+template <int Widest, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    places_kernel(const __grid_constant__ Args args, int hop) {
+  places_block<Widest>(args, hop, launch_memory());
+}
+
+template <typename P, typename N>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    fetch_kernel(const __grid_constant__ LineArgs<P, N> args, int hops, int hop) {
+  fetch_block(args, hops, hop);
+}
+
+template <bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    take_kernel(const __grid_constant__ Args args, int hop) {
+  take_block<PhasesOf<Hashed, Args>>(args, hop);
 }
 
 template <typename Args>

@@ -49,8 +49,12 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
 LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
+LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")               // <Int, Args>
 LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
 LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")             // <Int, Args>, hop
+LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")               // <P, N>: LineArgs, hops, hop
+LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")                 // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <Args>, hop
 LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
@@ -118,6 +122,13 @@ class SamplerLaunch {
         std::max({stage_bytes<Widest>(args), kOrderBytes, scan_bytes(args)}), args);
   }
 
+  // Lists that are read by the line, in one launch.
+  void lined(const Args& args) {
+    gpu::Kernel& kernel = gpu::kernel<LinedKernel, gpu::Int<kPlaces>, Args>();
+    prepare({&kernel}, true);
+    one(kernel, places_bytes(args), args);
+  }
+
   // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known
   // by then.
   template <bool Hashed>
@@ -133,9 +144,13 @@ class SamplerLaunch {
     constexpr bool kScans = !Args::Choice::kCountsByDegree;
     gpu::Kernel* scan = nullptr;
     if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
-    prepare({&start, &pick, &count, &assign, &finish, group, rank, scan}, true);
-    const size_t shared = stage_bytes<Widest>(args);
-    choose_blocks(pick, shared, args.num_batches);
+    const Lined<Hashed> lined = lined_kernels<Hashed>(args);
+    gpu::Kernel* const picks = lined.places ? nullptr : &pick;
+    prepare(
+        {&start, picks, lined.places, lined.fetch, lined.take, &count, &assign, &finish, group, rank, scan},
+        true);
+    const size_t shared = lined.places ? lined.shared : stage_bytes<Widest>(args);
+    choose_blocks(lined.places ? *lined.places : pick, shared, args.num_batches);
     const size_t scanning = scan_bytes(args);
     if (scan) resident(*scan, scanning);  // which asks for that memory
     launch(start, 0, args);
@@ -145,7 +160,12 @@ class SamplerLaunch {
     }
     launch(assign, 0, args, 0);
     for (int hop = 1; hop <= args.hops; ++hop) {
-      launch(pick, shared, args, hop);
+      if (!lined.places) launch(pick, shared, args, hop);
+      if constexpr (!kScans) {
+        if (lined.places) launch(*lined.places, shared, args, hop);
+        if (lined.fetch) launch(*lined.fetch, 0, args.lines, args.hops, hop);
+        if (lined.take) launch(*lined.take, 0, lined.plain, hop);
+      }
       if constexpr (Hashed) {
         launch(*group, kOrderBytes, args, hop);
         launch(*rank, kOrderBytes, args, hop);
@@ -175,6 +195,39 @@ class SamplerLaunch {
   }
 
  private:
+  using Lists = typename Args::Lists;
+
+  // The width of the kernels that pick places, and the shared memory of their blocks.
+  static constexpr int kPlaces =
+      places_width<typename Args::Vertex>(Widest, std::is_same_v<typename Args::Choice, UniformChoice>);
+  static size_t places_bytes(const Args& args) { return kPlaces == kWide ? stage_bytes<kWide>(args) : 0; }
+
+  // The kernels that pick from lists that are read by the line, in place of the one that reads words; null
+  // pointers if words are read. Neighbours are taken whatever the choice was: there is one kernel for all
+  // choices.
+  template <bool Hashed>
+  struct Lined {
+    gpu::Kernel *places = nullptr, *fetch = nullptr, *take = nullptr;
+    size_t shared = 0;  // of `places`
+    SampleArgs<Lists, UniformChoice> plain{};
+  };
+
+  template <bool Hashed>
+  static Lined<Hashed> lined_kernels(const Args& args) {
+    using P = typename Args::Edge;
+    using N = typename Args::Vertex;
+    Lined<Hashed> lined;
+    if constexpr (Args::Choice::kCountsByDegree) {
+      if (!args.lines.places) return lined;
+      lined.places = &gpu::kernel<PlacesKernel, gpu::Int<kPlaces>, Args>();
+      lined.shared = places_bytes(args);
+      if (args.lines.marks) lined.fetch = &gpu::kernel<FetchKernel, P, N>();
+      lined.take = &gpu::kernel<TakeKernel, gpu::Bool<Hashed>, SampleArgs<Lists, UniformChoice>>();
+      static_cast<CommonArgs<Lists>&>(lined.plain) = args;
+    }
+    return lined;
+  }
+
   // Compiles what is needed for the first time, all at once. Null pointers are passed over.
   void prepare(std::initializer_list<gpu::Kernel*> kernels, bool alike) {
     gpu::load(device_, kernels);
@@ -228,6 +281,15 @@ class SamplerLaunch {
   int blocks_ = 0, launches_ = 0;
 };
 
+// In one launch lists are read by the line for uniform picks with bitmaps only, see `lined_schedule`.
+template <typename Launch, typename Args>
+void launch_lined(Launch& launch, const Args& args) {
+  if constexpr (std::is_same_v<typename Args::Choice, UniformChoice>)
+    launch.lined(args);
+  else
+    throw std::invalid_argument("these picks are read by the line hop by hop only");
+}
+
 template <int Widest, typename Args>
 int launch_width(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
   SamplerLaunch<Widest, Args> launch(device, stream, blocks);
@@ -236,6 +298,8 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
     case Schedule::kCooperative:
       if (hash)
         launch.hashed(args);
+      else if (args.lines.places)
+        launch_lined(launch, args);
       else if constexpr (Widest != kWide)
         launch.cooperative(args);
       else
@@ -283,6 +347,8 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
   if constexpr (!Args::Choice::kCountsByDegree) {
     if (args.vertex_set != VertexSet::kHash)
       throw std::invalid_argument("picks that need a scan go with a hash set of vertices");
+    if (schedule != Schedule::kCooperative && args.scan.schedule == ScanSchedule::kMergePath)
+      throw std::invalid_argument("a scan by the merge path needs one launch of all hops");
     SamplerLaunch<kWide, Args> launch(device, stream, blocks);
     schedule == Schedule::kCooperative ? launch.hashed(args) : launch.template hopwise<true>(args);
     return launch.launches();

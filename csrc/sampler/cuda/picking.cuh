@@ -88,8 +88,10 @@ struct Picking : Sets {
     }
   }
 
-  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * widest_fanout() entries.
-  __device__ void pick_wide(int hop, int64_t rows, uint32_t* stage) const {
+  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * widest_fanout() entries. Calls
+  // `put(row, begin, i, out, valid)` with entry `i` of the list of `row`, from `begin` on, as edge `out`.
+  template <typename Put>
+  __device__ void pick_wide(int hop, int64_t rows, uint32_t* stage, const Put& put) const {
     stage += threadIdx.x / 32 * args.fanouts[hop - 1];
     for (int64_t row = this->warp(); row < rows; row += this->warps()) {
       const uint32_t degree = this->row_degree()[row];
@@ -103,14 +105,15 @@ struct Picking : Sets {
       }
       for (uint32_t i = lane; i - lane < count; i += 32) {
         const bool valid = i < count;
-        take(hop, begin + static_cast<P>(all ? i : stage[valid ? i : 0]), out + i, valid);
+        put(row, begin, static_cast<P>(all ? i : stage[valid ? i : 0]), static_cast<P>(out + i), valid);
       }
       __syncwarp();
     }
   }
 
   // All neighbours: the edges, not the rows, are shared out, so that a hub's list is read by many warps.
-  __device__ void pick_all(int hop, int64_t rows, int64_t edges) const {
+  template <typename Put>
+  __device__ void pick_all(int hop, int64_t rows, int64_t edges, const Put& put) const {
     constexpr int64_t kChunk = 256;
     const P* const indptr = this->indptr(hop);
     for (int64_t chunk = this->warp(); chunk * kChunk < edges; chunk += this->warps()) {
@@ -119,13 +122,14 @@ struct Picking : Sets {
       for (int64_t e = begin + lane; e - lane < end; e += 32) {
         const bool valid = e < end;
         const int64_t row = row_of(indptr, first, last + 1, valid ? e : begin);
-        take(hop, this->row_begin()[row] + static_cast<P>(e - indptr[row]), static_cast<P>(e), valid);
+        put(row, this->row_begin()[row], static_cast<P>(e - indptr[row]), static_cast<P>(e), valid);
       }
     }
   }
 
   // The row in [low, high) that holds edge `e`.
-  __device__ int64_t row_of(const P* indptr, int64_t low, int64_t high, int64_t e) const {
+  template <typename T>
+  __device__ int64_t row_of(const T* indptr, int64_t low, int64_t high, int64_t e) const {
     while (high - low > 1) {
       const int64_t mid = (low + high) / 2;
       if (indptr[mid] <= e)
@@ -134,6 +138,12 @@ struct Picking : Sets {
         high = mid;
     }
     return low;
+  }
+
+  // What `pick_wide` and `pick_all` do with a pick, if it is read at once.
+  __device__ auto taking(int hop) const {
+    return
+        [this, hop](int64_t /*row*/, P begin, P i, P out, bool valid) { take(hop, begin + i, out, valid); };
   }
 
   // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are

@@ -41,7 +41,7 @@ struct RaceBuffer {
 };
 
 struct WarpRace {
-  const RaceChoice& choice;
+  const RaceChoice choice;
   const RaceBuffer buffer;
   const uint32_t fanout, lane;
   uint32_t held = 0;            // the first of those seen so far, in the buffer
@@ -50,17 +50,30 @@ struct WarpRace {
   __device__ WarpRace(const RaceChoice& choice, const RaceBuffer& buffer, uint32_t fanout)
       : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {}
 
-  // A weight as a float that bounds it well enough, above 0 if it is; -1 for one that is not allowed.
-  __device__ __forceinline__ float weight(int64_t at) const {
-    if (choice.floats) {
-      const float w = load(choice.floats + at);
-      return w >= 0 && w <= kMostFloat ? w : -1.0f;
-    }
-    const double w = load(choice.doubles + at);
+  // Bounds a weight by a float, above 0 if it is; -1 for one that is not allowed.
+  __device__ __forceinline__ static float bounded(float w) { return w >= 0 && w <= kMostFloat ? w : -1.0f; }
+  __device__ __forceinline__ static float bounded(double w) {
     if (!(w >= 0 && w <= kLast)) return -1.0f;
     if (w > static_cast<double>(kMostFloat)) return static_cast<float>(from_bits(kNeverBits));
     const auto rounded = static_cast<float>(w);
     return rounded > 0 || !(w > 0) ? rounded : 1.401298464324817e-45f;
+  }
+  __device__ float weight(int64_t at) const {
+    return choice.floats ? bounded(load(choice.floats + at)) : bounded(load(choice.doubles + at));
+  }
+
+  // Those of a lane, entries behind the end with 0. All are loaded before the first is looked at.
+  template <typename W>
+  __device__ __forceinline__ void weights_of(const W* list, uint32_t count,
+                                             float (&w)[2 * kRaceRounds]) const {
+    W loaded[2 * kRaceRounds];
+#pragma unroll
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+      const uint32_t i = 64 * (e / 2) + 2 * lane + e % 2;
+      loaded[e] = i < count ? load(list + i) : W{0};
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) w[e] = bounded(loaded[e]);
   }
 
   // Races the entries [first, first + count) of the list that begins at `begin`; `first` is even. Returns the
@@ -69,16 +82,20 @@ struct WarpRace {
     int64_t bad = -1;
     for (uint32_t base = 0; base < count; base += kRaceEntries) {
       float w[2 * kRaceRounds];
+      if (choice.floats)
+        weights_of(choice.floats + begin + first + base, count - base, w);
+      else
+        weights_of(choice.doubles + begin + first + base, count - base, w);
+      float least = w[0];
 #pragma unroll
-      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-        const uint32_t i = base + 64 * (e / 2) + 2 * lane + e % 2;
-        w[e] = i < count ? weight(begin + first + i) : 0;
-      }
+      for (uint32_t e = 1; e < 2 * kRaceRounds; ++e) least = min(least, w[e]);
+      if (least < 0) {
 #pragma unroll
-      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-        if (w[e] >= 0) continue;
-        bad = begin + first + base + 64 * (e / 2) + 2 * lane + e % 2;
-        w[e] = 0;
+        for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+          if (w[e] >= 0) continue;
+          bad = begin + first + base + 64 * (e / 2) + 2 * lane + e % 2;
+          w[e] = 0;
+        }
       }
       uint32_t positive = 0;
       float sum = 0;
@@ -175,7 +192,8 @@ struct WarpRace {
   // Leaves the first `fanout`, if there are as many. Of two that arrive together the first of the list is.
   __device__ void keep_first() {
     if (held < fanout) return;
-    limit = held <= 64 ? kth_of_few() : kth();
+    if (held <= 64) return keep_first_of_few();
+    limit = kth();
     uint32_t equal = 0;
     for (uint32_t i = lane; i - lane < held; i += 32) equal += i < held && buffer.times[i] < limit;
     equal = fanout - warp_sum(equal);  // of those that arrive at the limit this many stay
@@ -192,22 +210,28 @@ struct WarpRace {
     held = kept;
   }
 
-  // The arrival of number `fanout`, of up to 64: each is compared with all.
-  __device__ uint64_t kth_of_few() const {
-    const uint64_t one = lane < held ? buffer.times[lane] : kNeverBits;
-    const uint64_t two = 32 + lane < held ? buffer.times[32 + lane] : kNeverBits;
+  // The same of up to 64: each is compared with all.
+  __device__ __forceinline__ void keep_first_of_few() {
+    const bool has_one = lane < held, has_two = 32 + lane < held, many = held > 32;
+    const uint64_t one = has_one ? buffer.times[lane] : kNeverBits;
+    const uint64_t two = has_two ? buffer.times[32 + lane] : kNeverBits;
+    const uint32_t place_of_one = has_one ? buffer.places[lane] : 0;
+    const uint32_t place_of_two = has_two ? buffer.places[32 + lane] : 0;
     uint32_t before_one = 0, before_two = 0;
+#pragma unroll 4
     for (uint32_t j = 0; j < held; ++j) {
       const uint64_t other = buffer.times[j];
       before_one += other < one || (other == one && j < lane);
-      before_two += other < two || (other == two && j < 32 + lane);
+      if (many) before_two += other < two || (other == two && j < 32 + lane);
     }
-    const uint32_t ones = __ballot_sync(kFullMask, lane < held && before_one == fanout - 1);
-    const uint32_t twos = __ballot_sync(kFullMask, 32 + lane < held && before_two == fanout - 1);
-    return ones ? __shfl_sync(kFullMask, one, __ffs(ones) - 1) : __shfl_sync(kFullMask, two, __ffs(twos) - 1);
+    const uint32_t ones = __ballot_sync(kFullMask, has_one && before_one == fanout - 1);
+    const uint32_t twos = __ballot_sync(kFullMask, has_two && before_two == fanout - 1);
+    limit = __shfl_sync(kFullMask, ones ? one : two, __ffs(ones ? ones : twos) - 1);
+    held = keep(0, has_one && before_one < fanout, one, place_of_one);
+    if (many) held = keep(held, has_two && before_two < fanout, two, place_of_two);
   }
 
-  // The same of any number, by bisection.
+  // The arrival of number `fanout`, by bisection.
   __device__ uint64_t kth() const {
     uint64_t low = 0, high = kNeverBits;
     while (low < high) {
@@ -237,5 +261,19 @@ struct WarpRace {
 #endif
   }
 };
+
+struct RaceResult {
+  uint32_t held;  // in the buffer, in list order
+  int64_t bad;    // see WarpRace::run
+};
+
+// A race by itself. Out of line: it needs many registers.
+static __device__ __noinline__ RaceResult run_race(RaceChoice choice, RaceBuffer buffer, uint32_t fanout,
+                                                   int64_t begin, uint32_t first, uint32_t count,
+                                                   Draws draws) {
+  WarpRace race(choice, buffer, fanout);
+  const int64_t bad = race.run(begin, first, count, draws);
+  return {race.held, bad};
+}
 
 }  // namespace loader

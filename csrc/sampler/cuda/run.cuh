@@ -1,29 +1,12 @@
 // What a thread block of each kernel does. The kernels themselves are in kernels.cuh.
 #pragma once
 
-#include <type_traits>
-
 #include "sampler/cuda/cooperative.cuh"
-#include "sampler/cuda/device_pick_weighted.cuh"
-#include "sampler/cuda/hashed.cuh"
-#include "sampler/cuda/hopwise.cuh"
 #include "sampler/cuda/queue.cuh"
+#include "sampler/cuda/run_lined.cuh"
 #include "sampler/cuda/scan.cuh"
 
 namespace loader {
-
-// Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
-template <int Widest, typename F>
-__device__ __forceinline__ void with_width(int fanout, const F& f) {
-  if (fanout <= 5) return f(std::integral_constant<int, 5>());
-  if constexpr (Widest > 5)
-    if (fanout <= 10) return f(std::integral_constant<int, 10>());
-  if constexpr (Widest > 10)
-    if (fanout <= 15) return f(std::integral_constant<int, 15>());
-  if constexpr (Widest > 15)
-    if (fanout <= 20) return f(std::integral_constant<int, 20>());
-  if constexpr (Widest > 20) f(std::integral_constant<int, 32>());
-}
 
 // Hop-by-hop picks of one hop.
 template <int Widest, typename Phases>
@@ -32,7 +15,7 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   const int fanout = phases.args.fanouts[hop - 1];
   if constexpr (Phases::kScans) {
     if (fanout == kAllNeighbours && !Scan<Phases>::kRaces)
-      phases.pick_all(hop, rows, edges);
+      phases.pick_all(hop, rows, edges, phases.taking(hop));
     else
       Scan<Phases>(phases, hop).pick(rows);
   } else if constexpr (Widest != kWide) {
@@ -40,22 +23,9 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
       phases.template pick<decltype(width)::value>(hop, rows, reinterpret_cast<N*>(stage));
     });
   } else if (fanout == kAllNeighbours) {
-    phases.pick_all(hop, rows, edges);
+    phases.pick_all(hop, rows, edges, phases.taking(hop));
   } else {
-    phases.pick_wide(hop, rows, reinterpret_cast<uint32_t*>(stage));
-  }
-}
-
-// The phases that sampling hop by hop has with either kind of vertex set, in one launch or in several.
-// `Phases`: HopwisePhases or HashedPhases.
-
-// If only a scan tells how many are picked, `scan` and `count` follow, with a barrier before each.
-template <typename Phases>
-__device__ __forceinline__ void start_phases(const Phases& phases) {
-  phases.start();
-  if constexpr (!Phases::kScans) {
-    __syncwarp();
-    phases.count(0, phases.num_seeds());
+    phases.pick_wide(hop, rows, reinterpret_cast<uint32_t*>(stage), phases.taking(hop));
   }
 }
 
@@ -65,27 +35,6 @@ template <typename Phases>
 __device__ __noinline__ void scan_lists(const Phases& phases, int hop, int64_t rows, unsigned char* memory) {
   if (__any_sync(kFullMask, phases.status() != SampleStatus::kOk)) return;
   Scan<Phases>(phases, hop + 1).count(rows, memory);
-}
-
-// Whether `assign(hop, ...)` may follow; tells the host of a bad seed. All threads of a block get the same
-// answer, also where another block is about to find that the outputs are too small: `assign` has barriers.
-template <typename Phases>
-__device__ __forceinline__ bool may_assign(const Phases& phases, int hop) {
-  const SampleStatus status = phases.status();
-  if (!__syncthreads_or(status != SampleStatus::kOk)) return true;
-  // Whoever finds a bad weight tells the host by itself.
-  if (hop == 0 && status != SampleStatus::kBadWeight && phases.block == 0 && threadIdx.x == 0)
-    phases.publish();
-  return false;
-}
-
-template <typename Phases>
-__device__ __forceinline__ void finish_phases(const Phases& phases, bool ok) {
-  if (ok)
-    phases.finish();
-  else
-    phases.clean();
-  if (phases.args.pad) phases.fill_rest(!ok);
 }
 
 // All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
@@ -166,14 +115,6 @@ __device__ void run_cooperative(const Cooperative<Args>& sampling, const Sync& s
   if (args.pad) sampling.fill_rest(false);
 }
 
-// The blocks of a launch are dealt out evenly to its mini-batches. Calls `f` with the sampling of this
-// block's mini-batch, a Space; the blocks that are left over do nothing.
-template <typename Sampling, typename Args, typename F>
-__device__ __forceinline__ void with_own_batch(const Args& args, const F& f) {
-  const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks;
-  if (slot < args.num_batches) f(Sampling(args, slot, blockIdx.x % blocks, blocks));
-}
-
 template <int Widest, typename Args>
 __device__ void cooperative_block(const Args& args, unsigned char* stage) {
   using Sampling = Cooperative<Args>;
@@ -203,6 +144,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
   const int hops = phases.args.hops;
   const auto scan = [&](int hop, int64_t rows) {
     if constexpr (Phases::kScans) {
+      if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
       scan_lists(phases, hop, rows, stage);
       sync();
     }
@@ -288,6 +230,7 @@ template <typename Phases, typename Args>
 __device__ void finish_block(const Args& args) {
   with_own_batch<Phases>(
       args, [&](const Phases& phases) { finish_phases(phases, phases.status() == SampleStatus::kOk); });
+  forget_lines(args, gridDim.x);
 }
 
 // Those that only a hash set has.

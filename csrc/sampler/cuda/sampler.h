@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "sampler/choice.h"
+#include "sampler/cuda/lines.h"
 #include "sampler/lists.h"
 
 namespace loader {
@@ -29,7 +30,8 @@ enum class VertexSet : int { kBitmap = 0, kHash = 1 };
 //   kNodes    a warp scans whole lists, every so many-th one
 //   kSplit    the same with pieces: node splitting
 //   kTickets  with pieces, and a warp that is done takes the next list or piece
-enum class ScanSchedule : int { kNodes = 0, kSplit = 1, kTickets = 2 };
+//   kMergePath  a warp has its share of all entries and lists: kCooperative only
+enum class ScanSchedule : int { kNodes = 0, kSplit = 1, kTickets = 2, kMergePath = 3 };
 
 enum class SampleStatus : int64_t {
   kOk = 0,
@@ -53,6 +55,7 @@ struct SampleHeader {
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
   int64_t tasks;  // slots that a queue needed
+  int64_t lines;  // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
 };
 
@@ -67,6 +70,7 @@ struct SampleState {
     // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
     unsigned long long of_hop[kMaxHops];
   } barrier, found, head, tail, done;
+  Counter together;  // of the first mini-batch of a launch: the barrier of all its blocks
 };
 
 // The vertex ids of a graph are cut into at most this many ranges of equal size, by which a hash set puts the
@@ -113,6 +117,7 @@ struct ScanArgs {
   uint32_t* piece_places;  // [pieces_capacity * width]
   uint64_t* piece_times;   // [pieces_capacity * width] of a race: when they arrive
   int64_t pieces_capacity;
+  int64_t* row_ends;  // [rows_capacity] of the merge path
 };
 
 constexpr uint32_t kRaceRounds = 4;                  // a lane takes two entries in each
@@ -139,17 +144,6 @@ inline int64_t table_size(int64_t capacity) {
   while (size < 2 * capacity) size *= 2;
   return size;
 }
-
-// By what a vertex of a bitmap finds its local id, hop by hop: for each word of the bitmaps and each hop the
-// bits that the hop added, and the local id of the first of them; the local ids of a hop ascend with the
-// vertices.
-struct Rank {
-  uint32_t bits, first;
-};
-
-// Ranks of a word: one memory sector for up to four hops, in whole loads of 16 bytes.
-LOADER_HD constexpr int rank_width(int hops) { return hops <= 2 ? 2 : hops <= 4 ? 4 : 8; }
-static_assert(kMaxHops <= 8, "a word has at most 8 ranks");
 
 // Entries of SampleArgs::bitmaps, a mini-batch: the bitmaps themselves, then the ranks.
 LOADER_HD constexpr int64_t ranks_at(int64_t num_words, int hops) {
@@ -226,6 +220,8 @@ struct CommonArgs {
   P* positions;        // [picks_capacity] their places in the lists, where edge ids are wanted
   int64_t picks_capacity;
 
+  LineArgs<P, N> lines;
+
   int num_batches;
   BatchArgs batches[kMaxBatchesPerLaunch];
 };
@@ -285,8 +281,9 @@ inline int scan_width(const LaborChoice&, int fanout) {
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
+constexpr int64_t kMergePieces = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
 inline uint32_t piece_entries(int64_t num_edges, int width) {
-  constexpr int64_t kLeast = 4096, kMost = int64_t{1} << 30, kPicks = 1 << 19;
+  constexpr int64_t kLeast = 2048, kMost = int64_t{1} << 30, kPicks = 1 << 20;
   const int64_t entries = num_edges / kPicks * width;
   return static_cast<uint32_t>(entries < kLeast ? kLeast : entries > kMost ? kMost : entries / 2 * 2);
 }
@@ -325,6 +322,20 @@ inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
 // Of the kernels with a queue, which have fewer variants; the entries that a row
 // of picks takes there.
 constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
+
+// The widest row of which a thread picks places, and the kernel for fanouts of a width. Few are compiled:
+// reading the lists takes far longer than picking.
+constexpr int kPlacesWidth = 20;
+template <typename N>
+constexpr int places_width(int width, bool uniform) {
+  return uniform && sizeof(N) == 4 && width != kWide && width <= kPlacesWidth ? kPlacesWidth : kWide;
+}
+
+// Whether a schedule reads lists by the line.
+constexpr bool lined_schedule(Schedule schedule, VertexSet set, bool uniform) {
+  return schedule == Schedule::kHopwise ||
+         (schedule == Schedule::kCooperative && set == VertexSet::kBitmap && uniform);
+}
 
 // Words of the bitmap in shared memory by which a full range is ordered, a part of it at a time.
 #ifndef LOADER_SAMPLER_WINDOW

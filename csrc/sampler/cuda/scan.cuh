@@ -94,28 +94,28 @@ struct Scan {
   // The first to arrive. If all neighbours are wanted, those with a weight above 0 are only counted.
   __device__ uint32_t find_first(int64_t row, const List& list, uint32_t first, uint32_t count,
                                  const Kept& kept, unsigned char* memory) const {
-    WarpRace race(phases.args.choice, buffer(memory), static_cast<uint32_t>(fanout));
-    int64_t bad = -1;
-    uint32_t found = 0;
+    RaceResult found{0, -1};
     if (fanout == kAllNeighbours) {
+      const WarpRace race(phases.args.choice, RaceBuffer{}, 0);
       for (uint32_t i = lane; i < count; i += 32) {
         const int64_t at = int64_t{list.begin} + first + i;
         const float weight = race.weight(at);
-        if (weight < 0) bad = at;
-        found += weight > 0;
+        if (weight < 0) found.bad = at;
+        found.held += weight > 0;
       }
-      found = warp_sum(found);
+      found.held = warp_sum(found.held);
     } else {
-      bad = race.run(list.begin, first, count, draws(row));
-      found = race.held;
-      for (uint32_t i = lane; i < found; i += 32) {
-        kept.places[i] = race.buffer.places[i];
-        if (kept.times) kept.times[i] = race.buffer.times[i];
+      const RaceBuffer raced = buffer(memory);
+      found = run_race(phases.args.choice, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
+                       draws(row));
+      for (uint32_t i = lane; i < found.held; i += 32) {
+        kept.places[i] = raced.places[i];
+        if (kept.times) kept.times[i] = raced.times[i];
       }
     }
-    if (bad >= 0 && phases.fail(SampleStatus::kBadWeight, bad)) phases.publish();
+    if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
     __syncwarp();
-    return found;
+    return found.held;
   }
 
   __device__ Draws draws(int64_t row) const {
@@ -133,54 +133,66 @@ struct Scan {
 
   // Counts the picks of the first `rows` vertices. `memory`: scan_bytes() of shared memory.
   __device__ void count(int64_t rows, unsigned char* memory) const {
-    const auto scan = [&](int64_t row, int64_t at) {
+    const auto scan = [&](const ScanWork& work) {
+      const int64_t row = work.row;
       const List list = list_of(row);
-      const bool is_piece = at >= 0;
-      const uint32_t each = phases.args.scan.piece, number = is_piece ? phases.pieces()[at].number : 0;
       if (list.whole) {
-        if (lane == 0 && number == 0) phases.row_picks()[row] = list.degree;
+        if (lane == 0 && work.number == 0) phases.row_picks()[row] = list.degree;
         return;
       }
-      const uint32_t first = number * each, count = is_piece ? min(each, list.degree - first) : list.degree;
-      const Kept kept = is_piece ? kept_of(at) : Kept{stored() + row * width, nullptr};
-      uint32_t found = find(row, list, first, count, kept, memory);
-      if (is_piece) {
-        const uint32_t parts = (list.degree - 1) / each + 1;
-        if (!is_last(at, number, parts, found)) return;
-        found = join(at - number, parts, stored() + row * width, memory);
+      uint32_t* const places = stored() + row * width;
+      const Kept kept = work.parts > 1 ? kept_of(work.slot(work.number)) : Kept{places, nullptr};
+      uint32_t found = find(row, list, work.first, work.count, kept, memory);
+      if (work.parts > 1) {
+        if (!is_last(work, found)) return;
+        found = join(work, places, memory);
       }
       if (lane == 0) phases.row_picks()[row] = found;
     };
-    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, scan);
+    const auto soon = [&](P begin, uint32_t degree) {
+      if (phases.args.choice.whole(degree, fanout)) return;
+      const auto ask = [&](const auto* list) {
+        constexpr uint32_t kLine = 128 / sizeof(*list);
+        if (lane * kLine < degree) prefetch(list + begin + lane * kLine);
+      };
+      if constexpr (!kRaces)
+        ask(phases.args.lists.indices);
+      else if (phases.args.choice.floats)
+        ask(phases.args.choice.floats);
+      else
+        ask(phases.args.choice.doubles);
+    };
+    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, soon, scan);
   }
 
-  // Whether piece `number` of a list, which is piece `at` of all, is the last one that is scanned.
-  __device__ bool is_last(int64_t at, uint32_t number, uint32_t parts, uint32_t found) const {
-    uint32_t* const done = &phases.pieces()[at - number].done;
+  // Whether this is the last part of its list that is scanned.
+  __device__ bool is_last(const ScanWork& work, uint32_t found) const {
+    uint32_t* const done = &phases.pieces()[work.slots].done;
     uint32_t before = 0;
     __threadfence();
     __syncwarp();
     if (lane == 0) {
-      phases.pieces()[at].found = found;
+      phases.pieces()[work.slot(work.number)].found = found;
       __threadfence();
       before = atomicAdd(done, 1u);
     }
-    if (__shfl_sync(kFullMask, before, 0) + 1 < parts) return false;
+    if (__shfl_sync(kFullMask, before, 0) + 1 < work.parts) return false;
     __threadfence();
     if (lane == 0) *done = 0;
     return true;
   }
 
-  // The picks of a list from those of its pieces, at `out`. Returns how many there are.
-  __device__ uint32_t join(int64_t first, uint32_t parts, uint32_t* out, unsigned char* memory) const {
-    const Piece* const pieces = phases.pieces() + first;
+  // The picks of a list from those of its parts, at `out`. Returns how many there are.
+  __device__ uint32_t join(const ScanWork& work, uint32_t* out, unsigned char* memory) const {
+    const Piece* const pieces = phases.pieces();
+    const uint32_t parts = work.parts;
     uint32_t all = 0;
     if (!kRaces || fanout == kAllNeighbours) {
       for (uint32_t p = lane; p - lane < parts; p += 32) {
-        const uint32_t found = p < parts ? __ldcg(&pieces[p].found) : 0;
+        const uint32_t found = p < parts ? __ldcg(&pieces[work.slot(p)].found) : 0;
         uint32_t total;
         const uint32_t before = all + warp_exclusive(found, total);
-        const Kept kept = kept_of(first + p);
+        const Kept kept = kept_of(work.slot(p));
         for (uint32_t i = 0; i < found && i < width && before + i < width; ++i)
           out[before + i] = __ldcg(kept.places + i);
         all += total;
@@ -193,8 +205,8 @@ struct Scan {
       for (uint32_t i = lane; i - lane < parts * each; i += 32) {
         const uint32_t p = i / each, at = i % each;
         const bool is_last = i - lane + 32 >= parts * each;
-        const bool valid = p < parts && at < __ldcg(&pieces[p].found);
-        const Kept kept = kept_of(first + p);
+        const bool valid = p < parts && at < __ldcg(&pieces[work.slot(p)].found);
+        const Kept kept = kept_of(work.slot(p));
         race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0,
                  is_last);
       }
@@ -230,13 +242,16 @@ struct Scan {
   // Picks for the first `rows` vertices.
   __device__ void pick(int64_t rows) const {
     const int64_t first = int64_t{threadIdx.x / 32} * phases.blocks + phases.block;
-    for (int64_t group = first; group * 32 < rows; group += phases.warps()) take_group(group * 32, rows);
+    int64_t each = 32;  // rows of a warp: few are spread over all warps
+    while (each > 1 && each * phases.warps() > 2 * rows) each /= 2;
+    for (int64_t group = first; group * each < rows; group += phases.warps())
+      take_group(group * each, min(rows, group * each + each));
     take_long(rows);
   }
 
  private:
-  // The picks of 32 rows, edge by edge, if they are kept or known to be all of a short list; then those of
-  // the other rows.
+  // The picks of up to 32 rows, edge by edge, if they are kept or known to be all of a short list; then those
+  // of the other rows.
   __device__ void take_group(int64_t first_row, int64_t rows) const {
     constexpr int kEach = 4;
     const int64_t row = first_row + lane;

@@ -1,39 +1,143 @@
-// Which warp scans which lists: the schedules of ScanSchedule, for whatever is done with a list.
+// Which warp scans which entries of which lists: ScanSchedule, for whatever is done with a list.
 //
-// Node-based (a warp a list) and node splitting are strategies of Raval, Nasre, Kumar, Vasudevan, Vadhiyar
-// and Pingali, "Dynamic load balancing strategies for graph applications on GPUs" (2017). Long lists were cut
-// into pieces when their vertices were found (Space::cut_list), so that a hub is scanned by many warps.
+// Node-based (a warp a list), node splitting and workload decomposition are strategies of Raval, Nasre,
+// Kumar, Vasudevan, Vadhiyar and Pingali, "Dynamic load balancing strategies for graph applications on GPUs"
+// (2017). The merge path (Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication", SC
+// 2016) decomposes lists and entries together: so a warp has neither too many entries nor too many lists.
+//
+// For node splitting long lists were cut into pieces when their vertices were found (Space::cut_list).
 #pragma once
 
-#include "sampler/cuda/space.cuh"
+#include "sampler/cuda/picking.cuh"
 
 namespace loader {
 
-// Calls `scan(row, piece)` for the lists of the first `rows` vertices: once if a list is not cut, with -1,
-// else for each of its pieces. By warps: of each block the first `active` ones, all lanes with the same
-// arguments. Pieces come first, since they are long.
-template <typename Space, typename F>
-__device__ __forceinline__ void for_each_list(const Space& space, int64_t rows, int active, const F& scan) {
+// A part of a list, or all of it. The parts of a list that is cut keep what they find in Pieces.
+struct ScanWork {
+  int64_t row;
+  uint32_t first, count;   // entries
+  uint32_t number, parts;  // which part of how many
+  int64_t slots;           // the piece of part 0
+  bool spread;             // of the merge path: each warp has two pieces
+
+  __device__ int64_t slot(uint32_t part) const {
+    return slots + (spread && part > 0 ? 2 * int64_t{part} - 1 : int64_t{part});
+  }
+};
+
+// The inverse of `share`: of the parts of [0, n) the one that has i.
+__device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i) {
+  const int64_t each = n / parts, rest = n % parts, longer = (each + 1) * rest;
+  return i < longer ? i / (each + 1) : rest + (i - longer) / each;
+}
+
+// Asks memory for what is read soon.
+__device__ __forceinline__ void prefetch([[maybe_unused]] const void* at) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  __builtin_prefetch(at);
+#endif
+}
+
+// Calls `scan(work)` with all entries of the lists of the first `rows` vertices, by warps: of each block the
+// first `active` ones, all lanes with the same arguments. `soon(begin, degree)` before: of lists that the
+// warp scans one after the other.
+template <typename Phases, typename Soon, typename F>
+__device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows, int active,
+                                              const Soon& soon, const F& scan) {
   const auto own = static_cast<int>(threadIdx.x / 32);
-  if (own >= active) return;
-  const int64_t warps = int64_t{space.blocks} * active;
-  const uint32_t most = space.args.scan.piece;
-  const bool by_tickets = space.args.scan.schedule == ScanSchedule::kTickets;
-  const int64_t cut = min(static_cast<int64_t>(space.state().tail.value), space.args.scan.pieces_capacity);
-  // Few rows are spread over all warps; of many a warp takes some together.
-  const int64_t each = rows > 16 * warps ? 4 : 1, groups = cut + (rows + each - 1) / each;
-  for (int64_t at = int64_t{own} * space.blocks + space.block; at < groups;) {
+  if (own >= active || rows == 0) return;
+  const ScanArgs& args = phases.args.scan;
+  const bool by_path = args.schedule == ScanSchedule::kMergePath;
+  const bool by_tickets = args.schedule == ScanSchedule::kTickets;
+  const int64_t warps = int64_t{phases.blocks} * active, warp = int64_t{own} * phases.blocks + phases.block;
+  // Pieces come first, since they are long. Few rows are spread over all warps; of many a warp takes some
+  // together. By the path a warp has one share of everything.
+  const int64_t cut = min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity);
+  const int64_t each = rows > 32 * warps ? 8 : rows > 8 * warps ? 4 : 1;
+  const int64_t groups = by_path ? warps : cut + (rows + each - 1) / each;
+  const int64_t* const ends = by_path ? phases.row_ends() : nullptr;
+  for (int64_t at = warp; at < groups;) {
     // The first ticket is the warp's number; the next one is on its way while the warp works.
     unsigned long long next = 0;
-    if (by_tickets && space.lane == 0) next = atomicAdd(&space.state().head.value, 1ull);
-    const bool is_piece = at < cut;
-    const int64_t first = is_piece ? space.pieces()[at].row : (at - cut) * each;
-    const int64_t end = is_piece ? first + 1 : min(first + each, rows);
-    for (int64_t row = first; row < end; ++row)
-      if (is_piece || space.row_degree()[row] <= most) scan(row, is_piece ? at : int64_t{-1});
+    if (by_tickets && phases.lane == 0) next = atomicAdd(&phases.state().head.value, 1ull);
+    const bool is_piece = !by_path && at < cut;
+    Share entries{0, 0};
+    int64_t row, end;
+    if (by_path) {
+      entries = share(ends[rows - 1], warps, warp);
+      row = phases.row_of(ends, -1, rows - 1, entries.begin) + 1;  // the first that ends behind it
+      end = entries.begin < entries.end ? rows : row;
+    } else {
+      row = is_piece ? phases.pieces()[at].row : (at - cut) * each;
+      end = is_piece ? row + 1 : min(row + each, rows);
+      if (end - row > 1) {
+        const bool valid = row + phases.lane < end;
+        const auto begin = valid ? phases.row_begin()[row + phases.lane] : 0;
+        const uint32_t degree = valid ? phases.row_degree()[row + phases.lane] : 0;
+        for (int64_t i = 1; i < end - row; ++i)
+          soon(__shfl_sync(kFullMask, begin, static_cast<int>(i)),
+               __shfl_sync(kFullMask, degree, static_cast<int>(i)));
+      }
+    }
+    for (; row < end; ++row) {
+      const uint32_t degree = phases.row_degree()[row];
+      ScanWork work{row, 0, degree, 0, 1, 0, by_path};
+      if (by_path) {
+        // A list counts as an entry more than it has. It is cut at even ones.
+        const int64_t begin = row > 0 ? ends[row - 1] : 0;
+        if (begin >= entries.end) break;
+        const auto cut_at = [&](int64_t place) {
+          return place >= degree ? degree : static_cast<uint32_t>(place) / 2 * 2;
+        };
+        work.first = cut_at(max(entries.begin - begin, int64_t{0}));
+        work.count = cut_at(entries.end - begin) - work.first;
+        const int64_t first_warp = share_of(ends[rows - 1], warps, begin);
+        work.number = static_cast<uint32_t>(warp - first_warp);
+        work.parts = static_cast<uint32_t>(share_of(ends[rows - 1], warps, begin + degree) - first_warp + 1);
+        work.slots = 2 * first_warp + 1;
+      } else if (is_piece) {
+        work.number = phases.pieces()[at].number;
+        work.parts = (degree - 1) / args.piece + 1;
+        work.slots = at - work.number;
+        work.first = work.number * args.piece;
+        work.count = min(args.piece, degree - work.first);
+      } else if (degree > args.piece) {
+        continue;
+      }
+      scan(work);
+    }
     __syncwarp();
     at = by_tickets ? warps + static_cast<int64_t>(__shfl_sync(kFullMask, next, 0)) : at + warps;
   }
+}
+
+// For the merge path: the entries of all rows up to each one, with it, and with the rows themselves. All
+// blocks of the mini-batch; `sync` is their barrier.
+template <typename Phases, typename Sync>
+__device__ __forceinline__ void lay_merge_path(const Phases& phases, int64_t rows, const Sync& sync) {
+  __shared__ Counts partial[kWarps];
+  const Share groups = phases.own_groups(rows);
+  int64_t entries = 0;
+  for (int64_t row = groups.begin * 32 + phases.lane; row < min(groups.end * 32, rows); row += 32)
+    entries += int64_t{phases.row_degree()[row]} + 1;
+  phases.write_totals({entries, 0, 0}, partial);
+  sync();
+  Counts before, total;
+  phases.prefix(before, total);
+  int64_t at = before.old_edges;
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    const int64_t row = group * 32 + phases.lane;
+    int64_t own = row < rows ? int64_t{phases.row_degree()[row]} + 1 : 0;
+    for (uint32_t offset = 1; offset < 32; offset *= 2) {
+      const int64_t below = __shfl_up_sync(kFullMask, own, offset);
+      if (phases.lane >= offset) own += below;
+    }
+    if (row < rows) phases.row_ends()[row] = at + own;
+    at += __shfl_sync(kFullMask, own, 31);
+  }
+  sync();
 }
 
 }  // namespace loader

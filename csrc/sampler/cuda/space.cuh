@@ -60,6 +60,7 @@ struct Space {
   __device__ N* list() const { return args.list + slot * args.rows_capacity; }
   __device__ N* picks() const { return args.picks + slot * args.picks_capacity; }
   __device__ P* positions() const { return args.positions + slot * args.picks_capacity; }
+  __device__ P* line_places() const { return args.lines.places + slot * args.lines.places_capacity; }
   __device__ SampleState& state() const { return args.state[slot]; }
   __device__ SampleHeader& header() const { return state().header; }
 
@@ -68,6 +69,8 @@ struct Space {
   }
 
   __device__ Piece* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
+
+  __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
 
   // Registers the pieces of a row's list, if it is to be scanned in pieces. With seeds that come twice there
   // may be more than there is room for; then nothing is scanned.
@@ -119,6 +122,7 @@ struct Space {
     host->detail = own.detail;
     host->hops_done = own.hops_done;
     host->tasks = own.tasks;
+    host->lines = args.lines.marks ? static_cast<int64_t>(__ldcg(args.lines.used)) : 0;
     __threadfence_system();
     *reinterpret_cast<volatile uint64_t*>(&host->sequence) = batch().sequence;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "traverse/cuda/calls.h"
+#include "traverse/cuda/narrow.cuh"
 #include "traverse/cuda/schedule.cuh"
 
 namespace loader {
@@ -40,7 +41,8 @@ template <typename P, typename N>
 __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uint32_t* seen, uint32_t* next) {
   const VertexLists<P, N>& lists = call.back;
   const int64_t n = lists.num_nodes;
-  const bool alone = call.plan.line == 1, aligned = call.plan.access == Access::kAligned;
+  // Over the bus a line costs as much as a word: whole lines are read.
+  const bool alone = call.plan.line == 1, aligned = !alone;
   for (int64_t word = grid.warp_number(); word < (n + 31) / 32; word += grid.warps()) {
     const int64_t v = word * 32 + grid.lane;
     bool searches = v < n && !(seen[word] >> grid.lane & 1), found = false;
@@ -75,8 +77,11 @@ __global__ __launch_bounds__(kTraverseThreads,
                              kTraverseBlocks) void bfs_kernel(const __grid_constant__ BfsCall<P, N> call) {
   const Grid grid(call.space.state);
   const int64_t n = call.onward.num_nodes;
-  uint32_t *const seen = call.space.sets[0], *const next = call.space.sets[1];
-  grid.each(traverse_words(n), [&](int64_t word) { seen[word] = next[word] = 0; });
+  uint32_t* const seen = call.space.sets[0];
+  uint32_t* next = call.space.sets[1];
+  uint32_t* spare[2] = {call.space.sets[2], call.space.sets[3]};
+  grid.each(traverse_words(n),
+            [&](int64_t word) { seen[word] = next[word] = spare[0][word] = spare[1][word] = 0; });
   grid.each(n, [&](int64_t v) { call.distance[v] = -1; });
   grid.sync();
   grid.each(call.count, [&](int64_t i) { insert(next, call.sources[i]); });
@@ -84,12 +89,30 @@ __global__ __launch_bounds__(kTraverseThreads,
   const int64_t num_edges = call.onward.indptr[n];
   int64_t unseen = n;
   uint64_t steps = 0, steps_back = 0;
+  bool may_be_narrow = true;
   for (int32_t level = 0;; ++level) {
     FrontierMaker<P, N> maker(grid, call.onward, call.plan.schedule);
     maker.count(next);
     grid.sync();
     const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
     if (frontier.count == 0) break;
+    if (may_be_narrow && frontier.count <= kNarrow) {
+      uint32_t* const sets[4] = {seen, next, spare[0], spare[1]};
+      NarrowLevels<P, N> narrow(grid, call, sets, level, frontier.count, unseen - frontier.count);
+      grid.sync();  // all have read the totals
+      const auto end = narrow.run(maker);
+      steps += narrow.steps;
+      if (end == NarrowLevels<P, N>::End::kAll) break;
+      next = narrow.now;
+      spare[0] = narrow.next;
+      spare[1] = narrow.empty;
+      unseen = narrow.unseen + narrow.here;
+      level = narrow.level - 1;
+      may_be_narrow = false;
+      grid.sync();
+      continue;
+    }
+    may_be_narrow = true;
     unseen -= frontier.count;
     const bool is_last = level == call.most || unseen == 0;
     const bool back = call.turns && goes_back(frontier, unseen, num_edges, call.plan.line);

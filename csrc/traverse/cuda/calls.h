@@ -9,7 +9,7 @@ namespace loader {
 template <typename P, typename N>
 struct BfsCall {
   VertexLists<P, N> onward, back;  // without `turns` the second is not read
-  Plan plan;
+  ListPlan plan;
   const N* sources;  // [count], of the GPU
   int64_t count;
   int32_t most, turns;
@@ -21,10 +21,11 @@ template <typename P, typename N, typename W>
 struct SsspCall {
   VertexLists<P, N> onward;
   const W* weights;  // [num_edges]
-  Plan plan;
+  ListPlan plan;
   const N* sources;
   int64_t count;
-  W delta;
+  W delta, most_delta;               // how long the near pile is at first; not doubled from `most_delta` on
+  W least_weight;                    // no weight is less
   typename Length<W>::Bits* length;  // [num_nodes]
   TraverseSpace<P, N> space;
 };
@@ -32,7 +33,7 @@ struct SsspCall {
 template <typename P, typename N>
 struct ComponentsCall {
   VertexLists<P, N> lists;
-  Plan plan;
+  ListPlan plan;
   int32_t symmetric;
   N* label;  // [num_nodes]
   TraverseSpace<P, N> space;
@@ -41,7 +42,7 @@ struct ComponentsCall {
 template <typename P, typename N>
 struct RankCall {
   VertexLists<P, N> back;
-  Plan plan;
+  ListPlan plan;
   RankLaw law;
   double* ranks;              // [num_nodes]
   TraverseSpace<P, N> space;  // with numbers

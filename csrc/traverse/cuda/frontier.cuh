@@ -8,8 +8,8 @@ namespace loader {
 constexpr int64_t kPieceEntries = LOADER_TRAVERSE_PIECE;
 
 // How much of what a schedule shares out evenly a list of `degree` entries is.
-__device__ __forceinline__ uint64_t weight_of(Schedule schedule, uint64_t degree) {
-  return schedule == Schedule::kSplitting ? (degree + kPieceEntries - 1) / kPieceEntries : degree;
+__device__ __forceinline__ uint64_t weight_of(ListSchedule schedule, uint64_t degree) {
+  return schedule == ListSchedule::kSplitting ? (degree + kPieceEntries - 1) / kPieceEntries : degree;
 }
 
 template <typename P, typename N>
@@ -26,10 +26,10 @@ template <typename P, typename N>
 struct FrontierMaker {
   const Grid& grid;
   VertexLists<P, N> lists;
-  Schedule schedule;
+  ListSchedule schedule;
   uint64_t own[3];  // of this warp: vertices, weight, edges
 
-  __device__ FrontierMaker(const Grid& threads, const VertexLists<P, N>& of, Schedule by)
+  __device__ FrontierMaker(const Grid& threads, const VertexLists<P, N>& of, ListSchedule by)
       : grid(threads), lists(of), schedule(by), own{0, 0, 0} {}
 
   // Counts what the bits of this block's words have.
@@ -100,6 +100,14 @@ struct FrontierMaker {
       f(word, bits);
     });
     if (grid.thread() == 0) frontier.before[frontier.count] = static_cast<P>(frontier.weight);
+  }
+
+  // f(word) for each word of this warp.
+  template <class F>
+  __device__ void each_own_word(const F& f) const {
+    const int64_t words = traverse_words(lists.num_nodes), parts = grid.warps();
+    const int64_t part = int64_t{grid.block} * kTraverseWarps + grid.warp, end = words * (part + 1) / parts;
+    for (int64_t word = words * part / parts + grid.lane; word < end; word += 32) f(word);
   }
 
   // f(word, v, bits) for each word of this warp that has bits; v is the lane's vertex.

@@ -21,13 +21,13 @@ template <typename P, typename N>
 struct Pieces {
   const Grid& grid;
   const Frontier<P, N>& frontier;
-  Schedule schedule;
+  ListSchedule schedule;
   int64_t at, end;  // in what the schedule shares out
   int64_t i = 0;    // the vertex in the queue that this thread is at
 
-  __device__ Pieces(const Grid& threads, const Frontier<P, N>& of, Schedule by)
+  __device__ Pieces(const Grid& threads, const Frontier<P, N>& of, ListSchedule by)
       : grid(threads), frontier(of), schedule(by), at(0), end(0) {
-    if (schedule == Schedule::kNode) {
+    if (schedule == ListSchedule::kNode) {
       at = grid.warp_number() + grid.warps() * grid.lane;
       end = frontier.count;
     } else if (in_rows()) {
@@ -49,7 +49,7 @@ struct Pieces {
     if (!__any_sync(kWholeWarp, has_one)) return false;
     if (!has_one) return true;
     const VertexLists<P, N>& lists = frontier.lists;
-    if (schedule == Schedule::kNode) {
+    if (schedule == ListSchedule::kNode) {
       piece.v = frontier.queue[at];
       piece.begin = lists.indptr[piece.v];
       piece.end = lists.indptr[piece.v + 1];
@@ -65,7 +65,7 @@ struct Pieces {
       at = min(first + static_cast<int64_t>(degree) + extra(), end);
       ++i;
     } else {
-      const int64_t each = schedule == Schedule::kEdge ? 1 : kPieceEntries;
+      const int64_t each = schedule == ListSchedule::kEdge ? 1 : kPieceEntries;
       const int64_t j = vertex_of(at);
       piece.v = frontier.queue[j];
       const P full = lists.indptr[piece.v + 1];
@@ -78,9 +78,9 @@ struct Pieces {
 
  private:
   __device__ bool in_rows() const {
-    return schedule == Schedule::kDecomposition || schedule == Schedule::kMergePath;
+    return schedule == ListSchedule::kDecomposition || schedule == ListSchedule::kMergePath;
   }
-  __device__ int64_t extra() const { return schedule == Schedule::kMergePath; }  // for each vertex
+  __device__ int64_t extra() const { return schedule == ListSchedule::kMergePath; }  // for each vertex
 
   // The last vertex of the queue that begins at `place` or before.
   __device__ int64_t vertex_of(int64_t place) const {
@@ -122,9 +122,9 @@ __device__ __forceinline__ void read_together(const N* indices, bool aligned, co
 //   it
 // `f` has no collectives of warp or block but in `end` with `together`.
 template <typename P, typename N, class F>
-__device__ void for_each_edge(const Grid& grid, const Plan& plan, const Frontier<P, N>& frontier, F& f) {
+__device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Frontier<P, N>& frontier, F& f) {
   const N* const indices = frontier.lists.indices;
-  const bool aligned = plan.access == Access::kAligned;
+  const bool aligned = plan.access == ListAccess::kAligned;
   Piece<P, N> piece;
   const auto read_in_turn = [&](uint32_t which) {
     for (; which; which &= which - 1) {
@@ -134,10 +134,10 @@ __device__ void for_each_edge(const Grid& grid, const Plan& plan, const Frontier
       read_together(indices, aligned, one, grid.lane, 32, f);
     }
   };
-  if (plan.schedule != Schedule::kHierarchical) {
+  if (plan.schedule != ListSchedule::kHierarchical) {
     Pieces<P, N> pieces(grid, frontier, plan.schedule);
     while (pieces.take(piece)) {
-      if (plan.access == Access::kNaive || plan.schedule == Schedule::kEdge) {
+      if (plan.access == ListAccess::kNaive || plan.schedule == ListSchedule::kEdge) {
         if (piece.begin >= piece.end) continue;
         auto item = f.begin(piece.v);
         for (P at = piece.begin; at < piece.end; ++at) f.edge(item, at);

@@ -20,6 +20,10 @@
 #ifndef LOADER_TRAVERSE_BLOCK_LIST
 #define LOADER_TRAVERSE_BLOCK_LIST 4096
 #endif
+// Vertices of a level that the breadth-first search takes as a narrow one.
+#ifndef LOADER_TRAVERSE_NARROW
+#define LOADER_TRAVERSE_NARROW 8192
+#endif
 
 namespace loader {
 
@@ -29,7 +33,7 @@ constexpr int kMaxTraverseBlocks = 2048;
 
 // How the edges of a frontier are shared out. The first five are those of Raval et al., arXiv 1711.00231, the
 // last that of Merrill and Garland, SC 2016.
-enum class Schedule : int32_t {
+enum class ListSchedule : int32_t {
   kNode = 1,       // a list per thread
   kEdge,           // an edge per thread
   kDecomposition,  // equally many edges in a row per thread
@@ -39,15 +43,15 @@ enum class Schedule : int32_t {
 };
 
 // How a warp reads the lists, or pieces of them, that its threads have (EMOGI: Min et al., VLDB 2020).
-enum class Access : int32_t {
+enum class ListAccess : int32_t {
   kNaive = 1,  // each thread its own
   kMerged,     // one after the other, all threads together
   kAligned,    // the same, from a 128-byte boundary on
 };
 
-struct Plan {
-  Schedule schedule;
-  Access access;
+struct ListPlan {
+  ListSchedule schedule;
+  ListAccess access;
   int32_t line;  // entries of a list that cost as much as one
 };
 
@@ -61,13 +65,15 @@ struct GridState {
   Totals totals[kMaxTraverseBlocks];
 };
 
-constexpr int64_t traverse_words(int64_t num_nodes) { return (num_nodes + 1023) / 1024 * 32; }
+LOADER_TRAVERSE_HD constexpr int64_t traverse_words(int64_t num_nodes) {
+  return (num_nodes + 1023) / 1024 * 32;
+}
 
 // The memory of a traversal: sets of vertices as bits, a frontier as a list, and numbers of the vertices.
 template <typename P, typename N>
 struct TraverseSpace {
   GridState* state;
-  uint32_t* sets[3];     // [words] each
+  uint32_t* sets[4];     // [words] each
   N* queue;              // [num_nodes]
   P* before;             // [num_nodes + 1]: the weight of the vertices in the queue before each
   uint64_t* numbers[4];  // [num_nodes] each, if asked for

@@ -7,6 +7,9 @@
 
 namespace loader {
 
+constexpr int64_t kFewEdges = 1 << 18, kManyEdges = 1 << 22;
+constexpr int kFewPiles = 16;
+
 // Makes paths shorter, and puts vertices to which this happened into one of the piles.
 template <typename N, typename W>
 struct Relax {
@@ -16,46 +19,117 @@ struct Relax {
   const N* indices;
   const W* weights;
   Bits* length;
-  Bits limit;
+  Bits bound;  // of the near pile
   uint32_t *near, *far;
+  const uint32_t* settled;  // no path to these becomes shorter
 
   // Of the memory of all blocks: the length may have been written in this launch.
   __device__ Item begin(N v) const { return __ldcg(length + v); }
   template <typename P>
   __device__ void edge(const Item& own, P at) const {
     const N u = indices[at];
+    if (has(settled, u)) return;
     const Bits longer = Of::plus(own, weights[at]);
     if (longer < __ldcg(length + u) && longer < lower_to(length + u, longer))
-      insert(longer <= limit ? near : far, u);
+      insert(longer < bound ? near : far, u);
   }
   __device__ void end(const Item&, N, bool) const {}
 };
 
-// The least length of the far pile, without the vertices that are done: a shorter path brought them to the
-// near one.
-template <typename P, typename N, typename Bits>
-__device__ Bits least_of_far(const Grid& grid, const FrontierMaker<P, N>& maker, uint32_t* far,
-                             const Bits* length, Bits done, Bits none) {
-  Bits least = none;
-  maker.each_word(far, [&](int64_t word, int64_t v, uint32_t bits) {
-    const bool is_in = bits >> grid.lane & 1;
-    const Bits own = is_in ? __ldcg(length + v) : none;
-    const uint32_t stay = __ballot_sync(kWholeWarp, is_in && own > done);
-    if (own > done) least = min(least, own);
-    if (grid.lane == 0) far[word] = stay;
-  });
-  for (int offset = 16; offset > 0; offset /= 2)
-    least = min(least, __shfl_xor_sync(kWholeWarp, least, offset));
-  __shared__ Bits of_warps[kTraverseWarps];
-  if (grid.lane == 0) of_warps[grid.warp] = least;
-  __syncthreads();
-  for (int w = 0; w < kTraverseWarps; ++w) least = min(least, of_warps[w]);
-  if (threadIdx.x == 0) grid.state->totals[grid.block].least = least;
-  grid.sync();
-  least = none;
-  for (int b = 0; b < grid.blocks; ++b) least = min(least, static_cast<Bits>(grid.state->totals[b].least));
-  return least;
-}
+// The piles: vertices whose path became shorter since their edges were followed. Of the near pile these are
+// below `bound`.
+template <typename P, typename N, typename W>
+struct Piles {
+  using Of = Length<W>;
+  using Bits = typename Of::Bits;
+  const Grid& grid;
+  const SsspCall<P, N, W>& call;
+  uint32_t *near, *far, *settled;
+  Bits bound;
+  W delta;          // how long the near pile is
+  int few = 0;      // piles in a row that had few edges
+  int64_t had = 0;  // edges of this pile
+
+  __device__ Piles(const Grid& threads, const SsspCall<P, N, W>& told)
+      : grid(threads),
+        call(told),
+        near(told.space.sets[0]),
+        far(told.space.sets[1]),
+        settled(told.space.sets[2]),
+        bound(1),
+        delta(told.delta) {}
+
+  // Takes those out of the far pile that came into the near one by a shorter path; writes the least length of
+  // the others for `least`.
+  __device__ void sift(const FrontierMaker<P, N>& maker) const {
+    Bits least = Of::kUnreached;
+    maker.each_word(far, [&](int64_t word, int64_t v, uint32_t bits) {
+      const Bits own = bits >> grid.lane & 1 ? __ldcg(call.length + v) : Bits{0};
+      const uint32_t stay = __ballot_sync(kWholeWarp, own >= bound);
+      if (own >= bound) least = min(least, own);
+      if (grid.lane == 0) far[word] = stay;
+    });
+    least = least_of_block(least);
+    if (threadIdx.x == 0) grid.state->totals[grid.block].least = least;
+  }
+
+  // After a barrier: the least length of the far pile; kUnreached if there is none.
+  __device__ Bits least() const {
+    Bits least = Of::kUnreached;
+    for (int b = static_cast<int>(threadIdx.x); b < grid.blocks; b += kTraverseThreads)
+      least = min(least, static_cast<Bits>(grid.state->totals[b].least));
+    return least_of_block(least);
+  }
+
+  // Moves those from `least` on into the near pile, which was empty. All paths that are still to come are
+  // longer by an edge, so those that are not longer are settled (the out-criterion of Crauser, Mehlhorn,
+  // Meyer, Sanders, MFCS 1998).
+  __device__ void advance(const FrontierMaker<P, N>& maker, Bits least) {
+    stretch();
+    const Bits beyond = Of::plus(least, delta);
+    bound = beyond > least ? beyond : least + 1;  // lengths are ordered as their bits are
+    maker.each_word(far, [&](int64_t word, int64_t v, uint32_t bits) {
+      const bool is_near = bits >> grid.lane & 1 && __ldcg(call.length + v) < bound;
+      const uint32_t chosen = __ballot_sync(kWholeWarp, is_near);
+      if (grid.lane == 0) {
+        near[word] = chosen;
+        far[word] = bits & ~chosen;
+      }
+    });
+    const Bits sure = Of::plus(least, call.least_weight);
+    const int64_t n = call.onward.num_nodes;
+    for (int64_t word = grid.warp_number(); word < (n + 31) / 32; word += grid.warps()) {
+      const int64_t v = word * 32 + grid.lane;
+      const uint32_t bits = __ballot_sync(kWholeWarp, v < n && __ldcg(call.length + v) <= sure);
+      if (grid.lane == 0) settled[word] = bits;
+    }
+    __syncwarp();
+  }
+
+ private:
+  // Makes the next pile longer after many piles in a row that could not keep the GPU busy, and as long as the
+  // first one after a large one.
+  __device__ void stretch() {
+    few = had < kFewEdges ? few + 1 : 0;
+    if (had > kManyEdges) delta = call.delta;
+    if (few == kFewPiles) {
+      few = 0;
+      if (delta < call.most_delta) delta += delta;
+    }
+    had = 0;
+  }
+
+  // The least over the threads of the block, which all call it.
+  __device__ static Bits least_of_block(Bits x) {
+    __shared__ Bits of_warps[kTraverseWarps];
+    for (int offset = 16; offset > 0; offset /= 2) x = min(x, __shfl_xor_sync(kWholeWarp, x, offset));
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int w = 0; w < kTraverseWarps; ++w) x = min(x, of_warps[w]);
+    __syncthreads();  // they may be used again
+    return x;
+  }
+};
 
 template <typename P, typename N, typename W>
 __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel(
@@ -64,52 +138,48 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
   using Bits = typename Of::Bits;
   const Grid grid(call.space.state);
   const int64_t n = call.onward.num_nodes;
-  uint32_t *const near = call.space.sets[0], *const far = call.space.sets[1];
-  grid.each(traverse_words(n), [&](int64_t word) { near[word] = far[word] = 0; });
+  Piles<P, N, W> piles(grid, call);
+  grid.each(traverse_words(n),
+            [&](int64_t word) { piles.near[word] = piles.far[word] = piles.settled[word] = 0; });
   grid.each(n, [&](int64_t v) { call.length[v] = Of::kUnreached; });
   grid.sync();
   grid.each(call.count, [&](int64_t i) {
     call.length[call.sources[i]] = 0;
-    insert(near, call.sources[i]);
+    insert(piles.near, call.sources[i]);
   });
   grid.sync();
-  Bits limit = Of::plus(0, call.delta);
-  uint64_t steps = 0, piles = 1, edges = 0;
+  uint64_t steps = 0, advances = 0, edges = 0;
   for (;;) {
     FrontierMaker<P, N> maker(grid, call.onward, call.plan.schedule);
-    maker.count(near);
+    maker.count(piles.near);
+    piles.sift(maker);
     grid.sync();
-    const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
+    Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
     if (frontier.count == 0) {
-      const Bits done = limit;
-      const Bits least = least_of_far(grid, maker, far, call.length, done, Bits{Of::kUnreached});
+      const Bits least = piles.least();
       if (least == Of::kUnreached) break;
-      limit = Of::plus(least, call.delta);
-      maker.each_word(far, [&](int64_t word, int64_t v, uint32_t bits) {
-        const bool is_in = bits >> grid.lane & 1;
-        const uint32_t chosen = __ballot_sync(kWholeWarp, is_in && __ldcg(call.length + v) <= limit);
-        if (grid.lane == 0) {
-          near[word] = chosen;
-          far[word] = bits & ~chosen;
-        }
-      });
-      ++piles;
+      grid.sync();  // all have read the totals
+      piles.advance(maker, least);
+      maker.count(piles.near);  // of the words that this warp has just written
       grid.sync();
-      continue;
+      frontier = maker.total(call.space.queue, call.space.before);
+      ++advances;
     }
-    maker.write(near, frontier, [&](int64_t word, uint32_t) {
-      if (grid.lane == 0) near[word] = 0;
+    maker.write(piles.near, frontier, [&](int64_t word, uint32_t) {
+      if (grid.lane == 0) piles.near[word] = 0;
     });
     grid.sync();
-    Relax<N, W> relax{call.onward.indices, call.weights, call.length, limit, near, far};
+    Relax<N, W> relax{call.onward.indices, call.weights, call.length,  piles.bound,
+                      piles.near,          piles.far,    piles.settled};
     for_each_edge(grid, call.plan, frontier, relax);
     ++steps;
     edges += static_cast<uint64_t>(frontier.edges);
+    piles.had += frontier.edges;
     grid.sync();
   }
   if (grid.thread() == 0) {
     grid.state->result[0] = steps;
-    grid.state->result[1] = piles;
+    grid.state->result[1] = advances;
     grid.state->result[2] = edges;
   }
 }

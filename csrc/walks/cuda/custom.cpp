@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpu/kernel.h"
-#include "walks/cuda/shape.h"
+#include "walks/cuda/together.h"
 
 namespace loader {
 namespace {
@@ -35,10 +35,11 @@ void walk_custom_on_gpu(const std::string& header, const CustomRules& rules, con
                         const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* told,
                         int device, gpu::Stream stream) {
   if (out.count == 0) return;
+  WalkStarts from = starts;
+  from.together = walkers_together(out.count, kCustomBlocks, device);
   gpu::launch<CustomRules, CustomLists<P, N>, WalkOut<P, N>, WalkStarts, Fault*, int*>(
-      custom_kernel<P, N>(header), device,
-      {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, rules, lists, out,
-      starts, fault, told);
+      custom_kernel<P, N>(header), device, {walk_blocks(out.count, from.together), kWalkThreads, 0, stream},
+      rules, lists, out, from, fault, told);
 }
 
 #define INSTANTIATE(P, N)                                                                            \

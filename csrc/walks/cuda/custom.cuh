@@ -9,8 +9,6 @@
 
 namespace loader {
 
-constexpr int kCustomBlocks = 16;  // that a multiprocessor must have registers for
-
 // Tells a fault in memory that the host sees, one of those that there may be.
 __device__ inline void tell(const Fault& fault, int64_t row, int64_t step, Fault* out, int* told) {
   if (atomicCAS(told, 0, 1)) return;
@@ -30,7 +28,7 @@ __global__ __launch_bounds__(kWalkThreads, kCustomBlocks) void walk_custom(
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
-  const WarpRows<P, N> at(out);
+  const WarpRows<P, N> at(out, starts.together);
   if (at.rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
   const N start = start_of(starts, out, at);

@@ -2,7 +2,7 @@
 
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
-#include "walks/cuda/shape.h"
+#include "walks/cuda/together.h"
 #include "walks/weighted.h"
 
 namespace loader {
@@ -12,6 +12,7 @@ constexpr int kTileSteps = 16;
 
 LOADER_KERNEL(FirstOrderKernel, "walks/cuda/walk.cuh", "walk_first_order")
 LOADER_KERNEL(SecondOrderKernel, "walks/cuda/walk.cuh", "walk_second_order")
+LOADER_KERNEL(TransitKernel, "walks/cuda/transit.cuh", "walk_transit")
 LOADER_KERNEL(FillFilterKernel, "walks/cuda/edge_filter.cuh", "fill_filter_kernel")
 LOADER_KERNEL(NegativesKernel, "walks/cuda/edge_filter.cuh", "negatives_kernel")
 
@@ -57,9 +58,23 @@ void walk_on_gpu(const Law& law, const Lists& lists,
   using Out = WalkOut<typename Lists::Edge, typename Lists::Vertex>;
   if (out.count == 0) return;
   gpu::Kernel& kernel = out.places ? walk_kernel<Law, Lists, true>() : walk_kernel<Law, Lists, false>();
-  gpu::launch<Law, Lists, Out, WalkStarts>(
-      kernel, device, {gpu::blocks_for(out.count, kWalkThreads, "walkers"), kWalkThreads, 0, stream}, law,
-      lists, out, starts);
+  WalkStarts from = starts;
+  from.together = walkers_together(out.count, Law::kSecond ? kSearchingBlocks : kWalkBlocks, device);
+  gpu::launch<Law, Lists, Out, WalkStarts>(kernel, device,
+                                           {walk_blocks(out.count, from.together), kWalkThreads, 0, stream},
+                                           law, lists, out, from);
+}
+
+template <class Law, class Lists>
+void step_on_gpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
+                 const int64_t* order, uint32_t step, int device, gpu::Stream stream) {
+  using Out = WalkOut<typename Lists::Edge, typename Lists::Vertex>;
+  if (out.count == 0) return;
+  gpu::launch<Law, Lists, Out, WalkStarts, const int64_t*, uint32_t>(
+      gpu::kernel<TransitKernel, Lists, typename Law::Proposal, gpu::Bool<Law::kCoin>>(), device,
+      {gpu::blocks_for(out.count, kTransitThreads, "walkers"), kTransitThreads, 0, stream}, law, lists, out,
+      starts, order, step);
 }
 
 template <typename P, typename N>
@@ -86,7 +101,13 @@ void draw_negatives_on_gpu(const Negatives& law, uint64_t first_lane, int64_t wa
 #define INSTANTIATE_LAW(LISTS, P, N, PROPOSAL, COIN, SECOND)                            \
   template void walk_on_gpu(const WalkLaw<PROPOSAL, COIN, SECOND>&, const LISTS<P, N>&, \
                             const WalkOut<P, N>&, const WalkStarts&, int, gpu::Stream);
+#define INSTANTIATE_STEP(P, N, PROPOSAL, COIN)                                                      \
+  template void step_on_gpu(const WalkLaw<PROPOSAL, COIN, false>&, const WalkLists<P, N>&,          \
+                            const WalkOut<P, N>&, const WalkStarts&, const int64_t*, uint32_t, int, \
+                            gpu::Stream);
 #define INSTANTIATE_LAWS(P, N, PROPOSAL)                   \
+  INSTANTIATE_STEP(P, N, PROPOSAL, false)                  \
+  INSTANTIATE_STEP(P, N, PROPOSAL, true)                   \
   INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, false) \
   INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, true, false)  \
   INSTANTIATE_LAW(WalkLists, P, N, PROPOSAL, false, true)  \
@@ -119,6 +140,8 @@ void add_laws(std::vector<gpu::Kernel*>& all) {
   add<WalkLaw<Proposal, true, false>, WalkLists<P, N>>(all);
   add<WalkLaw<Proposal, false, true>, WalkLists<P, N>>(all);
   add<WalkLaw<Proposal, true, true>, WalkLists<P, N>>(all);
+  all.push_back(&gpu::kernel<TransitKernel, WalkLists<P, N>, Proposal, gpu::Bool<false>>());
+  all.push_back(&gpu::kernel<TransitKernel, WalkLists<P, N>, Proposal, gpu::Bool<true>>());
 }
 
 template <typename P, typename N>

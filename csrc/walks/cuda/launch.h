@@ -16,6 +16,12 @@ void walk_on_gpu(const Law& law, const Lists& lists,
                  const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
                  int device, gpu::Stream stream);
 
+// Takes one step of the walks, whose earlier ones were taken, in this order of the walkers: [out.count].
+template <class Law, class Lists>
+void step_on_gpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
+                 const int64_t* order, uint32_t step, int device, gpu::Stream stream);
+
 // Marks all edges in `filter`, whose words are zero.
 template <typename P, typename N>
 void fill_filter_on_gpu(const PlainLists<P, N>& lists, int64_t num_nodes, int64_t num_edges,

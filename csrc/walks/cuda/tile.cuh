@@ -9,8 +9,6 @@
 
 namespace loader {
 
-constexpr int kWarpWalkers = 32;
-
 // The next kSteps columns of the rows of a warp.
 template <typename T, int kSteps>
 struct WalkTile {
@@ -19,9 +17,9 @@ struct WalkTile {
   // Writes columns [0, width) to those of the rows of `out`, which lie `stride` apart; there are `rows` of
   // them.
   __device__ void write(T* out, int64_t stride, int rows, int width, int lane) const {
-    for (int i = lane; i < kWarpWalkers * kSteps; i += kWarpWalkers) {
+    for (int i = lane; i < rows * kSteps; i += 32) {
       const int row = i / kSteps, column = i % kSteps;
-      if (row < rows && column < width) out[row * stride + column] = entry[row][column];
+      if (column < width) out[row * stride + column] = entry[row][column];
     }
   }
 };
@@ -30,7 +28,7 @@ struct WalkTile {
 template <typename T>
 __device__ void write_ends(T* out, int64_t stride, int rows, int64_t width, int lane) {
   for (int row = 0; row < rows; ++row)
-    for (int64_t column = lane; column < width; column += kWarpWalkers) out[row * stride + column] = T{-1};
+    for (int64_t column = lane; column < width; column += 32) out[row * stride + column] = T{-1};
 }
 
 }  // namespace loader

@@ -18,12 +18,13 @@ struct WarpRows {
   int lane, rows;
   int64_t stride;
 
-  __device__ explicit WarpRows(const WalkOut<P, N>& out) {
-    const int64_t thread = int64_t{blockIdx.x} * kWalkThreads + threadIdx.x;
-    lane = static_cast<int>(threadIdx.x) % kWarpWalkers;
-    first = thread - lane;
+  // `together`: walkers of a warp; its other lanes only help it to write.
+  __device__ WarpRows(const WalkOut<P, N>& out, int together) {
+    const int64_t warp = (int64_t{blockIdx.x} * kWalkThreads + threadIdx.x) / 32;
+    lane = static_cast<int>(threadIdx.x) % 32;
+    first = warp * together;
     const int64_t left = out.count - first;
-    rows = static_cast<int>(left < 0 ? 0 : left < kWarpWalkers ? left : kWarpWalkers);
+    rows = static_cast<int>(left < 0 ? 0 : left < together ? left : together);
     stride = int64_t{out.length} + 1;
   }
 };
@@ -55,7 +56,7 @@ __global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
   static_assert(Steps % kShare == 0, "a tile ends with a block of words");
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
   __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
-  const WarpRows<P, N> at(out);
+  const WarpRows<P, N> at(out, starts.together);
   if (at.rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
   const N start = start_of(starts, out, at);
@@ -109,7 +110,7 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
   constexpr int kShare = Plan::kShare;
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
   __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
-  const WarpRows<P, N> at(out);
+  const WarpRows<P, N> at(out, starts.together);
   if (at.rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
   const N start = start_of(starts, out, at);

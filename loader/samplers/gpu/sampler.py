@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
+from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.workspace import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
@@ -27,7 +28,8 @@ class CudaSampler(GpuOptions):
     """Samples on the GPU that the graph lies on, on the current stream. Calls from several threads take turns.
 
     The graph's arrays lie in GPU memory, or in pinned host memory (`Graph.pin_memory`), which the kernel reads without
-    a copy. Seeds are copied to the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
+    a copy, see `reads`. Of a graph in pinned memory `indptr` is copied to the GPU if it fits there. Seeds are copied to
+    the GPU. The host waits once per mini-batch: for the sizes, when the mini-batch is
     finished.
 
     The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR, and picks by weight
@@ -53,13 +55,23 @@ class CudaSampler(GpuOptions):
         scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
             tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
             pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
-            or piece. `"auto"`: `tickets`, the fastest one (benchmarks/scan_gpu.py).
+            or piece. `"merge_path"`: each warp gets an equal share of all entries and lists; with
+            `schedule="cooperative"` only. `"auto"`: `tickets`.
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
             sampled by itself. For schedules `cooperative` and `hopwise`.
+        reads: how the lists of a graph in pinned memory are read, over the bus. `"naive"`: each pick by itself.
+            `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch. `"sectors"`: by the same
+            lines, but of each only the 32-byte sectors that are needed and those between them, by one request. What was
+            read is kept in GPU memory until the launch is done, up to 1 GiB. `"merged"`: as `"aligned"`, but by pieces
+            that begin in the middle of a line, so that each takes two requests; it is there to be compared with.
+            `"auto"`: `"sectors"` for a graph in pinned memory, else `"naive"`. (The names are those of EMOGI, VLDB
+            2020, which reads whole lists and so knows no sectors.) Schedule `hopwise` reads by the line, and
+            `cooperative` does for uniform picks with bitmaps. LABOR, and picks by weight without tables, read whole
+            lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
             Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
@@ -84,6 +96,7 @@ class CudaSampler(GpuOptions):
         scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
+        reads: str = "auto",
         pad_to_capacity: bool = False,
         device: str | torch.device | None = None,
         **options: Unpack[PickOptions],
@@ -109,6 +122,19 @@ class CudaSampler(GpuOptions):
                 f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
                 "launch; use schedule='cooperative' or 'hopwise'"
             )
+        if reads != "auto" and reads not in READS:
+            raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
+        if reads not in ("auto", "naive"):
+            if self.picking.scans:
+                scans = "labor=True" if self.picking.labor else "weight_tables=False"
+                raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
+            one_launch = schedule == "cooperative"
+            if schedule not in BY_LINE or (one_launch and (vertex_set == "hash" or not is_uniform(self))):
+                raise ValueError(
+                    f"reads='{reads}' goes with schedule='hopwise', and for uniform picks and bitmaps with "
+                    f"'cooperative'; schedule is '{schedule}': leave one of them out"
+                )
+        self.reads = reads
         if pad_to_capacity and -1 in self.fanouts:
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
@@ -119,6 +145,10 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
                 "weight_tables=False"
+            )
+        if scan_schedule == "merge_path" and schedule != "cooperative":
+            raise ValueError(
+                f"scan_schedule is 'merge_path', which goes with schedule='cooperative', but schedule is '{schedule}'"
             )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"

@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
+from loader.samplers.gpu.lists import unit_bytes
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
 from loader.samplers.picks import batch_keys
@@ -30,6 +31,10 @@ class CudaSession(Session):
 
     Attributes:
         together: at most this many mini-batches are sampled by one launch.
+        lines: 128-byte lines of pinned memory, or 32-byte sectors, that were copied for the mini-batches that were
+            finished so far, if lists are read by these; those of padded mini-batches are not counted.
+        reads: how lists are read, see `CudaSampler`.
+        unit_bytes: of what is counted.
         launches, launched, launched_set: of the last launch, the number of kernels, the schedule and the vertex set.
 
     Raises:
@@ -38,7 +43,7 @@ class CudaSession(Session):
 
     def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
         self.together = sampler.batches_per_launch
-        self.launches = 0
+        self.launches = self.lines = 0
         self.launched = self.launched_set = ""
         self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
         self._index = sampler.device.index
@@ -47,6 +52,8 @@ class CudaSession(Session):
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
             self._space: Workspace | None = Workspace(sampler, graph)
+        self.reads = self._space.reads
+        self.unit_bytes = unit_bytes(self.reads)
         self._unchecked: deque[_Unchecked] = deque()
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> list[Callable[[], MiniBatch]]:
@@ -120,7 +127,7 @@ class CudaSession(Session):
         length, dtype, seed = plan.layout.length, plan.layout.dtype, self._seed
         batches = []
         for b in together:
-            b.plan, b.stream = plan, stream
+            b.plan, b.stream, b.counts = plan, stream, b is first
             memory = b.memory = torch.empty(length, dtype=dtype, device=device)
             told = 0
             if self._pad:
@@ -179,6 +186,7 @@ class _Begun:
 
     __slots__ = (
         "ahead",
+        "counts",
         "epoch",
         "index",
         "memory",
@@ -194,6 +202,7 @@ class _Begun:
     plan: Plan
     memory: Tensor
     sizes: Tensor  # of a padded one
+    counts: bool  # the lines of its launch: the first of those that share it
     stream: torch.cuda.Stream  # where it was launched
     result: Any  # of the extension: what tells the sizes
 
@@ -211,16 +220,27 @@ class _Begun:
         with made_current(session._device):  # else the default stream would be another GPU's
             told = self.result.wait()
             while told[0] != _OK:
-                self._again(space, *told[:6])
+                self._again(space, *told[:6], lines=told[7])
                 told = self.result.wait()
-        *_, frontiers, edges, tasks, grown = told
+        *_, frontiers, edges, tasks, grown, lines = told
         if grown:
             with session._lock:
-                space.learn(frontiers, edges, tasks, did_fit=True)
+                space.learn(frontiers, edges, tasks, lines, did_fit=True)
+        if self.counts:
+            session.lines += lines
         return self._build(space, frontiers, edges)
 
     def _again(
-        self, space: Workspace, status: int, detail: int, done: int, frontiers: list[int], edges: list[int], tasks: int
+        self,
+        space: Workspace,
+        status: int,
+        detail: int,
+        done: int,
+        frontiers: list[int],
+        edges: list[int],
+        tasks: int,
+        *,
+        lines: int,
     ) -> None:
         """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
         session, before = self.session, self.plan
@@ -233,7 +253,7 @@ class _Begun:
                     f"a block of {n} edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts"
                 )
         with session._lock:
-            space.learn(frontiers[: done + 1], known, tasks, did_fit=False)
+            space.learn(frontiers[: done + 1], known, tasks, lines, did_fit=False)
             with torch.cuda.stream(self.stream):
                 session._launch(space, [self])
         stream = current_stream(session._index)

@@ -254,7 +254,8 @@ def test_batches_on_a_gpu_are_the_same(data, graph):
     for ours, on_gpu in zip(
         NeighborLoader(data, **base), NeighborLoader(data, device="cuda", graph=graph, **base), strict=True
     ):
-        assert_consistent(on_gpu.cpu(), data)
         assert on_gpu.x.is_cuda
+        assert on_gpu.edge_index.is_cuda
+        assert_consistent(on_gpu.cpu(), data)  # which moves it
         for key in ("n_id", "e_id", "edge_index", "x", "y", "input_id"):
             assert torch.equal(ours[key], on_gpu[key].cpu())

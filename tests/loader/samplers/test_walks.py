@@ -276,6 +276,8 @@ def test_sessions_and_copies_walk_alike(random_graph: Callable[..., Graph]) -> N
         ({"num_negatives": -1}, ValueError, "num_negatives is -1"),
         ({"seed": -1}, ValueError, "seed is -1"),
         ({"num_threads": 0}, ValueError, "num_threads is 0"),
+        ({"schedule": "grouped"}, ValueError, "must be one of"),
+        ({"schedule": "transit"}, ValueError, "it walks on the CPU; leave it out"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception], says: str) -> None:

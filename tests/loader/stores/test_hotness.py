@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import networkx as nx
 import pytest
 import torch
 
 from loader.graph import Graph
 from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler
-from loader.stores import CachedFeatures, StoreContext, count_visits, degree_hotness
+from loader.stores import CachedFeatures, StoreContext, count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.cached import cached_rows, hottest
 from loader.stores.rows import RowFormat
+from loader.traverse import k_hop
 
 
 def test_degree_counts_the_lists_of_a_vertex(random_graph) -> None:
@@ -20,6 +22,46 @@ def test_degree_counts_the_lists_of_a_vertex(random_graph) -> None:
     counts = Counter(graph.indices.tolist())
     assert degree_hotness(graph).tolist() == [counts[v] for v in range(50)]
     assert degree_hotness(Graph(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int32))).tolist() == [0]
+
+
+def test_pagerank_hotness_goes_to_in_neighbours(random_graph) -> None:
+    graph = random_graph(50, 400)
+    seeds = torch.tensor([3, 9])
+    own = {v: float(v in (3, 9)) for v in range(50)}
+    turned = nx.MultiDiGraph()
+    turned.add_nodes_from(range(50))
+    for v in range(50):
+        turned.add_edges_from((v, u) for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist())
+    for given_seeds, personalization in ((None, None), (seeds, own)):
+        expected = nx.pagerank(turned, personalization=personalization, tol=1e-12, max_iter=500)
+        found = pagerank_hotness(graph, given_seeds)
+        assert found.tolist() == pytest.approx([expected[v] for v in range(50)], abs=1e-6)
+    hot = hottest("pagerank", 5, StoreContext(graph))
+    assert torch.equal(hot, pagerank_hotness(graph).argsort(descending=True)[:5].sort().values)
+    with pytest.raises(ValueError, match="seeds holds 50; valid ids are 0 to 49"):
+        pagerank_hotness(graph, torch.tensor([50]))
+
+
+def test_all_neighbours_are_certain_to_be_read(random_graph) -> None:
+    graph = random_graph(200, 500)
+    seeds = torch.tensor([3, 9, 40])
+    found = k_hop_hotness(graph, seeds, [-1, -1], batch_size=3)
+    assert found.tolist() == (k_hop(graph, seeds, 2) >= 0).double().tolist()
+
+
+def test_chances_of_reads_are_those_of_picks() -> None:
+    # 0 has the in-neighbours 1 to 10, and 1 has 11 and 12.
+    src = torch.cat((torch.arange(1, 11), torch.tensor([11, 12])))
+    graph = Graph.from_edges(src, torch.tensor([0] * 10 + [1, 1]), 14)
+    found = k_hop_hotness(graph, torch.tensor([0, 13]), [2, 1], batch_size=1)
+    pick = 1 / 2 * 2 / 10  # by the first hop; the second hop picks once more for the seed
+    both = 1 - (1 - pick) * (1 - 1 / 2 * 1 / 10)
+    expected = [0.5] + [both] * 10 + [pick / 2] * 2 + [0.5]
+    assert found.tolist() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="seeds is empty"):
+        k_hop_hotness(graph, torch.tensor([], dtype=torch.int64), [2], 1)
+    with pytest.raises(ValueError, match="fanouts is -2"):
+        k_hop_hotness(graph, torch.tensor([0]), [-2], 1)
 
 
 def test_visits_are_counted() -> None:
@@ -73,7 +115,10 @@ def test_the_cache_has_the_asked_size() -> None:
         ({"fraction": 0.5, "budget_gib": 1}, "give exactly one"),
         ({"fraction": 1.5}, "fraction is 1.5"),
         ({"budget_gib": 1e-9}, "the table of 10 places takes"),
-        ({"fraction": 0.5, "hotness": "age"}, "hotness is 'age'; it must be 'degree', 'visits' or a tensor"),
+        (
+            {"fraction": 0.5, "hotness": "age"},
+            "hotness is 'age'; it must be 'degree', 'pagerank', 'visits' or a tensor",
+        ),
         ({"fraction": 0.5, "hotness": torch.zeros(9)}, r"shape \[9\]; it must have one score for 10 rows"),
         ({"fraction": 0.5}, "hotness='degree' needs a graph"),
     ],

@@ -16,10 +16,10 @@ pytestmark = needs_gpu
 GRAPHS = {
     "messy": lambda: messy_graph(3000, 20_000, seed=2),
     "star": lambda: star(60_000),
-    "chain": lambda: chain(700),
+    "chain": lambda: chain(200),
     "circle": lambda: equal_degrees(4000, 40),
     "power law": lambda: reference.power_law_graph(40_000, 400_000, seed=3),
-    "grid": lambda: reference.grid_graph(60),
+    "grid": lambda: reference.grid_graph(40),
     "wide": lambda: widen(messy_graph(3000, 20_000, seed=5), "int64"),
     "wide edges": lambda: widen(messy_graph(3000, 20_000, seed=6), "wide edges"),
     "lonely": lambda: Graph.from_edges(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 40),
@@ -46,13 +46,14 @@ def test_all_ways_equal_the_cpu(graph: Graph, place: str) -> None:
     hops = k_hop(graph, source, 2)
     for schedule, access in WAYS:
         how = {"device": "cuda", "schedule": schedule, "access": access}
-        for turns in (True, False):
+        for turns in (True, False) if access == "auto" else (False,):
             found = bfs(there, [source, 0], direction_optimizing=turns, **how)
             assert found.device.type == "cuda"
             assert torch.equal(found.cpu(), levels), (schedule, access, turns)
         assert torch.equal(k_hop(there, source, 2, **how).cpu(), hops), (schedule, access)
         assert torch.equal(connected_components(there, **how).cpu(), labels), (schedule, access)
-        assert torch.equal(connected_components(there, symmetric=False, **how).cpu(), labels), (schedule, access)
+        if access == "auto":
+            assert torch.equal(connected_components(there, symmetric=False, **how).cpu(), labels), schedule
 
 
 @pytest.mark.parametrize("place", ["cuda", "pinned"])
@@ -65,8 +66,8 @@ def test_lengths_equal_the_cpu(graph: Graph, place: str, dtype: torch.dtype) -> 
         weights = weights / 7
     expected = sssp(graph, 3, weights)
     of_gpu = weights.pin_memory() if place == "pinned" and graph.num_edges else weights.cuda()
-    for schedule, access in WAYS if dtype == torch.float32 else WAYS[:1]:
-        for delta in (None, 5000):
+    for schedule, access in WAYS[::2] if dtype == torch.float32 else WAYS[:1]:
+        for delta in (None, 5000) if schedule == "auto" else (None,):
             found = sssp(there, 3, of_gpu, device="cuda", schedule=schedule, access=access, delta=delta)
             assert torch.equal(found.cpu(), expected), (schedule, access, delta)
 
@@ -76,7 +77,7 @@ def test_ranks_equal_the_cpu_bit_by_bit(graph: Graph, place: str) -> None:
     there = graph.place(place) if graph.num_edges else graph.to("cuda")
     own = torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(1))
     expected = pagerank(graph, personalization=own)
-    for schedule, access in WAYS:
+    for schedule, access in WAYS[1::2]:
         found = pagerank(there, personalization=own, device="cuda", schedule=schedule, access=access)
         assert torch.equal(found.cpu(), expected), (schedule, access)
 

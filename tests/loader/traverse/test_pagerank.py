@@ -28,7 +28,7 @@ def test_ranks_equal_networkx(graph: Graph, data: st.DataObject) -> None:
         own[data.draw(st.integers(0, graph.num_nodes - 1))] += 1
     found = pagerank(graph, alpha, tol=1e-9, max_iter=500, personalization=own, num_threads=2)
     given_own = None if own is None else dict(enumerate(own.tolist()))
-    expected = nx.pagerank(reference.to_networkx(graph), alpha, given_own, tol=1e-9, max_iter=500)
+    expected = nx.pagerank(reference.to_networkx(graph), alpha, given_own, tol=1e-10, max_iter=500)
     assert found.dtype == torch.float64
     assert np.allclose(found.numpy(), [expected[v] for v in range(graph.num_nodes)], rtol=0, atol=1e-8)
     assert float(found.sum()) == pytest.approx(1, abs=1e-12)
@@ -39,6 +39,13 @@ def test_threads_and_widths_change_no_bit(width: str) -> None:
     graph = reference.power_law_graph(5000, 40_000, seed=6)
     expected = pagerank(graph, num_threads=1)
     assert torch.equal(pagerank(widen(copy.copy(graph), width), num_threads=4), expected)
+
+
+@settings(deadline=None, max_examples=20)
+@given(reference.graphs())
+def test_reverse_ranks_are_those_of_the_reverse(graph: Graph) -> None:
+    assert torch.equal(pagerank(graph, reverse=True), pagerank(graph.reverse()))
+    assert torch.equal(pagerank(graph, reverse=True, symmetric=False), pagerank(graph.reverse()))
 
 
 def test_no_convergence_is_an_error() -> None:
@@ -54,6 +61,8 @@ def test_a_graph_without_vertices_has_no_ranks() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"reverse": "no"}, TypeError, "reverse is 'no'"),
+        ({"symmetric": True}, ValueError, "symmetric is True, but only reverse=True"),
         ({"alpha": 1.5}, ValueError, "alpha is 1.5; it must be at least 0 and at most 1"),
         ({"alpha": float("nan")}, ValueError, "alpha is nan"),
         ({"tol": 0}, ValueError, "tol is 0; it must be above 0"),

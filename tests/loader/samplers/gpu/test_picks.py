@@ -10,7 +10,7 @@ from graphs import WIDTHS, messy_graph, widen
 from marks import needs_gpu
 
 from loader.graph import Graph
-from loader.samplers import CudaSampler, FusedSampler
+from loader.samplers import CudaSampler, FusedSampler, Request
 from loader.samplers.gpu.sampler import SCAN_SCHEDULES
 
 pytestmark = needs_gpu
@@ -86,7 +86,7 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     on_gpu, seeds = graph.to("cuda"), torch.tensor([0, 5, 999_999])
     oracle = FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds)
     for schedule in SCAN_SCHEDULES if kind in SCANNED else ["auto"]:
-        ours = CudaSampler([10, 3], edge_ids=True, scan_schedule=schedule, **KINDS[kind])
+        ours = CudaSampler([10, 3], schedule="cooperative", scan_schedule=schedule, edge_ids=True, **KINDS[kind])
         assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest()
         ours.close()
 
@@ -97,7 +97,7 @@ def test_every_scan_schedule_gives_equal_bytes(kind, scan_schedule) -> None:
     graph = graph_of("int32", steep=True)
     options = {"edge_ids": True, **KINDS[kind]}
     ours, oracle = (
-        CudaSampler([500, 12, 5], scan_schedule=scan_schedule, **options),
+        CudaSampler([500, 12, 5], schedule="cooperative", scan_schedule=scan_schedule, **options),
         FusedSampler([500, 12, 5], **options),
     )
     seeds = torch.arange(0, 3000, 30)
@@ -146,10 +146,13 @@ def test_padded_races_tell_of_bad_weights_later() -> None:
     assert graph.edge_weights is not None
     seeds = torch.arange(0, 3000, 9, device="cuda")
     session = CudaSampler([10, 10], pad_to_capacity=True, **KINDS["raced"]).open(graph)
-    session.sample(seeds)
+    session.begin([Request(seeds, 0, 0)])[0]()
+    torch.cuda.synchronize()
     session.check()
+    listed = graph.indptr[1:] > graph.indptr[:-1]
+    first = int(listed.nonzero()[0])  # whose list begins with edge 0
     graph.edge_weights[0] = -1
-    session.sample(torch.arange(10, device="cuda"))
+    session.begin([Request(torch.tensor([first], device="cuda"), 0, 1)])[0]()
     torch.cuda.synchronize()
     with pytest.raises(ValueError, match=r"edge_weights\[0\] is -1.0"):
         session.check()
@@ -157,8 +160,6 @@ def test_padded_races_tell_of_bad_weights_later() -> None:
 
 
 def test_a_group_of_labor_equals_single_mini_batches() -> None:
-    from loader.samplers import Request
-
     graph = graph_of("int32", steep=False)
     on_gpu = graph.to("cuda")
     options = {"labor": True, "batch_dependency": 3}
@@ -180,6 +181,7 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
         ({"scan_schedule": "tickets"}, "these picks scan no lists"),
         ({"labor": True, "scan_schedule": "edges"}, "it must be one of"),
+        ({"labor": True, "scan_schedule": "merge_path"}, "goes with schedule='cooperative'"),
         ({**KINDS["raced"], "schedule": "fused-static"}, "weight_tables=False looks at whole lists"),
     ],
 )

@@ -62,6 +62,31 @@ def test_weighted_walks_are_those_of_the_cpu(law: str, width: str, zeros: bool) 
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("law", ["uniform", "stop", "restart", "stop and restart"])
+@pytest.mark.parametrize("weights", [None, "edge_weights"])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_transit_parallel_walks_are_those_of_the_cpu(law: str, width: str, weights: str | None, pinned: bool) -> None:
+    plain = messy_graph(3000, 40_000, seed=1)
+    values = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(0)) ** 6
+    graph = widen(Graph(plain.indptr, plain.indices, edge_weights=values), width)
+    starts = torch.randint(3000, (5000,), generator=torch.Generator().manual_seed(0))
+    there = graph.pin_memory() if pinned else graph.to("cuda")
+    arguments: dict[str, Any] = {"weights": weights, "edge_ids": True, **LAWS[law]}
+    for length in (0, 1, 19):
+        expected = WalkSampler(length, **arguments).sample(graph, starts)
+        got = WalkSampler(length, device="cuda", schedule="transit", **arguments).sample(there, starts)
+        assert got.digest() == expected.digest()
+
+
+def test_auto_walks_on_pinned_graphs_are_the_cpus(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph(500, 4000)
+    starts = torch.arange(500).repeat(401)  # so many that they are ordered by vertex
+    got = loader.random_walk(graph.pin_memory(), starts, 5, device="cuda")
+    assert isinstance(got, torch.Tensor)
+    assert torch.equal(got.cpu(), loader.random_walk(graph, starts, 5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("stop", [0, 0.2])
 def test_a_metapath_gives_the_walks_of_the_cpu(width: str, stop: float) -> None:
     plain = messy_graph(3000, 40_000, seed=1)
@@ -113,6 +138,8 @@ def test_a_start_out_of_range_is_named(bad: int, random_graph: Callable[..., Gra
     graph = random_graph(500, 4000).to("cuda")
     starts = torch.tensor([4, bad, 7])
     with pytest.raises(ValueError, match=f"holds vertex {bad}; valid ids are 0 to 499"):
+        loader.random_walk(graph, starts, 7, schedule="transit")
+    with pytest.raises(ValueError, match=f"holds vertex {bad}; valid ids are 0 to 499"):
         loader.random_walk(graph, starts, 7, p=2)
     assert loader.random_walk(graph, starts[:1], 7, p=2).shape == (1, 8)  # type: ignore[union-attr]
     session = WalkSampler(7, device="cuda").open(graph)
@@ -125,6 +152,8 @@ def test_a_start_out_of_range_is_named(bad: int, random_graph: Callable[..., Gra
 
 
 def test_unsupported_walks_are_refused(random_graph: Callable[..., Graph]) -> None:
+    with pytest.raises(ValueError, match="steps of the first order; leave p, q, metapath and next out"):
+        WalkSampler(7, device="cuda", schedule="transit", q=2)
     graph = random_graph(500, 4000)
     with pytest.raises(ValueError, match="want a graph there or in pinned memory"):
         WalkSampler(7, device="cuda").sample(graph, torch.arange(3))

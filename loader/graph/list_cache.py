@@ -1,0 +1,102 @@
+"""Copies of the hottest neighbour lists in GPU memory, beside a graph in pinned host memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from loader.machine.arguments import as_number
+
+if TYPE_CHECKING:
+    from loader.graph.csc import Graph
+
+_CHUNK = 1 << 26  # edges that are copied at once
+
+
+class ListCache:
+    """Some lists of a graph in GPU memory: `Graph.cache_lists` makes it, and samplers on that GPU read from it.
+
+    Args:
+        graph: whose lists are copied.
+        vertices: `[n]`, integer, distinct: of the lists to copy.
+        device: the GPU.
+
+    Attributes:
+        vertices: `[n]` int64 on the CPU, ascending.
+        begins: `[num_dst]` on `device`, type of `indptr`: where the list of a vertex begins in `entries`, -1 if it is
+            not there.
+        entries: `[num_edges]` on `device`, type of `indices`: the lists, one behind the other.
+    """
+
+    def __init__(self, graph: Graph, vertices: Tensor, device: torch.device) -> None:
+        self.vertices = vertices.long().cpu().sort().values
+        indptr = graph.indptr.cpu()
+        lengths = (indptr[1:] - indptr[:-1])[self.vertices]
+        at = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
+        torch.cumsum(lengths, 0, out=at[1:])
+        begins = torch.full((graph.num_dst,), -1, dtype=graph.indptr.dtype)
+        begins[self.vertices] = at[:-1].to(graph.indptr.dtype)
+        self.begins = begins.to(device)
+        self.entries = torch.empty(int(at[-1]), dtype=graph.indices.dtype, device=device)
+        first = 0
+        while first < self.vertices.numel():
+            end = max(first + 1, int(torch.searchsorted(at, at[first] + _CHUNK, right=True)) - 1)
+            begin, length = indptr[self.vertices[first:end]].long(), lengths[first:end].long()
+            places = (begin - at[first:end]).repeat_interleave(length)
+            places += torch.arange(int(at[first]), int(at[end]))
+            self.entries[at[first] : at[end]] = graph.indices[places.to(graph.indices.device)].to(device)
+            first = end
+
+    @property
+    def num_edges(self) -> int:
+        """Entries of the cached lists."""
+        return self.entries.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.entries.device
+
+    @property
+    def nbytes(self) -> int:
+        """GPU memory that it takes."""
+        return self.begins.nbytes + self.entries.nbytes
+
+
+def hottest_lists(graph: Graph, fraction: float | None, budget_gib: float | None, hotness: str | Tensor) -> Tensor:
+    """`[n]` int64 on the CPU: the vertices of the hottest lists that fit; of equal scores the first.
+
+    Args:
+        fraction, budget_gib, hotness: as `Graph.cache_lists`.
+    """
+    if (fraction is None) == (budget_gib is None):
+        raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
+    if fraction is not None:
+        if not 0 <= as_number("fraction", fraction) <= 1:
+            raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
+        room = int(fraction * graph.num_edges)
+    else:
+        assert budget_gib is not None
+        table = graph.num_dst * graph.indptr.itemsize
+        left = int(as_number("budget_gib", budget_gib) * 2**30) - table
+        if left < 0:
+            raise ValueError(
+                f"budget_gib is {budget_gib}, less than the {table / 2**30:.3g} GiB that the places of {graph.num_dst} "
+                "lists take; give more, or leave the lists in pinned memory"
+            )
+        room = left // graph.indices.itemsize
+    degrees = graph.in_degrees().cpu()
+    if isinstance(hotness, Tensor):
+        if hotness.shape != degrees.shape:
+            raise ValueError(
+                f"hotness has shape {list(hotness.shape)}; it must have one score for {graph.num_dst} lists"
+            )
+        scores = hotness.cpu()
+    elif hotness == "degree":
+        scores = degrees
+    else:
+        raise ValueError(f"hotness is {hotness!r}; it must be 'degree' or a tensor of scores")
+    order = torch.argsort(scores, descending=True, stable=True)
+    order = order[degrees[order] > 0]
+    return order[torch.cumsum(degrees[order].long(), 0) <= room]

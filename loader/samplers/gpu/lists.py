@@ -1,0 +1,96 @@
+"""How a GPU sampler reads a graph in pinned memory, and what of it lies in GPU memory."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph, ListCache
+from loader.machine.forks import ForkSafeLock
+from loader.samplers.base import NeighborSampler
+
+if TYPE_CHECKING:
+    from loader.samplers.gpu.workspace import GpuOptions
+
+READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
+_AUTO = "sectors"  # of a graph in pinned memory
+LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
+BY_LINE = ("auto", "cooperative", "hopwise")  # schedules that can read lists by the line
+
+_lock = ForkSafeLock()
+_indptrs: weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]] = weakref.WeakKeyDictionary()
+
+
+def indptr_on(graph: Graph, device: torch.device) -> Tensor:
+    """The graph's `indptr` on `device`, copied once for all samplers of the graph.
+
+    It is read twice for each vertex that is sampled, and takes a few per cent of the memory of `indices`. If it takes
+    more than half of the free memory of the device, it stays where it is.
+    """
+    if graph.indptr.device == device:
+        return graph.indptr
+    with _lock:
+        copies = _indptrs.setdefault(graph, {})
+        if device not in copies:
+            free, _ = torch.cuda.mem_get_info(device)
+            if 2 * graph.indptr.nbytes > free:
+                return graph.indptr
+            copies[device] = graph.indptr.to(device)
+            torch.cuda.current_stream(device).synchronize()  # it is read on any stream
+        return copies[device]
+
+
+def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
+    """How a sampler reads the lists of a graph, see `CudaSampler`.
+
+    Picks that scan lists read them whole, so that a warp's requests are for whole lines already.
+    """
+    if sampler.reads != "auto":
+        return sampler.reads
+    if graph.indices.device == sampler.device or sampler.schedule not in BY_LINE or sampler.picking.scans:
+        return "naive"
+    one_launch = sampler.schedule == "cooperative"
+    return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else _AUTO
+
+
+def unit_bytes(reads: str) -> int:
+    """Bytes of what is read together, and counted by a session."""
+    return SECTOR_BYTES if reads == "sectors" else LINE_BYTES
+
+
+def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
+    """The cached lists that the sampler reads.
+
+    Raises:
+        ValueError: there are some, but on another GPU, or the sampler's options do not read them.
+    """
+    cache = graph.list_cache
+    if cache is None:
+        return None
+    if cache.device != sampler.device:
+        raise ValueError(
+            f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same "
+            "GPU"
+        )
+    one_launch = sampler.schedule == "cooperative"
+    if sampler.picking.scans or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):
+        scans = "labor=True" if sampler.picking.labor else "weight_tables=False"
+        what = scans if sampler.picking.scans else f"schedule='{sampler.schedule}'"
+        raise ValueError(
+            f"the graph has cached lists, which {what} does not read for these picks; use a graph without "
+            "(graph.pin_memory()), or leave the option out"
+        )
+    if one_launch and sampler.vertex_set == "hash":
+        raise ValueError(
+            "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
+            "schedule='hopwise', or 'auto'"
+        )
+    return cache
+
+
+def is_uniform(sampler: NeighborSampler) -> bool:
+    """Whether all neighbours are equally likely. One launch reads lists by the line only for such picks."""
+    return sampler.picking.weights is None and not sampler.picking.labor

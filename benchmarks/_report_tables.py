@@ -501,8 +501,14 @@ def scaling_gpu(result: Result) -> list[str]:
         against = [f"{row[name]:.2f}x" if row.get(name) else "" for name in ("faster_by", "slower_start")]
         rows.append(
             (
-                *(row["gpus"], row["gradients"], row.get("features", "device"), f"{row['epoch_s']:.4f}", against[0]),
-                *(f"{row['first_step_s']:.1f}", against[1], f"{row['train_loss']:.4f}", row["warnings"]),
+                *(
+                    str(row["gpus"]),
+                    row["gradients"],
+                    row.get("features", "device"),
+                    f"{row['epoch_s']:.4f}",
+                    against[0],
+                ),
+                *(f"{row['first_step_s']:.1f}", against[1], f"{row['train_loss']:.4f}", str(row["warnings"])),
             )
         )
     return [

@@ -39,8 +39,8 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "naive": {"reads": "naive"},
     "merged": {"reads": "merged"},
     "aligned": {"reads": "aligned"},
+    "sectors": {"reads": "sectors"},
     "sectors, hop by hop": {"reads": "sectors", "schedule": "hopwise"},
-    "sectors, one launch": {"reads": "sectors", "schedule": "cooperative"},
     "cached by degree": {},
     "cached by visits": {},
 }

@@ -66,12 +66,12 @@ class CudaSampler(GpuOptions):
         reads: how the lists of a graph in pinned memory are read, over the bus. `"naive"`: each pick by itself.
             `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch. `"sectors"`: by the same
             lines, but of each only the 32-byte sectors that are needed and those between them, by one request. What was
-            read is kept in GPU memory until the launch is done, up to 1 GiB. `"merged"`: as `"aligned"`, but by pieces
-            that begin in the middle of a line, so that each takes two requests; it is there to be compared with.
-            `"auto"`: `"sectors"` for a graph in pinned memory, else `"naive"`. (The names are those of EMOGI, VLDB
-            2020, which reads whole lists and so knows no sectors.) Schedule `hopwise` reads by the line, and
-            `cooperative` does for uniform picks with bitmaps. LABOR, and picks by weight without tables, read whole
-            lists anyway.
+            read is kept in GPU memory until the launch is done, up to 1 GiB, with a table of 0.5 to 6 % of the lists'
+            size. `"merged"`: as `"aligned"`, but by pieces that begin in the middle of a line, so that each takes two
+            requests; it is there to be compared with. `"auto"`: `"sectors"` for a graph in pinned memory, else
+            `"naive"`. (The names are those of EMOGI, VLDB 2020, which reads whole lists and so knows no sectors.)
+            Schedule `hopwise` reads by the line, and `cooperative` does for uniform picks with bitmaps. LABOR, and
+            picks by weight without tables, read whole lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
             Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.

@@ -334,7 +334,7 @@ class Workspace:
             self._plans.clear()
             self._planned = None
         self._most_tasks = max(self._most_tasks, tasks)
-        if lines > _HEADROOM * self._most_lines or not self._most_lines:
+        if lines > _HEADROOM * self._most_lines:
             self._planned = None  # there may be room for more
         self._most_lines = max(self._most_lines, lines)
         for most, sizes in zip(self._largest, (frontiers, edges), strict=True):

@@ -552,6 +552,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "picks_gpu_hub": ("Picks by weight on a GPU, with a hub of a million neighbours in each mini-batch", picks_gpu),
     "scan_gpu": ("Picks that scan lists on a GPU", scan_gpu),
     "walks_gpu": ("Random walks on a GPU", walks_gpu),
+    "pinned_gpu": ("Sampling on a GPU from a graph in pinned memory", generic),
     "links_gpu": ("Mini-batches of links on a GPU", links_gpu),
     "pyg_gpu": ("torch_geometric's NeighborLoader and ours on a GPU", pyg_gpu),
     "gather_gpu": ("Gathering features for a GPU", generic),

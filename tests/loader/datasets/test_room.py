@@ -11,7 +11,8 @@ LOADER = Path(__file__).resolve().parents[3] / "loader"
 KNOWN = {
     "machine": {"machine"},
     "graph": {"graph", "machine"},
-    "datasets": {"datasets", "graph", "machine"},
+    "traverse": {"traverse", "graph", "machine"},
+    "datasets": {"datasets", "traverse", "graph", "machine"},
 }
 
 

@@ -213,7 +213,7 @@ def test_two_processes_share_an_epoch(tmp_path: Path) -> None:
     assert done.stderr == ""
     said = done.stdout.splitlines()
     assert len(set(said)) == len(said)  # nothing twice
-    assert sum("converted in" in line for line in said) <= 1  # the other process may have been first, which says nothing
+    assert sum("converted in" in line for line in said) <= 1  # if the other process was first, it says nothing
     assert sum("; train: cpu, 2 processes" in line for line in said) == 1
     with next((tmp_path / "run").rglob("metrics.csv")).open() as file:
         rows = list(csv.DictReader(file))

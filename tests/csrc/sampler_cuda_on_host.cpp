@@ -265,7 +265,7 @@ int main(int argc, char** argv) {
   edges += compare_choice<int64_t, int32_t, TopKChoice>(random, rounds);
   edges += compare_choice<int32_t, int32_t, LaborChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, LaborChoice>(random, rounds);
-  edges += compare_choice<int32_t, int32_t, RaceChoice>(random, 2 * rounds);
+  edges += compare_choice<int32_t, int32_t, RaceChoice>(random, rounds);
   edges += compare_choice<int64_t, int64_t, RaceChoice>(random, rounds);
   if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
   if (by_lines == 0) stress::fail("no list was read by lines");

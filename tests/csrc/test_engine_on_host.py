@@ -94,8 +94,10 @@ def test_mini_batches_are_the_cpus(
 
 @by_line
 @pytest.mark.parametrize("staged", [20 * LINE_BYTES, 2**30], ids=["a few", "all"])
-@pytest.mark.parametrize("reads", ["merged", "aligned", "sectors"])
-@pytest.mark.parametrize("fanouts", [[4, 3, 2], [-1, 33]])
+@pytest.mark.parametrize(
+    ("reads", "fanouts"),
+    [("merged", [4, 3, 2]), ("aligned", [4, 3, 2]), ("sectors", [4, 3, 2]), ("sectors", [-1, 33])],
+)
 def test_mini_batches_by_the_line_are_the_cpus(
     gpu: FakeGPU,
     monkeypatch: pytest.MonkeyPatch,
@@ -118,7 +120,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
         edge_ids=staged > 2**20,
     )
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, edge_ids=staged > 2**20)
-    for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):
+    for sizes in ([0], [1, 12, 3, 20], [8, 8]):
         group = requests(graph, sizes)
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
     session.close()
@@ -126,8 +128,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
 
 @pytest.mark.parametrize("picks", [{}, {"weights": "edge_weights"}])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("reads", ["naive", "sectors"])
-@pytest.mark.parametrize("fanouts", [[4, 3], [-1, 33]])
+@pytest.mark.parametrize(("reads", "fanouts"), [("naive", [4, 3]), ("sectors", [4, 3]), ("sectors", [-1, 33])])
 def test_mini_batches_of_cached_lists_are_the_cpus(
     gpu: FakeGPU, fanouts: list[int], reads: str, share: float, picks: dict[str, str]
 ) -> None:

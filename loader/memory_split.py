@@ -9,7 +9,7 @@ DUCATI (Zhang et al., "DUCATI: A Dual-Cache Training System for Graph Neural Net
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,39 +128,6 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
         found.append(Split(of_lists, of_rows, list_bytes, row_bytes_kept, without - saved, without))
     # Of equal ones that with the most in GPU memory: other mini-batches may read what these did not.
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
-
-
-def split_card(room: int, graph: Graph, row_bytes: int, reads: Reads) -> dict[str, Any]:
-    """What `split_memory` keeps, in plain values, and the options of `train.py` for it."""
-    split = split_memory(room, graph, row_bytes, reads)
-    degrees = graph.in_degrees()
-    edges = graph.num_edges if split.lists is None else int(degrees[split.lists].sum())
-    rows = graph.num_nodes if split.rows is None else split.rows.numel()
-    shares = {"edges": edges / max(graph.num_edges, 1), "rows": rows / max(graph.num_nodes, 1)}
-
-    def kind(all_of: bool, share: float) -> str:
-        return "device" if all_of else "cached" if share > 0 else "pinned"
-
-    lists, features = kind(split.lists is None, shares["edges"]), kind(split.rows is None, shares["rows"])
-    options = [f"datamodule.graph={lists}", f"features={features}"]
-    if lists == "cached":
-        options[1:1] = [f"datamodule.cached_edges={_floor(shares['edges'])}", "datamodule.list_hotness=visits"]
-    if features == "cached":
-        options += [f"features.fraction={_floor(shares['rows'])}", "features.hotness=visits"]
-    return {
-        "room_bytes": room,
-        "share_of_edges": shares["edges"],
-        "share_of_rows": shares["rows"],
-        "list_bytes": split.list_bytes,
-        "row_bytes": split.row_bytes,
-        "bus_bytes_a_batch": split.bus,
-        "bus_bytes_a_batch_without": split.bus_without,
-        "options": options,
-    }
-
-
-def _floor(share: float) -> float:
-    return int(share * 10**4) / 10**4
 
 
 class _Items(NamedTuple):

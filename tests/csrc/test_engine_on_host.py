@@ -20,10 +20,10 @@ from loader.graph import Graph, ListCache
 from loader.graph.list_cache import hottest_lists
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu import workspace as cuda_workspace
+from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.lists import LINE_BYTES
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
+from loader.samplers.gpu.sizes import QUEUES, SCHEDULES, VERTEX_SETS
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -107,7 +107,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
     staged: int,
     schedule: str,
 ) -> None:
-    monkeypatch.setattr(cuda_workspace, "_MOST_STAGED", staged)
+    monkeypatch.setattr(gpu_sizes, "_MOST_STAGED", staged)
     graph = graph_of()
     graph.indices = torch.cat([graph.indices[:3], graph.indices])[3:]  # that does not begin with a line
     sampler = CudaSampler(

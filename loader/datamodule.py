@@ -108,9 +108,9 @@ class GraphDataModule(LightningDataModule):
             if value is not None or name == "sampler":
                 check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
-        self.graph_memory.check(samplers)
         self.budget = MemoryBudget.checked(memory, graph, features, edge_features, samplers)
         self.memory_plan: MemoryPlan | None = None
+        self.graph_memory.check(samplers)
         check_dataset(dataset)
         features = HostFeatures if features is None else features
         check_store_factory(features)

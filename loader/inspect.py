@@ -27,8 +27,8 @@ from loader.loader import MAX_PREFETCH
 from loader.machine.arguments import as_size
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
-from loader.memory_card import memory_card, readable, show_memory
-from loader.memory_plan import as_memory
+from loader.memory_card import memory_card, show_memory
+from loader.memory_plan import as_memory, readable
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loader.graph_memory import COUNTED, GraphMemory
 from loader.machine.gpu import free_bytes
-from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, gib
+from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
 from loader.memory_split import Reads
 from loader.node_loader import NodeLoader
 from loader.samplers import FusedSampler, Sampler
@@ -81,8 +81,7 @@ class MemoryBudget:
         for sampler in samplers:
             if sampler.device.type == "cpu":
                 raise ValueError(
-                    f"memory is of a GPU, for a GPU sampler to read, but {type(sampler).__name__} runs on the CPU; "
-                    "leave memory out"
+                    f"memory is that of a GPU, but {type(sampler).__name__} runs on the CPU; leave memory out"
                 )
             if not isinstance(sampler, GpuOptions):
                 raise ValueError(f"memory does not count what {type(sampler).__name__} takes; leave memory out")
@@ -118,8 +117,8 @@ class MemoryBudget:
         assert budget is not None
         if available is not None and budget > available:
             raise ValueError(
-                f"memory is {gib(budget)}, more than the {gib(available)} that are free on the GPU; give at most that, "
-                "or 'auto'"
+                f"memory is {readable(budget)}, more than the {readable(available)} that are free on the GPU; give at "
+                "most that, or 'auto'"
             )
         needs, bound = _needs(data, samplers, prefetch)
         check_budget(budget, needs)  # before anything is read
@@ -142,8 +141,8 @@ class MemoryBudget:
         nbytes = rows.num_rows * rows.nbytes
         if plan.rows != "device" and not may_lock(nbytes):
             raise ValueError(
-                f"memory is {gib(budget)}, so each process would page-lock {gib(nbytes)} of rows, more than half of "
-                "this machine's memory in all; leave memory out (features=auto reads them from their file)"
+                f"memory is {readable(budget)}, so each process would page-lock {readable(nbytes)} of rows, more than "
+                "half of this machine's memory in all; leave memory out (features=auto reads them from their file)"
             )
         return plan
 

@@ -10,6 +10,7 @@ from loader.machine.arguments import as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.optional import import_optional
 from loader.memory_budget import MemoryBudget, available_bytes
+from loader.memory_plan import readable
 from loader.samplers import resolve_fanouts
 from loader.samplers.gpu.needs import check_counted
 from loader.samplers.gpu.sizes import GpuOptions
@@ -77,12 +78,3 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     table.add_row("with nothing in GPU memory", readable(plan["bus_bytes_a_batch_without"]))
     console.print(table)
     console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.4g}")
-
-
-def readable(count: float) -> str:
-    """Bytes in the unit that suits them."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:,.2f} GiB"

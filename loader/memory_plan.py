@@ -111,10 +111,10 @@ class MemoryNeeds(NamedTuple):
         return sum(self)
 
     def __str__(self) -> str:
-        rows = f", {gib(self.rows_in_flight)} for their rows" if self.rows_in_flight else ""
+        rows = f", {readable(self.rows_in_flight)} for their rows" if self.rows_in_flight else ""
         return (
-            f"{gib(self.workspace)} for the sampler's workspace, {gib(self.in_flight)} for mini-batches in flight{rows}"
-            f", {gib(self.tables)} for labels, seeds and the places of the lists"
+            f"{readable(self.workspace)} for the sampler's workspace, {readable(self.in_flight)} for mini-batches in "
+            f"flight{rows}, {readable(self.tables)} for labels, seeds and the places of the lists"
         )
 
 
@@ -200,10 +200,10 @@ class MemoryPlan(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"memory {gib(self.budget)}: {self.share_of_edges:.1%} of the edges and {self.share_of_rows:.1%} of the "
-            f"feature rows lie in GPU memory, {gib(self.needs.total)} go to the workspace and mini-batches in flight; "
-            f"{self.split.bus / 2**20:.1f} MiB per mini-batch cross the bus ({self.split.bus_without / 2**20:.1f} with "
-            "neither)"
+            f"memory {readable(self.budget)}: {self.share_of_edges:.1%} of the edges and {self.share_of_rows:.1%} of "
+            f"the feature rows lie in GPU memory, {readable(self.needs.total)} go to the workspace and mini-batches in "
+            f"flight; {readable(self.split.bus)} per mini-batch are expected to cross the bus, with neither "
+            f"{readable(self.split.bus_without)}"
         )
 
 
@@ -211,14 +211,18 @@ def check_budget(budget: int, needs: MemoryNeeds) -> None:
     """Raises ValueError if the budget is less than the needs."""
     if budget < needs.total:
         raise ValueError(
-            f"memory is {gib(budget)}, less than the {gib(needs.total)} that training needs: {needs}; give more, or "
-            "smaller fanouts, batch sizes or prefetch"
+            f"memory is {readable(budget)}, less than the {readable(needs.total)} that training needs: {needs}; give "
+            "more, or smaller fanouts, batch sizes or prefetch"
         )
 
 
-def gib(nbytes: float) -> str:
-    """Bytes in GiB, for a message."""
-    return f"{nbytes / _GIB:.3g} GiB"
+def readable(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:,.2f} GiB"
 
 
 def _kind(kept: Tensor | None) -> str:

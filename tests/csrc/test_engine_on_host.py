@@ -18,10 +18,12 @@ from sanitizers import build, skip_unless_it_runs
 
 from loader.graph import Graph, ListCache
 from loader.graph.list_cache import hottest_lists
+from loader.machine.gpu import counted_bytes
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.lists import LINE_BYTES
+from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.sizes import QUEUES, SCHEDULES, VERTEX_SETS
 
@@ -145,6 +147,28 @@ def test_mini_batches_of_cached_lists_are_the_cpus(
         session.lines = 0
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
         assert (session.lines > 0) == (reads == "sectors" and share < 1)
+    session.close()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True}, {"vertex_set": "hash"}])
+def test_a_workspace_takes_no_more_than_its_needs(
+    gpu: FakeGPU, options: dict[str, Any], size: int, cached: bool
+) -> None:
+    graph = graph_of()
+    if cached:
+        graph.list_cache = ListCache(graph, hottest_lists(graph, 0.3, None, "degree"), torch.device("cpu"))
+    sampler = CudaSampler([4, 3], seed=5, batches_per_launch=3, reads="sectors" if cached else "auto", **options)
+    needs = SamplerNeeds.of(sampler, graph, [size])
+    session = sampler.open(graph)
+    for sizes in ([1], [size] * 5, [2, size], [size] * 4):
+        for finish in session.begin(requests(graph, sizes)):
+            batch = finish()
+            assert batch.input_nodes.numel() <= needs.vertices
+            space = session._space
+            assert space is not None
+            assert 2 * sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
     session.close()
 
 

@@ -14,7 +14,6 @@ from loader.graph import Graph
 from loader.machine.arguments import as_number, shown
 from loader.machine.gpu import counted_bytes
 from loader.memory_split import Reads, Split, split_memory
-from loader.pipeline import most_items
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 
@@ -124,7 +123,7 @@ def in_flight(prefetch: int, together: int) -> tuple[int, int]:
     The consumer has one, and the GPU may still work on `prefetch` before it and on the one that was just given up. If
     validation comes amid an epoch, the loader of training keeps what it has prefetched.
     """
-    ready = most_items(prefetch, 2, together)
+    ready = 2 * prefetch + together - 1 if prefetch else 1  # of two stages, as `Pipeline.max_items`
     return 2 * ready + prefetch + 2, 3 * prefetch + 3
 
 

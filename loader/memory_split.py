@@ -140,7 +140,10 @@ class _Items(NamedTuple):
 def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room."""
     nbytes, saved = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("nbytes", "saved"))
-    order = torch.argsort(saved / nbytes.clamp(min=1), descending=True, stable=True)
+    useful = (saved > 0).nonzero().view(-1)
+    best = torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)
+    # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
+    order = torch.cat([useful[best], (saved <= 0).nonzero().view(-1)])
     taken = order[torch.cumsum(nbytes[order], 0) <= room].sort().values
     ids, first = [], 0
     for kind in kinds:

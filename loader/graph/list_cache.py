@@ -108,6 +108,8 @@ def check_lists(graph: Graph, vertices: Tensor) -> Tensor:
     """The vertices as they are; raises ValueError unless each is one of the graph, and none is there twice."""
     vertices = integer_vector("vertices", vertices, torch.device("cpu"))
     check_range("vertices", vertices, graph.num_dst)
-    if torch.unique(vertices).numel() != vertices.numel():
+    seen = torch.zeros(graph.num_dst, dtype=torch.bool)
+    seen[vertices.long()] = True
+    if int(seen.sum()) != vertices.numel():
         raise ValueError("vertices holds one more than once; a list is cached once: vertices.unique()")
     return vertices

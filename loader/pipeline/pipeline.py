@@ -15,11 +15,6 @@ from loader.pipeline.work import Setting, Work
 from loader.timing import TRAIN, PipelineStats
 
 
-def most_items(depth: int, stages: int, together: int) -> int:
-    """The most items that a pipeline of this many stages has at one time, if its first begins `together` at once."""
-    return depth * stages + together - 1 if depth else 1
-
-
 class Pipeline(Setting):
     """Passes the items of a source through stages, ahead of the consumer.
 
@@ -77,7 +72,7 @@ class Pipeline(Setting):
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        return most_items(self.depth, len(self.stages), self.stages[0].together)
+        return self.depth * len(self.stages) + self.stages[0].together - 1 if self.depth else 1
 
     @property
     def max_consumed(self) -> int:

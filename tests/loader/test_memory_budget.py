@@ -204,8 +204,10 @@ class TestOnGPU:
                 Recorder(logs[-1]), datamodule=datamodule
             )
             if device == "gpu":
-                assert datamodule.memory_plan.rows == ("device" if share == 2 else datamodule.memory_plan.rows)
-                assert (datamodule.memory_plan.split.bus == 0) == (share == 2)
+                plan = datamodule.memory_plan
+                if share in (0, 2):
+                    assert (plan.lists, plan.rows) == (("device", "device") if share else ("pinned", "pinned"))
+                    assert (plan.split.bus == 0) == (share == 2)
             datamodule.close()
         assert lines(logs[0]) == lines(logs[1])
         assert lines(logs[0], "val") == lines(logs[1], "val")

@@ -72,7 +72,7 @@ def test_more_seeds_need_no_less(size: int, more: int, nodes: int) -> None:
     assert all(a <= b for a, b in zip(fewer, needs, strict=True))
 
 
-def test_a_smaller_mini_batch_may_have_a_hash_set() -> None:
+def test_a_smaller_mini_batch_may_be_hashed() -> None:
     graph, sampler = meta_graph(40_000_000, 2**31 - 1), options_of([15, 10, 5], 8)
     sizes = Sizes(sampler, graph, "sectors", cached=True, multiprocessors=132)
     first = sizes.new_plan(1024, ahead=False)

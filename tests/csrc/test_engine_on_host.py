@@ -151,12 +151,9 @@ def test_mini_batches_of_cached_lists_are_the_cpus(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("size", [3, 40])
-@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True}, {"vertex_set": "hash"}])
-def test_a_workspace_takes_no_more_than_its_needs(
-    gpu: FakeGPU, options: dict[str, Any], size: int, cached: bool
-) -> None:
-    graph = graph_of()
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}, {"vertex_set": "hash"}])
+def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[str, Any], cached: bool) -> None:
+    graph, size = graph_of(), 40
     if cached:
         graph.list_cache = ListCache(graph, hottest_lists(graph, 0.3, None, "degree"), torch.device("cpu"))
     sampler = CudaSampler([4, 3], seed=5, batches_per_launch=3, reads="sectors" if cached else "auto", **options)

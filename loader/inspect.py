@@ -304,7 +304,10 @@ def _fanouts(text: str) -> list[int]:
 
 
 def _memory(text: str) -> str | float:
-    return text if text == "auto" else float(text)
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'auto' nor a number of GiB") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

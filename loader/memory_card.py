@@ -77,4 +77,4 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     table.add_row("over the bus per mini-batch", readable(plan["bus_bytes_a_batch"]))
     table.add_row("with nothing in GPU memory", readable(plan["bus_bytes_a_batch_without"]))
     console.print(table)
-    console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.4g}")
+    console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.6g}")

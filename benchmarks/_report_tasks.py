@@ -106,8 +106,8 @@ def embeddings(result: Result) -> list[str]:
         ),
         f"Settings: {first['dim']} dimensions, {first['walks_per_node']} walks of {first['walk_length']} steps from "
         f"each vertex per epoch, pairs at most {first['context_size'] - 1} steps apart, {first['num_negatives']} "
-        f"negative sample per step, mini-batches of {first['batch_size']} walks, learning rate {first['lr']:g} that falls "
-        "to 0.",
+        f"negative sample per step, mini-batches of {first['batch_size']} walks, learning rate {first['lr']:g} that "
+        "falls to 0.",
         "",
         *([result["note"], ""] if result.get("note") else []),
     ]

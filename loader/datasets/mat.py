@@ -36,7 +36,7 @@ class MatDataset(EdgeListDataset):
     Args:
         name: "blogcatalog", "ppi" or "wikipedia".
         split: fractions of train, val and test, drawn from all vertices. The papers of DeepWalk and node2vec have no
-            validation part.
+            validation part: (0.5, 0, 0.5).
         split_seed: seed of that draw.
         undirected: add the reverse of every edge; the files above have both directions.
         options: see `EdgeListDataset`.
@@ -46,7 +46,7 @@ class MatDataset(EdgeListDataset):
         self,
         name: str,
         *,
-        split: Sequence[float] = (0.5, 0.0, 0.5),
+        split: Sequence[float] = (0.5, 0.1, 0.4),
         split_seed: int = 0,
         undirected: bool = False,
         self_loops: str = "keep",

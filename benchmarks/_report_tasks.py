@@ -65,3 +65,49 @@ def pyg_gpu(result: Result) -> list[str]:
         "",
         *markdown(("fanouts", "batch", "torch_geometric, 1/s", "ours, 1/s", "ratio"), rows),
     ]
+
+
+def labor_sizes(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        cells: list[str] = []
+        for found in (row["vertices"], row["edges"]):
+            cells += [f"{found['ours']:,.0f}", f"{found['dgl']:,.0f}"]
+            cells.append(f"{found['percent']:+.2f} ± {found['half_width']:.2f}")
+        uniform = f"{row['uniform_vertices']:,.0f}", f"{row['uniform_edges']:,.0f}"
+        rows.append((row["graph"], cell(row["fanouts"]), row["form"], *cells, *uniform))
+    heads = "vertices, ours", "DGL", "difference, %", "edges, ours", "DGL", "difference, %"
+    return [
+        f"Mean numbers of input vertices and edges of {result['batches']} mini-batches of {result['batch_size']:,} "
+        f"vertices, the same for ours and for `LaborSampler` of DGL {result['dgl']}; differences with their 95 % "
+        "intervals, and our uniform picks. All hops: `layer_dependency`. 4 mini-batches: `batch_dependency=4`.",
+        "",
+        *markdown(("graph", "fanouts", "LABOR", *heads, "uniform, vertices", "edges"), rows),
+    ]
+
+
+def embeddings(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        scores = (f"{row[f'{kind}_mean']:.2f} ± {row[f'{kind}_std']:.2f}" for kind in ("micro", "macro"))
+        law = f"{row['p']:g}, {row['q']:g}" + (", weighted" if row["weights"] else "")
+        away = f"{row['macro_mean'] - row['published_macro']:+.2f}"
+        rows.append(
+            (row["dataset"], row["method"], law, cell(row["epochs"]), *scores, f"{row['published_macro']:.2f}", away)
+        )
+    first = result["rows"][0]
+    return [
+        f"F1 in percent with the labels of half of the vertices, mean ± standard deviation over {result['splits']} "
+        "random splits of one embedding. A one-vs-rest logistic regression gives each vertex as many labels as it "
+        "has. Published: table 2 of Grover and Leskovec 2016, which has macro-F1 only.",
+        "",
+        *markdown(
+            ("dataset", "method", "p, q", "epochs", "micro-F1", "macro-F1", "published macro-F1", "difference"), rows
+        ),
+        f"Settings: {first['dim']} dimensions, {first['walks_per_node']} walks of {first['walk_length']} steps from "
+        f"each vertex per epoch, pairs at most {first['context_size'] - 1} steps apart, {first['num_negatives']} "
+        f"negative sample per step, mini-batches of {first['batch_size']} walks, learning rate {first['lr']:g} that "
+        "falls to 0.",
+        "",
+        *([result["note"], ""] if result.get("note") else []),
+    ]

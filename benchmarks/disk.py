@@ -164,7 +164,7 @@ def main() -> None:
             for state in ("cold", "warm"):
                 # Whether to ask is decided by the last reads, so the warm state begins with some that are not timed.
                 if state == "warm":
-                    for _ in range(5):
+                    for _ in range(20):
                         candidate.gather(candidate.sample(own, batch + 1))
                 ids, sample_ms, sample_mb = timed(lambda: candidate.sample(own, batch + 1))  # noqa: B023
                 rows[name], gather_ms, gather_mb = timed(lambda: candidate.gather(ids))  # noqa: B023

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from _common import microseconds
 from _report_cells import Result, cell, markdown
-from _report_tasks import embeddings, labor_sizes, links_gpu, pyg_gpu, walks_gpu
+from _report_tasks import disk, embeddings, labor_sizes, links_gpu, pyg_gpu, walks_gpu
 
 from loader.samplers.gpu.workspace import choose_schedule
 
@@ -568,6 +568,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "shortcuts_gpu": ("What each shortcut on a GPU brings", shortcuts_gpu),
     "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
+    "disk": ("Mini-batches of a graph on disk", disk),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
     "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

@@ -1,4 +1,4 @@
-"""Tables of the results page about walks, links and the loaders of other packages."""
+"""Tables of the results page about walks, links, disks and the loaders of other packages."""
 
 from __future__ import annotations
 
@@ -110,4 +110,27 @@ def embeddings(result: Result) -> list[str]:
         "falls to 0.",
         "",
         *([result["note"], ""] if result.get("note") else []),
+    ]
+
+
+def disk(result: Result) -> list[str]:
+    ways = {
+        "system": "the system's own read-ahead",
+        "random": "single pages, each waited for",
+        "ahead": "single pages, asked for ahead",
+    }
+    times = ("sample_cold_ms", "gather_cold_ms", "cold_mb", "sample_warm_ms", "gather_warm_ms")
+    rows = [
+        (ways[name], *(f"{found[key]:,.0f}" if key == "cold_mb" else f"{found[key]:,.1f}" for key in times))
+        for name, found in result["medians"].items()
+    ]
+    return [
+        f"A random graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges with "
+        f"{result['num_features']} features, mapped from files. Mini-batches of {result['batch_size']:,} seeds, "
+        f"fanouts {cell(result['fanouts'])}, medians of {result['batches']}. Cold: nothing of the files is in memory "
+        "before the mini-batch; MB: what is read from the disk. Warm: all that it needs is there. Cold and as a whole, asking "
+        f"ahead is {result['ahead_beside_system']:.1f} times as fast as the system's own way and "
+        f"{result['ahead_beside_random']:.1f} times as fast as waiting for each page (medians of the ratios).",
+        "",
+        *markdown(("reads", "cold: sample, ms", "gather, ms", "MB", "warm: sample, ms", "gather, ms"), rows),
     ]

@@ -17,17 +17,20 @@ namespace loader {
 //   for (i...) read(row(i));
 //   ahead.done(n);
 //
-// To ask for a page that is in memory costs about a microsecond, which is more than to read from it. So only
-// one run of 64 does not ask, and counts the pages that it had to wait for. Where these are few, the next
-// runs do not ask either.
+// To ask for a page that is in memory costs about a microsecond, which is more than to read from it. So one
+// run of 64 does not ask, and counts the pages that it had to wait for. If these are few, the next runs do
+// not ask either, and each fourth of them counts.
 class PagesAhead {
  public:
-  explicit PagesAhead(bool in_file) : in_file_(in_file) {
+  explicit PagesAhead(bool in_file) {
     if (!in_file) return;
     if (int& left = runs_left(); left > 0) {
       --left;
       asks_ = true;
+    } else if (left < 0) {
+      ++left;
     } else {
+      counts_ = true;
       before_ = pages_waited_for();
     }
   }
@@ -60,16 +63,16 @@ class PagesAhead {
 
   // The run is over; it made `reads` reads.
   void done(int64_t reads) {
-    if (!in_file_ || asks_) return;
-    if ((pages_waited_for() - before_) * kReadsPerMiss > reads) runs_left() = kRuns;
+    if (counts_) runs_left() = (pages_waited_for() - before_) * kReadsPerMiss > reads ? kAsking : -kQuiet;
   }
 
  private:
-  static constexpr int kRuns = 63;
+  static constexpr int kAsking = 63, kQuiet = 3;  // runs that follow one that counts
   // To wait for a page takes as long as to ask for about this many (measured: 60 to 100 microseconds,
   // and 1.2).
   static constexpr int64_t kReadsPerMiss = 64;
 
+  // Of this thread: above 0 runs that ask, below 0 runs that neither ask nor count.
   static int& runs_left() {
     thread_local int left = 0;
     return left;
@@ -85,8 +88,7 @@ class PagesAhead {
     return used.ru_majflt;
   }
 
-  const bool in_file_;
-  bool asks_ = false;
+  bool asks_ = false, counts_ = false;
   int64_t before_ = 0;
   uintptr_t begin_ = 0, end_ = 0;  // pages that are still to be asked for
 };

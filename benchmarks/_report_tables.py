@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from _common import microseconds
 from _report_cells import Result, cell, markdown
-from _report_tasks import disk, embeddings, labor_sizes, links_gpu, pyg_gpu, walks_gpu
+from _report_tasks import disk, embeddings, labor_sizes, links_gpu, picks_cpu, pyg_gpu, walks_cpu, walks_gpu
 
 from loader.samplers.gpu.workspace import choose_schedule
 
@@ -547,6 +547,8 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "sampler_cpu": ("Sampling on the CPU", sampler_cpu),
     "sampler_cpu_threads": ("Sampling on the CPU by number of threads", sampler_cpu_threads),
     "sampler_cpu_scaling": ("Sampling on the CPU as the graph grows", generic),
+    "picks_cpu": ("Picks by weight, and LABOR, on the CPU", picks_cpu),
+    "walks_cpu": ("Random walks on the CPU", walks_cpu),
     "labor_sizes": ("Sizes of LABOR's mini-batches beside DGL's", labor_sizes),
     "sampler_gpu": ("Sampling on a GPU", sampler_gpu),
     "sampler_gpu_paper": (

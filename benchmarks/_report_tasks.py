@@ -31,6 +31,45 @@ def walks_gpu(result: Result) -> list[str]:
     ]
 
 
+def _clock(result: Result) -> str:
+    if result.get("cpu_time"):
+        return "Time of the processor, because the machine was busy with other work."
+    return "By the clock."
+
+
+def walks_cpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        times = row["ns_a_step"]
+        found = [f"{times[who]:.1f}" if who in times else "" for who in ("ours", "dgl", "torch")]
+        ratios = [f"{times[who] / times['ours']:.1f}x" if who in times else "" for who in ("dgl", "torch")]
+        rows.append((row["walk"], cell(row["walkers"]), cell(row["length"]), cell(row["threads"]), *found, *ratios))
+    heads = "ours, ns per step", "DGL", "torch", "DGL over ours", "torch over ours"
+    return [
+        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Medians of whole calls, which "
+        f"take turns. {_clock(result)} torch: the same walk by tensor operations.",
+        "",
+        *markdown(("walk", "walkers", "steps", "threads", *heads), rows),
+    ]
+
+
+def picks_cpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        ours, dgl = row["ours"], row.get("dgl")
+        theirs = ("", "") if dgl is None else (f"{dgl['ms']:.2f}", f"{dgl['ms'] / ours['ms']:.1f}x")
+        sizes = f"{ours['input_vertices']:,.0f}", f"{ours['edges']:,.0f}"
+        rows.append((cell(row["fanouts"]), row["picks"], f"{ours['ms']:.2f}", *theirs, *sizes))
+    return [
+        f"{result.get('graph', 'A graph')}: {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. "
+        f"Mini-batches of {result['batch_size']:,} vertices, threads: {result['threads']}, medians, in turns. "
+        f"{_clock(result)} The tables that picks by weight read take {result['tables_bytes'] / 2**20:.0f} MiB and "
+        f"{result['tables_seconds']:.1f} s, once; scanned: without them.",
+        "",
+        *markdown(("fanouts", "picks", "ours, ms", "DGL, ms", "DGL over ours", "vertices", "edges"), rows),
+    ]
+
+
 def links_gpu(result: Result) -> list[str]:
     rows = [
         (row["links"], f"{row['ms']:.3f}", f"{row['vertices_only_ms']:.3f}", "yes" if row["equal_to_the_cpu"] else "no")

@@ -325,6 +325,19 @@ def _convergence_labor(result: Result) -> tuple[str, bool]:
     return f"{text}; {', '.join(f'{x:.0%}' for x in shares)} of the vertices", shown and max(shares) < 1
 
 
+def _walks_cpu(who: str, limit: float) -> Callable[[Result], tuple[str, bool]]:
+    def judge(result: Result) -> tuple[str, bool]:
+        times = [row["ns_a_step"] for row in result["rows"]]
+        return _at_least([of[who] / of["ours"] for of in times if who in of], limit)
+
+    return judge
+
+
+def _picks_cpu(result: Result) -> tuple[str, bool]:
+    rows = [row for row in result["rows"] if row["picks"].startswith("weighted")]
+    return _at_least([row["dgl"]["ms"] / row["ours"]["ms"] for row in rows], 2.0)
+
+
 def _labor_sizes(result: Result) -> tuple[str, bool]:
     furthest = max(abs(row[what]["percent"]) for row in result["rows"] for what in ("vertices", "edges"))
     return f"at most {furthest:.2f} % ({2 * len(result['rows'])} numbers)", furthest <= 1
@@ -370,6 +383,9 @@ TARGETS = (
         "convergence_labor",
         _convergence_labor,
     ),
+    Target("Picks by weight on the CPU are at least 2x as fast as DGL's", "picks_cpu", _picks_cpu),
+    Target("Walks on the CPU are at least 2x as fast as DGL's", "walks_cpu", _walks_cpu("dgl", 2.0)),
+    Target("Walks on the CPU are at least 5x as fast as plain torch", "walks_cpu", _walks_cpu("torch", 5.0)),
     Target("LABOR's mini-batches are as large as those of DGL's LaborSampler, to 1 %", "labor_sizes", _labor_sizes),
     Target("DeepWalk and node2vec reach their published macro-F1, points", "embeddings", _embeddings),
     Target("Shchur's protocol: the mean is within one published standard deviation", "shchur", _shchur),

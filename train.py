@@ -60,7 +60,14 @@ def train(cfg: DictConfig) -> float:
     from loader.machine.arguments import as_flag, as_seed
     from loader.machine.cpus import as_threads
     from models.training.checks import check_length, check_metrics
-    from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
+    from models.training.options import (
+        check_depth,
+        check_monitors,
+        check_parts,
+        check_places,
+        check_test,
+        check_trainer,
+    )
 
     check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
@@ -82,6 +89,7 @@ def train(cfg: DictConfig) -> float:
     if cfg.num_threads is not None:
         torch.set_num_threads(as_threads(cfg.num_threads))
     check_trainer(cfg)
+    check_test(cfg)
     check_places(cfg)
     check_features(cfg.features, cfg.device)
     if cfg.features["_target_"].endswith(".ShardedFeatures"):
@@ -126,9 +134,12 @@ def train(cfg: DictConfig) -> float:
     model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
 
-    whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
-    trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
+    if cfg.exact_test:
+        whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
+        trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
+    elif data.splits["test"].numel():
+        trainer.test(model, datamodule=datamodule, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         print(folders(cfg))

@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.transforms import check_edge_options, drop_repeats
+from loader.machine.cpus import available_cpus
 
 PART_EDGES = 1 << 21  # edges in a part, as far as the sorter decides
 _FILE_KEYS = 1 << 24  # edges that a file should have; twice as many are the most that are sorted in memory
 _MOST_FILES = 256  # that are open at once
 _MOST_VERTICES = 2**31 - 1
+_MOST_THREADS = 32
 _LOW = 32  # bits of a key that hold the source
 
 T = TypeVar("T")
@@ -209,6 +211,11 @@ class _Files:
                     data = data[self._open[number].write(data) :]
                 self.sizes[number] += end - begin
             begin = end
+
+
+def sorting_threads() -> int:
+    """Threads for an `EdgeSorter`: one per processor of this process, at most 32 for the sake of memory."""
+    return min(available_cpus(), _MOST_THREADS)
 
 
 def in_order(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:

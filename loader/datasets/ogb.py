@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, checked_labels
-from loader.datasets.edge_sorter import EdgeSorter
+from loader.datasets.edge_sorter import EdgeSorter, sorting_threads
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import write_rows
 from loader.datasets.node_dataset import SPLITS, check_split_labels, check_splits
@@ -22,7 +22,6 @@ from loader.datasets.papers import NUM_CLASSES, PapersFiles
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
-from loader.machine.cpus import available_cpus
 from loader.machine.optional import import_optional
 
 _CSV_FILES = tuple(
@@ -30,7 +29,6 @@ _CSV_FILES = tuple(
 )
 _BINARY_FILES = ("raw/data.npz", "raw/node-label.npz")
 _OGB_SPLITS = dict(zip(("train", "valid", "test"), SPLITS, strict=True))
-_MOST_THREADS = 32  # each takes about 0.5 GiB
 _URL = "http://snap.stanford.edu/ogb/data/nodeproppred"
 # name: (files of the graph, folder of the official split, archive)
 _DATASETS = {
@@ -48,8 +46,8 @@ class OGBDataset(ReaderDataset):
 
     ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB). ogb's reader
     holds all of papers100M in memory. So its files are read in parts, without ogb, and its edges are sorted through
-    files, see `loader.datasets.edge_sorter`. This needs about 10 GB of memory, and 0.5 GB per thread. With
-    `largest_component`, papers100M is read by ogb, and needs about 160 GB.
+    files, see `loader.datasets.edge_sorter`. This needs about 10 GB of memory, and 0.5 GB per thread. ogb reads the
+    whole of it to download it, and for `largest_component`. Then about 160 GB are needed (reckoned, not measured).
 
     ogb gets only the csv and npz files, not pickled files beside them. So it never calls `torch.load`, which refuses
     its files since torch 2.6 (ogb#497), and never reads a `processed/` that is older than `raw/`.
@@ -83,7 +81,7 @@ class OGBDataset(ReaderDataset):
         check_splits(splits, files.num_nodes, name=self.name)
         check_split_labels(splits, torch.from_numpy(labels), num_classes, name=self.name)
         years = self._years(files.years(), files.num_nodes)
-        threads = min(available_cpus(), _MOST_THREADS)
+        threads = sorting_threads()
         with progress.step("reading edges", files.num_edges) as advance:
             sorter = EdgeSorter(
                 files.num_nodes,

@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_sorter import EdgeSorter, Part, cut, in_order
+from loader.datasets.edge_sorter import EdgeSorter, Part, cut, in_order, sorting_threads
 from loader.datasets.feature_rows import write_table
 from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import check_edge_options
 from loader.machine.arguments import as_flag, as_number, as_size
-from loader.machine.cpus import available_cpus
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 # What is drawn from one stream of random numbers. Another size would draw another graph.
 _EDGES, _FEATURE_BYTES = 1 << 20, 1 << 23
-_MOST_THREADS = 32  # each takes about 0.5 GiB
 
 
 class LargeSyntheticDataset(Dataset):
@@ -35,7 +33,8 @@ class LargeSyntheticDataset(Dataset):
     then. Edges and features are drawn in parts, each from a random stream of its own (Philox: Salmon et al. 2011,
     Parallel random numbers: as easy as 1, 2, 3), by one thread per processor. The result depends on the seed only. The
     edges are sorted through files, see `loader.datasets.edge_sorter`. Memory: about 40 bytes per vertex, and 0.5 GiB
-    per thread.
+    per thread. numpy's powers may differ in their last bit between processors. So if several machines need the same
+    graph, copy the conversion.
 
     Args:
         name: of the dataset.
@@ -129,7 +128,7 @@ class LargeSyntheticDataset(Dataset):
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
         n, num_classes = self.plan.num_nodes, self.plan.sizes.size
-        threads = min(available_cpus(), _MOST_THREADS)
+        threads = sorting_threads()
         # Of each vertex, which the plan counts class by class. Places in an array of 4-byte numbers are found sooner.
         number = self._stream(0).permutation(np.arange(n, dtype=np.int32))
         with progress.step("drawing edges", self.num_edges) as advance:

@@ -34,7 +34,7 @@ def test_threads_and_files_change_no_byte(load, monkeypatch):
     monkeypatch.setattr(synthetic_large, "_FEATURE_BYTES", 1 << 14)
     found = set()
     for threads, keys in ((1, 1 << 24), (2, 1 << 24), (5, 2000)):
-        monkeypatch.setattr(synthetic_large, "available_cpus", lambda threads=threads: threads)
+        monkeypatch.setattr(synthetic_large, "sorting_threads", lambda threads=threads: threads)
         monkeypatch.setattr(edge_sorter.EdgeSorter.__init__, "__kwdefaults__", {"file_keys": keys})
         found.add(digest(load(rebuild=True)))
     assert len(found) == 1

@@ -5,6 +5,7 @@ from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.mat import MatDataset
 from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
@@ -23,6 +24,7 @@ __all__ = [
     "EdgeList",
     "EdgeListDataset",
     "LargeSyntheticDataset",
+    "MatDataset",
     "NodeDataset",
     "NpzDataset",
     "OGBDataset",

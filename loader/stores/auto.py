@@ -13,6 +13,7 @@ from loader.machine.arguments import as_number
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, free_bytes, require_cuda
 from loader.machine.hardware import usable_memory
+from loader.machine.mapped import is_mapped
 from loader.stores.base import FeatureStore, StoreContext
 from loader.stores.cached import SLOT_BYTES, CachedFeatures
 from loader.stores.device import DeviceFeatures
@@ -24,6 +25,7 @@ from loader.stores.rows import RowFormat, RowOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_HOST_SHARE = 0.5  # of the same memory, that rows may take which are expected to stay there
 _LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be locked for GPUs to read
 
 
@@ -38,7 +40,8 @@ def auto_features(
 ) -> FeatureStore:
     """The fastest store that there is room for, for mini-batches on `device`.
 
-    On a CPU this is `HostFeatures`. On a GPU it is the first of these whose condition holds:
+    On a CPU this is `HostFeatures`, or `MemmapFeatures` if the rows lie in a file and take more than half of the memory
+    that processes here may use. On a GPU it is the first of these whose condition holds:
 
     `DeviceFeatures` (`lazy` if possible), if all rows fit into `gpu_share` of the GPU memory that is free now.
 
@@ -64,6 +67,10 @@ def auto_features(
     if not 0 < as_number("gpu_share", gpu_share) <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and as_device(device).type == "cpu":
+        rows = RowFormat(tensor, **options)
+        kept = rows.storage_dtype == tensor.dtype  # another type makes a copy
+        if rows.num_rows * rows.nbytes > _HOST_SHARE * usable_memory() and kept and is_mapped(tensor):
+            return MemmapFeatures(tensor, "cpu", num_threads=num_threads, **options)
         return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
     gpu = cuda_device(device)

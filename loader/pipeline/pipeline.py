@@ -20,8 +20,8 @@ class Pipeline(Setting):
 
     Items keep the order of the source. A stage begins an item only if fewer than `depth` of its results are under way
     or wait to be taken. The first stage begins `Stage.together` items at once, and so does a later stage that has a
-    thread. They begin the first item of a run by itself, because the consumer waits for it. So at most `max_items` items
-    exist beside those of the consumer.
+    thread. They begin the first item of a run by itself, because the consumer waits for it. So at most `max_items`
+    items exist beside those of the consumer.
 
     If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
     returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
@@ -94,7 +94,9 @@ class Pipeline(Setting):
             TypeError: a stage is collective, and `source` has no length.
         """
         if self.depth and any(stage.collective for stage in self.stages) and not isinstance(source, Sized):
-            raise TypeError(f"a collective stage needs a source with a length, not a {type(source).__name__}: list(...)")
+            raise TypeError(
+                f"a collective stage needs a source with a length, not a {type(source).__name__}: list(...)"
+            )
         return PipelineRun(self, source)
 
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from contextlib import suppress
 from queue import SimpleQueue
 
 from loader.pipeline.streams import Flight
@@ -169,11 +170,9 @@ def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> N
     taken = channels[-1].taken
     for stage, channel in zip(reversed(work.stages[index:]), reversed(channels[index:]), strict=True):
         begun, taken = begun_groups(work.length, taken + channel.depth, stage.together)
-    for _ in range(begun - groups):
-        try:
+    with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
+        for _ in range(begun - groups):
             work.stages[index].absent()
-        except Exception:  # a process was lost: nobody waits for this one, and the next run will say so
-            break
 
 
 def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:

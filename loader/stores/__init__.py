@@ -7,6 +7,7 @@ from loader.stores.device import DeviceFeatures
 from loader.stores.host import HostFeatures, as_store
 from loader.stores.hotness import count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.memmap import MemmapFeatures
+from loader.stores.partitioned import PartitionedFeatures, Traffic
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.rows import RowOptions
 from loader.stores.sharded import ShardedFeatures
@@ -19,12 +20,14 @@ __all__ = [
     "FeatureStore",
     "HostFeatures",
     "MemmapFeatures",
+    "PartitionedFeatures",
     "PinnedFeatures",
     "RowOptions",
     "ShardedFeatures",
     "StagedFeatures",
     "StoreContext",
     "TensorRows",
+    "Traffic",
     "as_store",
     "auto_features",
     "count_visits",

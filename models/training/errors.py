@@ -49,12 +49,12 @@ def fail(line: str, status: int = 1, title: str = "error: ") -> None:
     """Prints one line to stderr, its title in colour on a terminal, and ends the process.
 
     A process other than the first one of a run leaves the line to the first one, which mostly has the same to say and
-    then ends all. If that does not happen, it prints the line, too.
+    then ends all. If that does not happen, the first one of its host prints the line, too, and only then the others.
     """
     if rank_here() > 0:
         if status == INTERRUPTED:
             sys.exit(status)
-        time.sleep(GRACE)
+        time.sleep(GRACE if int(os.environ.get("LOCAL_RANK", 0)) == 0 else 2 * GRACE)  # one of a host after the other
         line = f"{line} (process {rank_here()} of the run)"
     if title and sys.stderr.isatty():
         title = f"\033[1;31m{title}\033[0m"

@@ -39,7 +39,7 @@ void expect_refused(OnHost<P, N>& on_host, std::vector<N> seeds, N num_nodes, co
 }
 
 template <typename P, typename N>
-Compared compare(Random& random, int rounds) {
+Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_fanouts) {
   Compared all;
   HopwiseSampler<P, N> hopwise(1);
   for (int round = 0; round < rounds; ++round) {
@@ -51,8 +51,7 @@ Compared compare(Random& random, int rounds) {
       graph = random_graph<P, N>(random);
     const int64_t num_nodes = graph.view().num_nodes;
     auto options = random_options(random);
-    if (round == 0) options.fanouts = {5, 10};
-    if (round == 1) options.fanouts = {3, 25};
+    if (round == 0) options.fanouts = first_fanouts;
     OnHost<P, N> on_host(graph, options.hops());
     for (const Case& c : kCases) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
@@ -250,8 +249,8 @@ int main(int argc, char** argv) {
   Random random(20261121);
   int64_t edges = 0, repetitions = 0, without_room = 0, by_lines = 0;
   for (const Compared& c :
-       {compare<int32_t, int32_t>(random, rounds), compare<int64_t, int32_t>(random, rounds),
-        compare<int64_t, int64_t>(random, rounds)}) {
+       {compare<int32_t, int32_t>(random, rounds, {5, 10}), compare<int64_t, int32_t>(random, rounds, {3, 25}),
+        compare<int64_t, int64_t>(random, rounds, {5, 10})}) {
     edges += c.edges;
     repetitions += c.repetitions;
     without_room += c.without_room;

@@ -71,18 +71,15 @@ def _end_all() -> None:
 
 
 class Channel:
-    """A bounded queue between two threads, with room reserved before the work; a finalizer may close it.
-
-    Attributes:
-        taken: items that `get` returned.
-    """
+    """A bounded queue between two threads, with room reserved before the work; a finalizer may close it."""
 
     # `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
 
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
         self._items: SimpleQueue[Flight | None] = SimpleQueue()
-        self.closed, self.depth, self.taken = False, depth, 0
+        self.closed, self.depth = False, depth
+        self.taken = 0  # items that `get` returned
         for _ in range(depth):
             self._room.put(None)
 
@@ -119,8 +116,7 @@ def _stop_all(channels: list[Channel]) -> None:
 
 def _serve(work: Work, index: int, channels: list[Channel]) -> None:
     """A stage's thread: takes items of the stage before, or of the source, until one is the last or an error."""
-    stage, sink = work.stages[index], channels[index]
-    source = channels[index - 1] if index else None
+    stage, sink, source = work.stages[index], channels[index], channels[index - 1] if index else None
     groups = 0  # that a later stage began
     ended = failed = False
     while not ended and not failed and sink.reserve():
@@ -128,7 +124,10 @@ def _serve(work: Work, index: int, channels: list[Channel]) -> None:
         if source is not None:
             if source.closed:
                 break
-            groups += _through(work, index, group)
+            if items := [flight for flight in group if flight is not None and flight.error is None]:
+                work.through(index, *items)
+                groups += 1
+            del items
         for place, flight in enumerate(group):
             if place and not sink.reserve():
                 break
@@ -145,23 +144,10 @@ def _serve(work: Work, index: int, channels: list[Channel]) -> None:
 
 def _group(source: Channel, most: int) -> list[Flight | None]:
     """The next items, at least one; the last one may be an error, or None after the last item of all."""
-    group: list[Flight | None] = []
-    while len(group) < most:
-        flight = source.get()
-        group.append(flight)
-        if flight is None or flight.error is not None:
-            break
+    group = [source.get()]
+    while len(group) < most and group[-1] is not None and group[-1].error is None:
+        group.append(source.get())
     return group
-
-
-def _through(work: Work, index: int, group: list[Flight | None]) -> bool:
-    """Takes items through a later stage; False if there were none."""
-    items = [flight for flight in group if flight is not None and flight.error is None]
-    if items and work.stages[index].together > 1:
-        work.through_together(index, items)
-    elif items:
-        work.through(index, items[0])
-    return bool(items)
 
 
 def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> None:
@@ -176,12 +162,9 @@ def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> N
 
 
 def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:
-    """How many groups a stage begins, and their items, if it may begin one that starts before item `room`.
+    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`.
 
-    Args:
-        length: items of the run. The first one is a group of its own.
-        room: items that the stage may put into its channel, if the consumer takes no more.
-        together: items of each group after the first.
+    The first item is a group of its own; the others have `together` items.
     """
     room = min(room, length)
     if room <= 0:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from loader.pipeline import Stage
 from loader.samples import Rows, Sample
-from loader.stores import DeviceFeatures, FeatureStore, PartitionedFeatures
-from loader.stores.exchange import RowExchange
+from loader.stores import DeviceFeatures, FeatureStore, PartitionedFeatures, RowExchange
 from loader.timing import PipelineStats
 
 

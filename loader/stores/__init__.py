@@ -4,6 +4,7 @@ from loader.stores.auto import auto_features
 from loader.stores.base import FeatureStore, StoreContext, open_store, options_of
 from loader.stores.cached import CachedFeatures
 from loader.stores.device import DeviceFeatures
+from loader.stores.exchange import RowExchange
 from loader.stores.host import HostFeatures, as_store
 from loader.stores.hotness import count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.memmap import MemmapFeatures
@@ -22,6 +23,7 @@ __all__ = [
     "MemmapFeatures",
     "PartitionedFeatures",
     "PinnedFeatures",
+    "RowExchange",
     "RowOptions",
     "ShardedFeatures",
     "StagedFeatures",

@@ -171,6 +171,13 @@ class PartitionedFeatures(StoreOfRows):
         """`[n]` int64: the numbers of the hosts that have the rows of `ids`, `[n]` int32 or int64."""
         return torch.div(ids, self._block, rounding_mode="floor").remainder_(self.hosts.num_hosts).long()
 
+    def crossing(self, ids: Tensor) -> Tensor:
+        """`[m]` ascending: which of `ids`, `[n]` int32 or int64 on `device`, neither this host nor its cache has.
+
+        Each of them once: these rows have to cross to this host.
+        """
+        return torch.unique(_Parts(self._checked(ids), self).far_ids())
+
     def open_exchange(self) -> RowExchange | None:
         """Groups of processes for one loader, or None on one host. All processes call this together.
 
@@ -247,7 +254,7 @@ class PartitionedFeatures(StoreOfRows):
 
     def _fetch(self, parts: Sequence[_Parts], exchange: RowExchange) -> list[Tensor]:
         """The rows of other hosts that each of the parts wants, in the order of its ids."""
-        far = [part.ids[part.far] for part in parts]
+        far = [part.far_ids() for part in parts]
         together = torch.cat(far) if far else torch.empty(0, dtype=self._id_type, device=self.device)
         wanted, places = torch.unique(together, return_inverse=True)
         received, sent = exchange.received, exchange.sent
@@ -369,3 +376,7 @@ class _Parts:
         self.cached = is_cached.nonzero().view(-1)
         self.slots = slots[self.cached]
         self.far = (~(own | is_cached)).nonzero().view(-1)
+
+    def far_ids(self) -> Tensor:
+        """The ids of rows of other hosts."""
+        return self.ids[self.far]

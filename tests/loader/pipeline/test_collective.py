@@ -147,7 +147,7 @@ def test_begun_groups_are_those_of_a_loop(together: int) -> None:
             assert begun_groups(length, room, together) == (groups, min(begin, length))
 
 
-def test_a_collective_stage_needs_a_place_and_a_length() -> None:
+def test_a_collective_stage_needs_place_and_length() -> None:
     meeting = Meeting(threading.Barrier(1), 2)
     with pytest.raises(ValueError, match="stage 'meeting' is collective; such a stage is neither first nor asynch"):
         Pipeline([meeting], 2)

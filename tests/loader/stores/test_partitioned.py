@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from host_ranks import finish_ranks, start_ranks
+from marks import needs_two_gpus
 from torch import Tensor
 
 from loader.graph import Graph
@@ -301,6 +302,13 @@ class TestPlaces:
         store = PartitionedFeatures(table(), num_threads=1, budget_gib=budget, hotness=scores, hosts=hosts)
         assert store.num_cached == 100
 
+    def test_rows_that_cross_are_counted_without_processes(self) -> None:
+        scores = torch.arange(ROWS).flip(0)
+        store = PartitionedFeatures(table(), num_threads=1, fraction=0.1, hotness=scores, hosts=Hosts(1, 2, 0, 1))
+        ids = torch.cat((some_ids(0), some_ids(0)))
+        far = set(ids.tolist()) - set((owners(ROWS) == 1).nonzero().view(-1).tolist()) - hot_rows(1, scores)
+        assert store.crossing(ids).tolist() == sorted(far)
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -324,3 +332,43 @@ class TestRefusals:
         assert [stage.collective for stage in loader.stages] == [False, True]
         with pytest.raises(RuntimeError, match="which has no process group; call"):
             next(iter(loader))
+
+
+# One of two processes, each on a host of its own with one GPU.
+def one_gpu(folder: str) -> None:
+    rank = int(os.environ["RANK"])
+    device, x, ids = torch.device("cuda", rank), table(), some_ids(rank)
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    seen = {}
+    for name, options in (("plain", {}), ("cached", {"fraction": FRACTION, "dtype": "bfloat16"})):
+        store = PartitionedFeatures(x, device, num_threads=1, context=StoreContext(some_graph()), **options)
+        seen[name] = store.gather(ids).cpu()
+        assert torch.equal(store.gather(ids.to(device)).cpu(), seen[name])
+        loader = make_loader(store, rank, 2)
+        seen[f"{name} epoch"] = [batch.x.cpu() for batch in loader]
+        for number, _ in enumerate(loader):
+            if number == 2:
+                break
+        seen[f"{name} next epoch"] = [batch.x.cpu() for batch in loader]
+        assert store.traffic.received > 0
+    torch.save(seen, f"{folder}/{rank}")
+    dist.destroy_process_group()
+
+
+@pytest.mark.gpu
+@needs_two_gpus
+def test_rows_cross_between_two_gpus(tmp_path: Path) -> None:
+    program = f"import test_partitioned as t; t.one_gpu({str(tmp_path)!r})"
+    ended = finish_ranks(start_ranks(["-c", program], 2, 1, Path(__file__).parent), 300)
+    assert [status for status, _, _ in ended] == [0, 0], "\n".join(said for _, _, said in ended)
+    loader = make_loader(HostFeatures(table(), 1), 0, 1)
+    epochs = [[batch.x for batch in loader] for _ in range(3)]
+    for rank in range(2):
+        seen = torch.load(tmp_path / str(rank))
+        assert torch.equal(seen["plain"], table()[some_ids(rank)])
+        assert torch.equal(seen["cached"], table()[some_ids(rank)].bfloat16())
+        for epoch, name in ((0, "epoch"), (2, "next epoch")):
+            for step, x in enumerate(seen[f"plain {name}"]):
+                assert torch.equal(x, epochs[epoch][(2 * step + rank) % 13])
+                assert torch.equal(seen[f"cached {name}"][step], x.bfloat16())

@@ -42,14 +42,18 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
         mendable = _mendable(error)
         if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        fail(" ".join(said(mendable, _key(error)).split()) or type(mendable).__name__)
+        line = " ".join(said(mendable, _key(error)).split()) or type(mendable).__name__
+        fail(line, at_once=_is_loss(mendable))
 
 
-def fail(line: str, status: int = 1, title: str = "error: ") -> None:
+def fail(line: str, status: int = 1, title: str = "error: ", *, at_once: bool = False) -> None:
     """Prints one line to stderr, its title in colour on a terminal, and ends the process.
 
     A process other than the first one of a run leaves the line to the first one, which mostly has the same to say and
     then ends all. If that does not happen, the first one of its host prints the line, too, and only then the others.
+
+    Args:
+        at_once: the others wait for this process to end, so Python does not clear up, which takes a second or more.
     """
     if rank_here() > 0:
         if status == INTERRUPTED:
@@ -59,6 +63,10 @@ def fail(line: str, status: int = 1, title: str = "error: ") -> None:
     if title and sys.stderr.isatty():
         title = f"\033[1;31m{title}\033[0m"
     print(f"{title}{line}", file=sys.stderr)
+    if at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 
@@ -110,6 +118,12 @@ def _mendable(error: BaseException) -> BaseException | None:
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
     return error if isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
+
+
+def _is_loss(error: BaseException) -> bool:
+    from loader.machine.lost import LostProcessError
+
+    return isinstance(error, LostProcessError)
 
 
 def _is_memory(error: BaseException) -> bool:

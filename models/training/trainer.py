@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     except Exception as error:
         if not is_lost(error):
             raise
+        with suppress(Exception):  # the others learn it at once, and this process does not wait for them when it ends
+            torch.distributed.destroy_process_group()
         if trainer._signal_connector.received_sigterm:  # who ends this process says why
             raise SystemExit(1) from error
         what = "another process of this run ended or no longer answers,"

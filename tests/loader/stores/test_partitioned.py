@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,6 @@ def one_rank(folder: str) -> None:
     if rank == 3:
         torch.save(seen, f"{folder}/{rank}")
         os.kill(os.getpid(), signal.SIGKILL)
-    begin = time.monotonic()
     try:
         for _ in loader:
             pass
@@ -154,7 +152,6 @@ def one_rank(folder: str) -> None:
         cached.gather(ids)
     except LostProcessError as error:
         seen["lost again"] = str(error)
-    seen["seconds"] = time.monotonic() - begin
     torch.save(seen, f"{folder}/{rank}")
     os._exit(0)
 
@@ -249,7 +246,6 @@ def test_a_killed_process_ends_the_others(ranks: list[dict[str, Any]]) -> None:
     for seen in ranks[:3]:
         assert seen["lost"].startswith("another process of this run ended or no longer answers (")
         assert seen["lost again"].startswith("another process of this run ended or no longer answers")
-        assert seen["seconds"] < 30
 
 
 class TestOneHost:

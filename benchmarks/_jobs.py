@@ -35,7 +35,8 @@ def side_of(job: dict[str, Any]) -> str:
     sampler = job["config"]["sampler"]
     name = sampler["_target_"].rsplit(".", 1)[-1]
     if name == "fused":
-        return "fused" if sampler["device"] == "cpu" else "fused, GPU"
+        kind = "labor" if sampler.get("labor") else "fused"
+        return kind if sampler["device"] == "cpu" else f"{kind}, GPU"
     return _NAMES.get(name, name)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from _common import microseconds
 from _report_cells import Result, cell, markdown
-from _report_tasks import links_gpu, pyg_gpu, walks_gpu
+from _report_tasks import disk, embeddings, labor_sizes, links_gpu, picks_cpu, pyg_gpu, walks_cpu, walks_gpu
 
-from loader.samplers.gpu.workspace import choose_schedule
+from loader.samplers.gpu.sizes import choose_schedule
 
 # Milliseconds of the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph 26.10 for whole sampling (seeds on the GPU
 # to relabelled blocks on the GPU), one run on an NVIDIA H200, torch 2.11, on a graph of the same shape, 2026-11-20.
@@ -334,6 +334,7 @@ def train_step(result: Result) -> list[str]:
 
 def convergence(result: Result) -> list[str]:
     rows = []
+    sized = all("vertices" in side for row in result["settings"] for side in row["sides"].values())
     for row in result["settings"]:
         for name, side in row["sides"].items():
             d = row["differences"].get(name)
@@ -348,6 +349,7 @@ def convergence(result: Result) -> list[str]:
                     "" if d is None else f"{d['value']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]",
                     "" if d is None else f"{'yes' if d['equivalent'] else 'not shown'}, p = {d['p_equivalent']:.2g}",
                     "" if d is None or d["first_loss_gap"] is None else f"{d['first_loss_gap']:.1g}",
+                    *([f"{side['vertices']:,.0f}", f"{side['edges']:,.0f}"] if sized else []),
                 )
             )
     against, margin = result["against"], result["margin"]
@@ -356,6 +358,7 @@ def convergence(result: Result) -> list[str]:
         f"less {against}, points",
         f"within {margin} points",
         "gap of the first loss",
+        *(("vertices per mini-batch", "edges") if sized else ()),
     )
     settings = "; ".join(
         f"{row['dataset']}, {row['layers']} layers: batch {row['batch_size']:,}, fanout {cell(row['fanouts'])}, "
@@ -538,10 +541,15 @@ def scaling_gpu(result: Result) -> list[str]:
 KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "convergence": ("Training with our sampler and with DGL's", convergence),
     "convergence_gpu": ("Training with mini-batches sampled on the GPU and on the CPU", convergence),
+    "convergence_labor": ("Training with LABOR and with uniform neighbours", convergence),
     "shchur": ("Published accuracies", shchur),
+    "embeddings": ("DeepWalk and node2vec beside their published figures", embeddings),
     "sampler_cpu": ("Sampling on the CPU", sampler_cpu),
     "sampler_cpu_threads": ("Sampling on the CPU by number of threads", sampler_cpu_threads),
     "sampler_cpu_scaling": ("Sampling on the CPU as the graph grows", generic),
+    "picks_cpu": ("Picks by weight, and LABOR, on the CPU", picks_cpu),
+    "walks_cpu": ("Random walks on the CPU", walks_cpu),
+    "labor_sizes": ("Sizes of LABOR's mini-batches beside DGL's", labor_sizes),
     "sampler_gpu": ("Sampling on a GPU", sampler_gpu),
     "sampler_gpu_paper": (
         "Sampling on a GPU: shapes of the datasets that PGSampler was measured on",
@@ -562,6 +570,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "shortcuts_gpu": ("What each shortcut on a GPU brings", shortcuts_gpu),
     "shortcuts_gpu_removed": ("Shortcuts on a GPU that were measured and removed", shortcuts_removed),
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
+    "disk": ("Mini-batches of a graph on disk", disk),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
     "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

@@ -1,4 +1,4 @@
-"""Tables of the results page about walks, links and the loaders of other packages."""
+"""Tables of the results page about walks, links, disks and the loaders of other packages."""
 
 from __future__ import annotations
 
@@ -28,6 +28,45 @@ def walks_gpu(result: Result) -> list[str]:
         *markdown(("walk", "walkers", "steps", "ms", "10^9 steps per second"), rows),
         *(["Laws that a user wrote as `next`, beside the built-in ones:", ""] if own else []),
         *(markdown(("law", "next, ms", "built-in, ms", "speed of the built-in"), own) if own else []),
+    ]
+
+
+def _clock(result: Result) -> str:
+    if result.get("cpu_time"):
+        return "Time of the processor, because the machine was busy with other work."
+    return "By the clock."
+
+
+def walks_cpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        times = row["ns_a_step"]
+        found = [f"{times[who]:.1f}" if who in times else "" for who in ("ours", "dgl", "torch")]
+        ratios = [f"{times[who] / times['ours']:.1f}x" if who in times else "" for who in ("dgl", "torch")]
+        rows.append((row["walk"], cell(row["walkers"]), cell(row["length"]), cell(row["threads"]), *found, *ratios))
+    heads = "ours, ns per step", "DGL", "torch", "DGL over ours", "torch over ours"
+    return [
+        f"A graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. Medians of whole calls, which "
+        f"take turns. {_clock(result)} torch: the same walk by tensor operations.",
+        "",
+        *markdown(("walk", "walkers", "steps", "threads", *heads), rows),
+    ]
+
+
+def picks_cpu(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        ours, dgl = row["ours"], row.get("dgl")
+        theirs = ("", "") if dgl is None else (f"{dgl['ms']:.2f}", f"{dgl['ms'] / ours['ms']:.1f}x")
+        sizes = f"{ours['input_vertices']:,.0f}", f"{ours['edges']:,.0f}"
+        rows.append((cell(row["fanouts"]), row["picks"], f"{ours['ms']:.2f}", *theirs, *sizes))
+    return [
+        f"{result.get('graph', 'A graph')}: {result['num_nodes']:,} vertices and {result['num_edges']:,} edges. "
+        f"Mini-batches of {result['batch_size']:,} vertices, threads: {result['threads']}, medians, in turns. "
+        f"{_clock(result)} The tables that picks by weight read take {result['tables_bytes'] / 2**20:.0f} MiB and "
+        f"{result['tables_seconds']:.1f} s, once; scanned: without them.",
+        "",
+        *markdown(("fanouts", "picks", "ours, ms", "DGL, ms", "DGL over ours", "vertices", "edges"), rows),
     ]
 
 
@@ -64,4 +103,73 @@ def pyg_gpu(result: Result) -> list[str]:
         f"{backend}, and of `loader.pyg.NeighborLoader` on the GPU. Nothing trains meanwhile.",
         "",
         *markdown(("fanouts", "batch", "torch_geometric, 1/s", "ours, 1/s", "ratio"), rows),
+    ]
+
+
+def labor_sizes(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        cells: list[str] = []
+        for found in (row["vertices"], row["edges"]):
+            cells += [f"{found['ours']:,.0f}", f"{found['dgl']:,.0f}"]
+            cells.append(f"{found['percent']:+.2f} ± {found['half_width']:.2f}")
+        uniform = f"{row['uniform_vertices']:,.0f}", f"{row['uniform_edges']:,.0f}"
+        rows.append((row["graph"], cell(row["fanouts"]), row["form"], *cells, *uniform))
+    heads = "vertices, ours", "DGL", "difference, %", "edges, ours", "DGL", "difference, %"
+    return [
+        f"Mean numbers of input vertices and edges of {result['batches']} mini-batches of {result['batch_size']:,} "
+        f"vertices, the same for ours and for `LaborSampler` of DGL {result['dgl']}; differences with their 95 % "
+        "intervals, and our uniform picks. All hops: `layer_dependency`. 4 mini-batches: `batch_dependency=4`.",
+        "",
+        *markdown(("graph", "fanouts", "LABOR", *heads, "uniform, vertices", "edges"), rows),
+    ]
+
+
+def embeddings(result: Result) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        scores = (f"{row[f'{kind}_mean']:.2f} ± {row[f'{kind}_std']:.2f}" for kind in ("micro", "macro"))
+        law = f"{row['p']:g}, {row['q']:g}" + (", weighted" if row["weights"] else "")
+        away = f"{row['macro_mean'] - row['published_macro']:+.2f}"
+        rows.append(
+            (row["dataset"], row["method"], law, cell(row["epochs"]), *scores, f"{row['published_macro']:.2f}", away)
+        )
+    first = result["rows"][0]
+    return [
+        f"F1 in percent with the labels of half of the vertices, mean ± standard deviation over {result['splits']} "
+        "random splits of one embedding. A one-vs-rest logistic regression gives each vertex as many labels as it "
+        "has. Published: table 2 of Grover and Leskovec 2016, which has macro-F1 only.",
+        "",
+        *markdown(
+            ("dataset", "method", "p, q", "epochs", "micro-F1", "macro-F1", "published macro-F1", "difference"), rows
+        ),
+        f"Settings: {first['dim']} dimensions, {first['walks_per_node']} walks of {first['walk_length']} steps from "
+        f"each vertex per epoch, pairs at most {first['context_size'] - 1} steps apart, {first['num_negatives']} "
+        f"negative sample per step, mini-batches of {first['batch_size']} walks, learning rate {first['lr']:g} that "
+        "falls to 0.",
+        "",
+        *([result["note"], ""] if result.get("note") else []),
+    ]
+
+
+def disk(result: Result) -> list[str]:
+    ways = {
+        "system": "the system's own read-ahead",
+        "random": "single pages, each waited for",
+        "ahead": "single pages, asked for ahead",
+    }
+    times = ("sample_cold_ms", "gather_cold_ms", "cold_mb", "sample_warm_ms", "gather_warm_ms")
+    rows = [
+        (ways[name], *(f"{found[key]:,.0f}" if key == "cold_mb" else f"{found[key]:,.1f}" for key in times))
+        for name, found in result["medians"].items()
+    ]
+    return [
+        f"A random graph of {result['num_nodes']:,} vertices and {result['num_edges']:,} edges with "
+        f"{result['num_features']} features, mapped from files. Mini-batches of {result['batch_size']:,} seeds, "
+        f"fanouts {cell(result['fanouts'])}, medians of {result['batches']}. Cold: nothing of the files is in memory "
+        "before the mini-batch; MB: what is read from the disk. Warm: all that it needs is there. Cold and as a whole, "
+        f"asking ahead is {result['ahead_beside_system']:.1f} times as fast as the system's own way and "
+        f"{result['ahead_beside_random']:.1f} times as fast as waiting for each page (medians of the ratios).",
+        "",
+        *markdown(("reads", "cold: sample, ms", "gather, ms", "MB", "warm: sample, ms", "gather, ms"), rows),
     ]

@@ -7,6 +7,8 @@ Compared within each dataset and depth: every other sampler against `--against`.
 accuracy of its best checkpoint, with all neighbours (no sampling). Its mean over seeds gets an interval by Student's t,
 the difference of two means one by Welch's, and two one-sided tests say whether the difference is below the margin.
 Seconds are those of training, validation excluded. They compare the samplers only if jobs ran under the same load.
+
+With `--sizes`, one epoch of each sampler is sampled again, for the numbers of vertices and edges of a mini-batch.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from _common import RESULTS, ROOT, write_json
 from _intervals import compare, half_width
 from _jobs import check_comparable, read_jobs, setting_of, side_of
+from _sizes import open_dataset_of, sizes_of
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -70,6 +73,16 @@ def summarise(jobs: list[dict[str, Any]], against: str, margin: float, level: fl
             }
         )
     return rows
+
+
+def add_sizes(rows: list[dict[str, Any]], jobs: list[dict[str, Any]], data_dir: str, cache_dir: str | None) -> None:
+    """Adds to each side of `rows` the sizes of a mini-batch, see `sizes_of`."""
+    for row in rows:
+        here = [job for job in jobs if setting_of(job) == (row["dataset"], row["layers"])]
+        data = open_dataset_of(here[0]["config"], data_dir, cache_dir)
+        for name, side in row["sides"].items():
+            config = next(job["config"] for job in here if side_of(job) == name)
+            side.update(sizes_of(config, data))
 
 
 def _first_loss_gap(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> float | None:
@@ -158,6 +171,9 @@ def main() -> None:
     parser.add_argument("--margin", type=float, default=0.5, help="points of accuracy that do not matter (0.5)")
     parser.add_argument("--level", type=float, default=0.95)
     parser.add_argument("--note", default=None, help="how the jobs ran, for the reader of the results")
+    parser.add_argument("--sizes", action="store_true", help="count the vertices and edges of mini-batches")
+    parser.add_argument("--data-dir", default="data", help="with --sizes, folder of the datasets' raw files")
+    parser.add_argument("--cache-dir", default=None, help="with --sizes, folder of converted datasets")
     parser.add_argument("--json", type=Path, default=RESULTS / "convergence.json")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
@@ -166,6 +182,8 @@ def main() -> None:
         rows = summarise(jobs, arguments.against, arguments.margin, arguments.level)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
+    if arguments.sizes:
+        add_sizes(rows, jobs, arguments.data_dir, arguments.cache_dir)
     Console(width=140).print(show(rows, arguments.against, arguments.margin, arguments.level))
     images = []
     for dataset in sorted({row["dataset"] for row in rows}):
@@ -179,7 +197,8 @@ def main() -> None:
             # Of the machine that trained, not of the one that draws.
             **{key: newest[key] for key in ("date", "hardware", "system", "versions")},
             "command": f"python benchmarks/convergence.py {' '.join(f'multirun/{name}' for name in experiments)}"
-            + (f" --against {arguments.against}" if arguments.against != "dgl" else ""),
+            + (f" --against {arguments.against}" if arguments.against != "dgl" else "")
+            + (" --sizes" if arguments.sizes else ""),
             "jobs": [f"python train.py -m experiment={name}" for name in experiments],
             "benchmark": "convergence",
             "note": arguments.note,

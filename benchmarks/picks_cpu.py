@@ -8,6 +8,9 @@ printed. "scanned" does without tables. DGL (`NeighborSampler(prob=...)`, `Labor
 ids. All get the same seeds and take turns mini-batch by mini-batch, after a pause in which OpenMP's threads fall
 asleep. Of LABOR the mean numbers of input vertices and of edges are compared, too: these are the same law, so they
 agree up to chance.
+
+On a busy machine a long call loses more of the clock's time than a short one. So there, with one thread, compare the
+processor's time: `--threads 1 --cpu-time`.
 """
 
 from __future__ import annotations
@@ -67,18 +70,20 @@ def of_dgl(dgl: Any, graph: Any, fanouts: tuple[int, ...], labor: bool, options:
     return sample
 
 
-def measure(samplers: dict[str, Sample], seeds: list[Tensor]) -> dict[str, dict[str, float]]:
-    """Median milliseconds, and mean numbers of input vertices and edges. The first mini-batch does not count."""
+def measure(
+    samplers: dict[str, Sample], seeds: list[Tensor], clock: Callable[[], float]
+) -> dict[str, dict[str, float]]:
+    """Median milliseconds by `clock`, and mean numbers of input vertices and edges, without the first mini-batch."""
     times: dict[str, list[float]] = {name: [] for name in samplers}
     sizes: dict[str, list[tuple[int, int]]] = {name: [] for name in samplers}
     names = list(samplers)
     for i, own in enumerate(seeds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             time.sleep(PAUSE)
-            begin = time.perf_counter()
+            begin = clock()
             size = samplers[name](own, i)
             if i > 0:
-                times[name].append(time.perf_counter() - begin)
+                times[name].append(clock() - begin)
                 sizes[name].append(size)
     return {
         name: {
@@ -112,11 +117,15 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor, for a busy machine")
     parser.add_argument("--quick", action="store_true", help="only fanouts 10,10, 5 mini-batches")
     parser.add_argument("--json", type=Path, default=RESULTS / "picks_cpu.json")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.fanouts, arguments.repeats = [(10, 10)], 5
+    if arguments.cpu_time and arguments.threads != 1:
+        parser.error(f"--cpu-time adds up the threads, of which there are {arguments.threads}; add --threads 1")
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before DGL is loaded
     torch.set_num_threads(arguments.threads)
     plain = load_graph("csc" if arguments.csc else arguments.graph, arguments)
@@ -131,7 +140,7 @@ def main() -> None:
     seeds = list(order.split(arguments.batch_size)[: arguments.repeats + 1])
 
     console = Console(width=120)
-    cores = [free_cores(arguments.threads)]
+    cores = [free_cores()]
     rows = []
     shown = Table("fanouts", "picks", "ours ms", "DGL ms", "DGL / ours", "vertices, ours", "DGL", "edges, ours", "DGL")
     for fanouts in arguments.fanouts:
@@ -140,7 +149,7 @@ def main() -> None:
             samplers = {"ours": ours(graph, fanouts, arguments.threads, options)}
             if dgl_options is not None:
                 samplers["dgl"] = of_dgl(dgl, dgl_graph, fanouts, "labor" in options, dgl_options)
-            found = measure(samplers, seeds)
+            found = measure(samplers, seeds, clock)
             rows.append({"fanouts": fanouts, "picks": kind, **found})
             mine, other = found["ours"], found.get("dgl")
             shown.add_row(
@@ -154,15 +163,24 @@ def main() -> None:
                 f"{mine['edges']:,.0f}",
                 f"{other['edges']:,.0f}" if other else "-",
             )
-    cores.append(free_cores(arguments.threads))
+    cores.append(free_cores())
     console.print(shown)
     console.print(
         f"tables: {tables['tables_seconds']:.1f} s, {tables['tables_bytes'] / 2**20:.0f} MiB; order of the heaviest: "
-        f"{tables['order_seconds']:.1f} s, {tables['order_bytes'] / 2**20:.0f} MiB; {arguments.threads} threads "
+        f"{tables['order_seconds']:.1f} s, {tables['order_bytes'] / 2**20:.0f} MiB; two threads "
         f"got {cores[0]:.2f} and {cores[1]:.2f} times the work of one done"
     )
-    size = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
-    settings = {"threads": arguments.threads, "batch_size": arguments.batch_size, "free_cores": cores}
+    size = {
+        "graph": "csc" if arguments.csc else arguments.graph,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+    }
+    settings = {
+        "threads": arguments.threads,
+        "cpu_time": arguments.cpu_time,
+        "batch_size": arguments.batch_size,
+        "free_cores": cores,
+    }
     write_json(arguments.json, {**size, **settings, **tables, "rows": rows})
 
 

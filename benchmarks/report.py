@@ -318,6 +318,39 @@ def _convergence(result: Result) -> tuple[str, bool]:
     return f"{shown} of {len(found)} comparisons, largest difference {furthest:.2f} points", shown == len(found)
 
 
+def _convergence_labor(result: Result) -> tuple[str, bool]:
+    text, shown = _convergence(result)
+    sides = [row["sides"] for row in result["settings"]]
+    shares = [of["labor"]["vertices"] / of["fused"]["vertices"] for of in sides]
+    return f"{text}; {', '.join(f'{x:.0%}' for x in shares)} of the vertices", shown and max(shares) < 1
+
+
+def _walks_cpu(who: str, limit: float) -> Callable[[Result], tuple[str, bool]]:
+    def judge(result: Result) -> tuple[str, bool]:
+        times = [row["ns_a_step"] for row in result["rows"]]
+        return _at_least([of[who] / of["ours"] for of in times if who in of], limit)
+
+    return judge
+
+
+def _picks_cpu(result: Result) -> tuple[str, bool]:
+    rows = [row for row in result["rows"] if row["picks"].startswith("weighted")]
+    return _at_least([row["dgl"]["ms"] / row["ours"]["ms"] for row in rows], 2.0)
+
+
+def _labor_sizes(result: Result) -> tuple[str, bool]:
+    furthest = max(abs(row[what]["percent"]) for row in result["rows"] for what in ("vertices", "edges"))
+    return f"at most {furthest:.2f} % ({2 * len(result['rows'])} numbers)", furthest <= 1
+
+
+def _embeddings(result: Result) -> tuple[str, bool]:
+    differences = [
+        (f"{row['dataset']} {row['method']}", row["macro_mean"] - row["published_macro"]) for row in result["rows"]
+    ]
+    text = ", ".join(f"{name} {value:+.2f}" for name, value in differences)
+    return text, len(differences) == 6 and all(value >= 0 for _, value in differences)
+
+
 def _shchur(result: Result) -> tuple[str, bool]:
     rows = result["settings"]
     near = [abs(row["mean"] - row["published_mean"]) <= row["published_std"] for row in rows]
@@ -345,6 +378,16 @@ TARGETS = (
     Target(
         "Sampled on the GPU, training ends within 0.5 points of the CPU's, at 95 %", "convergence_gpu", _convergence
     ),
+    Target(
+        "Training with LABOR ends within 0.5 points of uniform neighbours, with fewer vertices per mini-batch",
+        "convergence_labor",
+        _convergence_labor,
+    ),
+    Target("Picks by weight on the CPU are at least 2x as fast as DGL's", "picks_cpu", _picks_cpu),
+    Target("Walks on the CPU are at least 2x as fast as DGL's", "walks_cpu", _walks_cpu("dgl", 2.0)),
+    Target("Walks on the CPU are at least 5x as fast as plain torch", "walks_cpu", _walks_cpu("torch", 5.0)),
+    Target("LABOR's mini-batches are as large as those of DGL's LaborSampler, to 1 %", "labor_sizes", _labor_sizes),
+    Target("DeepWalk and node2vec reach their published macro-F1, points", "embeddings", _embeddings),
     Target("Shchur's protocol: the mean is within one published standard deviation", "shchur", _shchur),
     Target("Sampling on the CPU is at least 2x as fast as DGL's in every setting", "sampler_cpu", _sampler_cpu),
     Target(

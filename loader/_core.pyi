@@ -107,8 +107,12 @@ class FusedSampler:
         num_threads: int,
         part_edges: int,
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
+        in_file: bool = False,
     ) -> None:
-        """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges."""
+        """As `HopwiseSampler`. Threads share out parts of at least `part_edges` edges.
+
+        `in_file`: a part of the graph may be on disk only, so its pages are asked for before they are read.
+        """
 
     def sample(
         self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
@@ -310,7 +314,8 @@ class _CudaSampler:
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan` and
         `reads`: how lists are scanned and read, a ScanSchedule and a Reads of csrc/sampler/cuda/sampler.h.
-        `cached_begins` and `cached_entries`: those of a `ListCache`.
+        `cached_begins` and `cached_entries`: those of a `ListCache`. With `device=-1` the graph's arrays are meta
+        tensors, no GPU is needed, and only `plan` can be called.
         """
 
     def plan(
@@ -364,8 +369,22 @@ cuda_max_batches_per_launch: int
 cuda_max_task_vertices: int
 cuda_part_edges: int  # of a longer list taken whole, in one task of a queue
 
+def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> int:
+    """From now on, a read of these mapped bytes that fails ends the process in one line that names the file.
+
+    They are mapped from byte `offset` on of the file that `handle` has open, which is duplicated. Returns the number
+    to `forget_file` it by, before the memory is unmapped (csrc/disk/faults.h).
+    """
+
+def is_watched(at: int) -> bool:
+    """Whether a watched file has the byte at this address."""
+
+def forget_file(number: int) -> None: ...
+
 class Gatherer:
-    def __init__(self, num_threads: int) -> None: ...
+    """`in_file`: a part of the table may be on disk only, so its pages are asked for before they are read."""
+
+    def __init__(self, num_threads: int, in_file: bool = False) -> None: ...
     @property
     def num_threads(self) -> int: ...
     def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_size
 from loader.machine.gpu import free_bytes
+from loader.machine.mapped import is_mapped
+from loader.machine.pages import read_ahead
 from loader.ops import aggregate_mean
 from loader.samples import Block
 from models.sage import GraphSAGE, SAGEConv
@@ -90,6 +92,7 @@ class _GraphPieces:
         self.device = device
         self._chunk_bytes = chunk_bytes
         self._arrays: tuple[Tensor, Tensor] | None = None
+        self._in_file = is_mapped(graph.indices)
 
     def room_for(self, num_bytes: int) -> bool:
         """Whether the model's GPU has so much memory to spare, next to what a chunk needs."""
@@ -101,6 +104,8 @@ class _GraphPieces:
         """Vertices `begin..end` with all their in-neighbours; sources keep their global ids."""
         graph = self.graph
         first, last = int(graph.indptr[begin]), int(graph.indptr[end])
+        if self._in_file:
+            read_ahead(graph.indices[first:last])
         indptr, indices = (graph.indptr, graph.indices) if device.type == "cpu" else self._moved()
         block = Block(
             indptr=indptr[begin : end + 1].to(device) - first,
@@ -135,6 +140,13 @@ def _layer(
     weight = conv.lin_self.weight
     step = max(1, chunk_bytes // ((conv.in_dim + conv.out_dim) * weight.element_size()))
     chunks = [(a, min(a + step, num_nodes)) for a in range(0, num_nodes, step)]
+    in_file = is_mapped(h)
+
+    def rows(a: int, b: int) -> Tensor:
+        if in_file:
+            read_ahead(h[a:b])
+        return h[a:b].to(weight)  # on the model's device
+
     # All vertices are sources and destinations alike: projecting first costs nothing and narrows what is gathered.
     project_first = conv.out_dim < conv.in_dim
 
@@ -150,12 +162,12 @@ def _layer(
     if project_first or copy_first:
         neighbours = torch.empty(num_nodes, dim, dtype=weight.dtype, device=where)
         for a, b in chunks:
-            x = h[a:b].to(weight)
+            x = rows(a, b)
             neighbours[a:b] = conv.lin_neigh(x) if project_first else x
             report(advance=b - a)
     out = torch.empty(num_nodes, conv.out_dim, dtype=weight.dtype, device=device_for(conv.out_dim))
     for a, b in chunks:
-        x = h[a:b].to(weight)  # on the model's device
+        x = rows(a, b)
         mean = aggregate_mean(neighbours, pieces.rows(a, b, where)).to(weight)
         out[a:b] = model.activate(i, conv.lin_self(x) + mean if project_first else conv.combine(x, mean))
         report(advance=b - a)

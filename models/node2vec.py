@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loader.machine.arguments import as_flag, as_size
+from loader.machine.arguments import as_flag, as_number, as_size
 
 
 class Node2Vec(nn.Module):
@@ -26,17 +28,32 @@ class Node2Vec(nn.Module):
         dim: width of the embedding.
         context_size: vertices of a window, at least 2.
         sparse: gradients have the rows of the mini-batch only, for `torch.optim.SparseAdam`.
+        init_std: standard deviation of the normal numbers that the embedding begins with; greater than 0 and finite. 1
+            is torch_geometric's. With 0.1 it learns in fewer epochs: the products of rows of 128 such numbers are near
+            0, in place of 11 and -11, for which the loss is steep.
 
     Raises:
-        TypeError, ValueError: a size is none, or too small.
+        TypeError, ValueError: a size is none, or too small; `init_std` is out of its range.
     """
 
-    def __init__(self, num_nodes: int, dim: int = 128, context_size: int = 10, *, sparse: bool = True) -> None:
+    def __init__(
+        self,
+        num_nodes: int,
+        dim: int = 128,
+        context_size: int = 10,
+        *,
+        sparse: bool = True,
+        init_std: float = 1.0,
+    ) -> None:
         super().__init__()
         for name, size, least in (("num_nodes", num_nodes, 1), ("dim", dim, 1), ("context_size", context_size, 2)):
             as_size(name, size, least, most=2**40 if name == "num_nodes" else 2**31 - 1)
+        if not 0 < as_number("init_std", init_std) < math.inf:
+            raise ValueError(f"init_std is {init_std}; it must be greater than 0 and finite")
         self.context_size = context_size
         self.embedding = nn.Embedding(num_nodes, dim, sparse=as_flag("sparse", sparse))
+        with torch.no_grad():
+            self.embedding.weight.mul_(init_std)  # which was drawn with 1
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         """Rows `[n, dim]` of `nodes` `[n]`, or of all vertices."""

@@ -15,7 +15,7 @@ namespace {
 
 class Gatherer {
  public:
-  explicit Gatherer(int num_threads) : pool_(num_threads) {}
+  Gatherer(int num_threads, bool in_file) : pool_(num_threads), in_file_(in_file) {}
 
   int num_threads() const { return pool_.size(); }
 
@@ -27,7 +27,7 @@ class Gatherer {
     if (from.row_bytes != to.row_bytes)
       throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
                             std::to_string(from.row_bytes));
-    const RowTable rows{from.data, from.num_rows, from.row_bytes};
+    const RowTable rows{from.data, from.num_rows, from.row_bytes, in_file_};
     if (dtype_of(ids) == dtype_name<int32_t>())  // [n]
       run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
     else
@@ -45,6 +45,7 @@ class Gatherer {
 
   LongMutex mutex_;  // the pool runs one gather at a time
   ThreadPool pool_;
+  const bool in_file_;
 };
 
 // `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool
@@ -81,7 +82,7 @@ std::unique_ptr<PooledBuffer> take(const std::shared_ptr<BufferPool>& pool, int6
 
 void bind_features(py::module_& m) {
   py::class_<Gatherer>(m, "Gatherer", "Copies rows of host tensors by id, on threads of its own.")
-      .def(py::init<int>(), py::arg("num_threads"))
+      .def(py::init<int, bool>(), py::arg("num_threads"), py::arg("in_file") = false)
       .def_property_readonly("num_threads", &Gatherer::num_threads)
       .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
            "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "

@@ -7,6 +7,7 @@ namespace loader {
 void bind_items(py::module_& m);
 void bind_sampler(py::module_& m);
 void bind_features(py::module_& m);
+void bind_disk(py::module_& m);
 void bind_aggregate(py::module_& m);
 void bind_weights(py::module_& m);
 void bind_gpu(py::module_& m);
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_weights(m);
   loader::bind_sampler(m);
   loader::bind_features(m);
+  loader::bind_disk(m);
   loader::bind_aggregate(m);
   loader::bind_gpu(m);
   loader::bind_items_cuda(m);

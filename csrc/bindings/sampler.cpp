@@ -83,11 +83,12 @@ template <template <typename, typename> class Impl>
 class AnySampler {
  public:
   AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
-             int64_t num_threads, int64_t part_edges, py::object picks)
+             int64_t num_threads, int64_t part_edges, py::object picks, bool in_file)
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         picks_(std::move(picks)),
-        edge_ids_(edge_ids) {
+        edge_ids_(edge_ids),
+        in_file_(in_file) {
     auto options = make_options(std::move(fanouts), edge_ids);
     options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
@@ -134,7 +135,7 @@ class AnySampler {
     const auto sources = view<const N>(indices_, "indices");
     if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
       throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
-    const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1};
+    const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1, in_file_};
     const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
       if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)
         return std::make_unique<Impl<P, N>>(pool, part_edges);
@@ -164,7 +165,7 @@ class AnySampler {
   }
 
   const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
-  const bool edge_ids_;
+  const bool edge_ids_, in_file_;
   std::shared_ptr<BufferPool> pool_;
   std::variant<std::unique_ptr<Group<int32_t, int32_t>>, std::unique_ptr<Group<int64_t, int32_t>>,
                std::unique_ptr<Group<int64_t, int64_t>>>
@@ -175,9 +176,11 @@ template <template <typename, typename> class Impl>
 void bind_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
   py::class_<Class>(m, name)
-      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t, py::object>(),
+      .def(py::init<py::object, py::object, std::vector<int64_t>, bool, bool, int64_t, int64_t, py::object,
+                    bool>(),
            py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("replace"), py::arg("edge_ids"),
-           py::arg("num_threads"), py::arg("part_edges"), py::arg("picks") = py::none())
+           py::arg("num_threads"), py::arg("part_edges"), py::arg("picks") = py::none(),
+           py::arg("in_file") = false)
       .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"),
            py::arg("next_keys") = std::vector<uint64_t>{}, py::arg("phases") = std::vector<uint32_t>{});
 }

@@ -13,6 +13,7 @@ struct RowTable {
   const uint8_t* data;
   int64_t num_rows;
   int64_t row_bytes;
+  bool in_file = false;  // a part may be on disk only, see PagesAhead
 };
 
 // Copies row ids[i] of `table` to row i of `out`, for 0 <= i < n; `out` holds n * row_bytes bytes and does

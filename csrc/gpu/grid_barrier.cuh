@@ -3,6 +3,12 @@
 
 #include <cstdint>
 
+// What a thread does between two looks at a barrier: nothing. Tests on the host, where blocks share
+// processors, give way to another block.
+#ifndef LOADER_POLL
+#define LOADER_POLL()
+#endif
+
 namespace loader {
 
 // Barrier of `size` resident blocks, of which this is number `rank`. `state` is zero before the first use and
@@ -15,6 +21,7 @@ __device__ __forceinline__ void group_barrier(unsigned long long* state, int ran
     __threadfence();
     const unsigned before = atomicAdd(word, rank == 0 ? kFlip - (size - 1) : 1u);
     while (((before ^ *reinterpret_cast<volatile unsigned*>(word)) & kFlip) == 0) {
+      LOADER_POLL();
     }
     __threadfence();
   }

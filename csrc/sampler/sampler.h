@@ -17,6 +17,7 @@ struct Csc {
   const P* indptr;  // [num_nodes + 1]
   const N* indices;
   int64_t num_nodes;
+  bool in_file = false;  // a part may be on disk only, see PagesAhead
 };
 
 using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice, RaceChoice>;

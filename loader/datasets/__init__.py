@@ -5,6 +5,7 @@ from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.mat import MatDataset
 from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
@@ -12,6 +13,7 @@ from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.synthetic import SyntheticDataset
+from loader.datasets.synthetic_large import LargeSyntheticDataset
 
 __all__ = [
     "CacheError",
@@ -21,6 +23,8 @@ __all__ = [
     "DistanceFeatures",
     "EdgeList",
     "EdgeListDataset",
+    "LargeSyntheticDataset",
+    "MatDataset",
     "NodeDataset",
     "NpzDataset",
     "OGBDataset",

@@ -23,6 +23,7 @@ from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, shown
+from loader.machine.hardware import usable_memory
 from loader.machine.shared import local_ranks
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 Transform: TypeAlias = Callable[[NodeDataset], NodeDataset]
 
 _MAPPED = frozenset({"features", "labels"})
+_TOPOLOGY = frozenset({"indptr", "indices", "edge_weights", "edge_times", "edge_types", "node_times"})
+_MEMORY_SHARE = 0.5  # of the memory, that the topology may take
 
 
 class Dataset(ABC):
@@ -44,7 +47,9 @@ class Dataset(ABC):
         rebuild: convert again, even if there is a conversion. This is done once each time that `rebuild` is set, by one
             of the processes that were launched together.
         verify: compare features and labels with their checksums whenever the dataset is opened, which reads them once.
-            The topology is always compared.
+            A topology in memory is always compared; one that stays on disk only with this option.
+        in_memory: whether the topology is read into memory. False leaves it in its files, from which samplers on the
+            CPU read single pages. None reads it if it takes at most half of the memory that this process may use.
         transform: a function that makes another `NodeDataset` of the one that was loaded, for example
             `DistanceFeatures()`, or a list of such functions. It is called by each `load`, and is no part of the
             conversion.
@@ -61,6 +66,7 @@ class Dataset(ABC):
         cache_dir: str | Path | None = None,
         rebuild: bool = False,
         verify: bool = False,
+        in_memory: bool | None = None,
         transform: Transform | Sequence[Transform] | None = None,
     ) -> None:
         check_name(name)
@@ -72,6 +78,7 @@ class Dataset(ABC):
         self.cache_dir = resolve_cache_dir(cache_dir, self.data_dir)
         self.rebuild = rebuild
         self.verify = as_flag("verify", verify)
+        self.in_memory = None if in_memory is None else as_flag("in_memory", in_memory)
         self.transforms = _as_transforms(transform)
 
     @property
@@ -87,9 +94,9 @@ class Dataset(ABC):
     def load(self) -> NodeDataset:
         """Opens the dataset. If there is no conversion yet, it is made first.
 
-        The topology is read into memory. Features and labels are memory-mapped; only features that are mostly zeros are
-        read, too. If several processes of a run are on this machine, all arrays are memory-mapped, so that they lie in
-        memory once; the first process compares checksums.
+        The topology is read into memory, unless `in_memory` says otherwise. Features and labels are memory-mapped; only
+        features that are mostly zeros are read, too. If several processes of a run are on this machine, all arrays are
+        memory-mapped, so that they lie in memory once; the first process compares checksums.
 
         Raises:
             DatasetError: the source is absent, incomplete, or contradicts itself.
@@ -107,11 +114,13 @@ class Dataset(ABC):
         else:
             log.info("%s: opened from %s", self.name, folder)
         rank, processes = local_ranks()
+        # What stays on disk is not read for its checksums: the graph's own checks read it once.
+        kept = _MAPPED if self._fits(folder) else _MAPPED | _TOPOLOGY
         cached = open_cache(
             folder,
             key,
-            mapped=_MAPPED if processes == 1 else None,
-            trusted=_MAPPED if rank == 0 else None,
+            mapped=kept if processes == 1 else None,
+            trusted=kept if rank == 0 else None,
             verify=self.verify and rank == 0,
         )
         try:
@@ -119,7 +128,7 @@ class Dataset(ABC):
         except DatasetError:
             # The conversion checked all that is refused here: unless options of this run are to blame, a file was
             # changed since. What is mapped was not compared with its checksums yet.
-            open_cache(folder, key, mapped=_MAPPED, verify=True)
+            open_cache(folder, key, mapped=kept, verify=True)
             raise
         for transform in self.transforms:
             data = transform(data)
@@ -182,6 +191,17 @@ class Dataset(ABC):
         So another seed of the split needs no other conversion.
         """
         return None
+
+    def _fits(self, folder: Path) -> bool:
+        """Whether the topology is to be read into memory."""
+        if self.in_memory is not None:
+            return self.in_memory
+        arrays = read_meta(current_version(folder))["arrays"]
+        nbytes = sum(array["bytes"] for name, array in arrays.items() if name in _TOPOLOGY)
+        if nbytes <= _MEMORY_SHARE * usable_memory():
+            return True
+        log.info("%s: %.1f GiB of topology stay on disk (dataset.in_memory)", self.name, nbytes / 2**30)
+        return False
 
     def _is_done(self, folder: Path) -> bool:
         """Whether another process converted what this one waited for, or was asked to convert again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from loader.machine.arguments import as_size, check_dense, shown
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
+_PART = 1 << 22  # vertices that are looked at together
 MAX_VERTICES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
@@ -67,17 +68,19 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
     """Raises ValueError unless `indptr` rises from 0 to `len(indices)` and `indices` are in `[0, num_src)`."""
     if int(indptr[0]) != 0:
         raise ValueError(f"indptr starts at {int(indptr[0])}; it must start at 0")
-    falls = indptr[1:] < indptr[:-1]
-    if bool(falls.any()):
-        v = int(falls.nonzero()[0])
-        raise ValueError(f"indptr is not monotone: indptr[{v}] = {int(indptr[v])} > {int(indptr[v + 1])}")
+    for first, part in _parts(indptr):
+        falls = part[1:] < part[:-1]
+        if bool(falls.any()):
+            v = first + int(falls.nonzero()[0])
+            raise ValueError(f"indptr is not monotone: indptr[{v}] = {int(indptr[v])} > {int(indptr[v + 1])}")
     if int(indptr[-1]) != indices.numel():
         raise ValueError(f"indptr ends at {int(indptr[-1])}; it must end at len(indices) = {indices.numel()}")
     if indices.numel() > MAX_DEGREE:
-        degrees = indptr.diff()  # of a rising sequence from 0: no difference is larger than its end
-        v = int(degrees.argmax())
-        if int(degrees[v]) > MAX_DEGREE:
-            raise ValueError(f"vertex {v} has {int(degrees[v])} in-neighbours; the limit is {MAX_DEGREE}")
+        for first, part in _parts(indptr):
+            degrees = part.diff()  # of a rising sequence from 0: no difference is larger than its end
+            v = int(degrees.argmax())
+            if int(degrees[v]) > MAX_DEGREE:
+                raise ValueError(f"vertex {first + v} has {int(degrees[v])} in-neighbours; the limit is {MAX_DEGREE}")
     check_range("indices", indices, num_src)
 
 
@@ -148,6 +151,14 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
     if end != num_src:
         raise ValueError(f"node_types ends at {end}; the types must cover all {num_src} vertices")
     return ranges
+
+
+def _parts(indptr: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Numbers of vertices, and `indptr` from there on, with one entry more: what is made of a part is small, also if
+    `indptr` is mapped from a file that is larger than memory.
+    """
+    for first in range(0, indptr.numel() - 1, _PART):
+        yield first, indptr[first : first + _PART + 1]
 
 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:

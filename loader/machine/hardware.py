@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,14 @@ def _cpu() -> str:
 
 
 def usable_memory(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes of memory that this process and those beside it may use: the machine's, or less in a container or a job.
+    """Bytes of memory that this process and those beside it may use: the machine's, or less in a container or a job, or
+    if this process has a limit (`ulimit -v`, `ulimit -d`).
 
     Args:
         cgroups, own: where Linux keeps the limits of control groups, and the groups of this process (cgroups(7)).
     """
-    limits = [_memory_bytes()]
+    own_limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    limits = [_memory_bytes(), *(limit for limit in own_limits if limit != resource.RLIM_INFINITY)]
     for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else []:
         _, controllers, path = line.split(":", 2)
         if controllers == "":

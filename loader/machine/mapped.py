@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import secrets
+import weakref
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from loader import _core
+from loader.machine.pages import advise_random, file_behind, place_in_file
 
 # Linux' value where Python < 3.13 does not name it. Without it the kernel may refuse a private mapping
 # that is larger than the memory, though nobody will ever write to it.
@@ -20,7 +25,8 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     """The array that begins at the file's position, mapped: writing to it changes this process' memory only.
 
-    The file may be closed and removed afterwards.
+    The file may be closed and removed afterwards. If it is cut short while the array lives, a read of what is missing
+    ends the process in one line, see `watch`.
     """
     count = int(np.prod(shape, dtype=np.int64))
     if count == 0:  # nothing can be mapped
@@ -32,7 +38,55 @@ def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> T
         flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
         prot=mmap.PROT_READ | mmap.PROT_WRITE,
     )
+    whole = np.frombuffer(memory, np.uint8)
+    _watch(memory, whole.ctypes.data, whole.size, file.fileno(), 0)
     return torch.from_numpy(np.frombuffer(memory, dtype, count, offset=file.tell()).reshape(shape))
+
+
+def is_mapped(tensor: Tensor) -> bool:
+    """Whether `tensor` is mapped from a file, so that parts of it may be on disk only."""
+    return file_behind(tensor) is not None
+
+
+def prepare_random_reads(tensor: Tensor) -> bool:
+    """Prepares for reads of single rows, in any order, of what may be on disk only: the system should read no more than
+    their pages, and see `watch`.
+
+    Returns:
+        Whether `tensor` is mapped from a file. If not, nothing is done.
+    """
+    if not is_mapped(tensor):
+        return False
+    advise_random(tensor)
+    watch(tensor)
+    return True
+
+
+def watch(tensor: Tensor) -> None:
+    """From now on, while `tensor` lives, the process ends with status 1 and one line that names the file, if a part of
+    `tensor` cannot be read because its file was cut short, or because of an error of the disk.
+
+    By default the system ends it by SIGBUS, without a word. A handler of SIGBUS that was set before gets the signals
+    that concern other memory. Nothing happens if `tensor` is not mapped from a file, or its file was removed or
+    replaced.
+    """
+    path, begin = file_behind(tensor), tensor.data_ptr()
+    if path is None or _core.is_watched(begin):
+        return
+    place = place_in_file(tensor)
+    assert place is not None
+    _, inode, offset = place
+    with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_ino == int(inode):
+            _watch(tensor, begin, tensor.numel() * tensor.element_size(), file.fileno(), offset)
+
+
+def _watch(owner: Any, begin: int, length: int, handle: int, offset: int) -> None:
+    """Watches a mapped file, which `handle` has open, for as long as `owner` lives, which keeps it mapped."""
+    name = Path(f"/proc/self/fd/{handle}")
+    path = os.readlink(name) if name.is_symlink() else "a mapped file"
+    number = _core.watch_file(begin, length, handle, offset, path)
+    weakref.finalize(owner, _core.forget_file, number).atexit = False
 
 
 def save_and_map(array: Tensor, path: Path) -> Tensor:

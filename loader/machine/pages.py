@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 _HUGE_PAGE = 2 << 20
+_AT_ONCE = 128 << 10  # bytes; of more, Linux may take a part only
 _COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1; Python does not name it
 _MAPS = Path("/proc/self/maps")
 
@@ -22,6 +23,17 @@ def advise_random(tensor: Tensor) -> None:
     if hasattr(mmap, "MADV_RANDOM") and tensor.numel():
         begin, end = _bounds(tensor)
         _advise(begin // mmap.PAGESIZE * mmap.PAGESIZE, end, mmap.MADV_RANDOM)
+
+
+def read_ahead(tensor: Tensor) -> None:
+    """All of `tensor` will be read, in order: the system should begin to read what of it is on disk only.
+
+    That pays where it was told that reads are random, see `advise_random`.
+    """
+    if hasattr(mmap, "MADV_WILLNEED") and tensor.numel():
+        begin, end = _bounds(tensor)
+        for at in range(begin // mmap.PAGESIZE * mmap.PAGESIZE, end, _AT_ONCE):
+            _advise(at, min(at + _AT_ONCE, end), mmap.MADV_WILLNEED)
 
 
 def use_huge_pages(tensor: Tensor, *, shared: bool = False) -> None:

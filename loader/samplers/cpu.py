@@ -14,6 +14,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, require_square
 from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
 from loader.samplers.picks import batch_keys, core_picks
@@ -65,6 +66,9 @@ class CoreSampler(NeighborSampler):
         """A session for `graph`. It puts the graph's arrays on huge pages, in place. The first time this takes about
         one second per GiB.
 
+        Arrays that are mapped from files stay there. The system is told that they are read at random, so that it reads
+        only the pages of single picks. `FusedSampler` asks for these pages before it reads them.
+
         Picks by weight need tables, which are made here once per graph, from the weights of this time: see `Weighed`.
 
         Raises:
@@ -80,9 +84,9 @@ class CoreSampler(NeighborSampler):
             )
         require_square(graph, type(self).__name__)
         graph, picks = core_picks(self, graph, self.num_threads)
-        if os.getpid() == _PROCESS:
-            use_huge_pages(graph.indptr)
-            use_huge_pages(graph.indices)
+        for array in (graph.indptr, graph.indices):
+            if not prepare_random_reads(array) and os.getpid() == _PROCESS:
+                use_huge_pages(array)
         return CoreSession(graph, self._make_engine(graph, picks), self)
 
     def __repr__(self) -> str:
@@ -164,11 +168,22 @@ class FusedSampler(CoreSampler):
     graph with up to 3 hops (1.5 with up to 6, 2.5 with 8), and about 10 bytes per edge of the largest mini-batch so
     far. A session makes a workspace for all threads together when it first needs it, and one per thread when it first
     samples a group.
+
+    Of a graph that is mapped from files, the pages that a few hundred picks need are asked for together, before they
+    are read, so that the disk works on many at a time.
     """
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
         return _core.FusedSampler(
-            graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES, picks
+            graph.indptr,
+            graph.indices,
+            self.fanouts,
+            self.replace,
+            self.edge_ids,
+            self.num_threads,
+            PART_EDGES,
+            picks,
+            is_mapped(graph.indices),
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -13,6 +14,7 @@ from loader.machine.arguments import as_number
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, free_bytes, require_cuda
 from loader.machine.hardware import usable_memory
+from loader.machine.mapped import is_mapped
 from loader.stores.base import FeatureStore, StoreContext
 from loader.stores.cached import SLOT_BYTES, CachedFeatures
 from loader.stores.device import DeviceFeatures
@@ -24,6 +26,7 @@ from loader.stores.rows import RowFormat, RowOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_HOST_SHARE = 0.5  # of the same memory, that rows may take which are expected to stay there
 _LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be locked for GPUs to read
 
 
@@ -38,7 +41,8 @@ def auto_features(
 ) -> FeatureStore:
     """The fastest store that there is room for, for mini-batches on `device`.
 
-    On a CPU this is `HostFeatures`. On a GPU it is the first of these whose condition holds:
+    On a CPU this is `HostFeatures`, or `MemmapFeatures` if the rows lie in a file and take more than half of the memory
+    that processes here may use. On a GPU it is the first of these whose condition holds:
 
     `DeviceFeatures` (`lazy` if possible), if all rows fit into `gpu_share` of the GPU memory that is free now.
 
@@ -64,24 +68,71 @@ def auto_features(
     if not 0 < as_number("gpu_share", gpu_share) <= 1:
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and as_device(device).type == "cpu":
+        rows = RowFormat(tensor, **options)
+        kept = rows.storage_dtype == tensor.dtype  # another type makes a copy
+        if rows.num_rows * rows.nbytes > _HOST_SHARE * usable_memory() and kept and is_mapped(tensor):
+            return MemmapFeatures(tensor, "cpu", num_threads=num_threads, **options)
         return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
     gpu = cuda_device(device)
-    rows = RowFormat(tensor, **options)
-    nbytes, room = rows.num_rows * rows.nbytes, int(gpu_share * free_bytes(gpu))
-    if nbytes <= room:
+    rows, room = RowFormat(tensor, **options), int(gpu_share * free_bytes(gpu))
+    known = context is not None and context.graph.num_nodes == rows.num_rows
+    kind = kind_of_rows(rows, room, known=known, lockable=may_lock(rows.num_rows * rows.nbytes))
+    cache = {"budget_gib": room / 2**30}
+    return open_rows(kind, tensor, gpu, cache=cache, num_threads=num_threads, context=context, **options)
+
+
+def kind_of_rows(rows: RowFormat, room: int, *, known: bool, lockable: bool) -> str:
+    """Which of the stores of `auto_features` on a GPU has room for the rows: "device", "memmap", "pinned", "cached".
+
+    Args:
+        rows: their number and format.
+        room: bytes of GPU memory for them.
+        known: whether something says which rows are read most.
+        lockable: whether all may be page-locked.
+    """
+    if rows.num_rows * rows.nbytes <= room:
+        return "device"
+    if not lockable:
+        return "memmap"
+    return "cached" if known and room >= rows.num_rows * SLOT_BYTES + rows.nbytes else "pinned"
+
+
+def open_rows(
+    kind: str,
+    tensor: Tensor,
+    gpu: torch.device,
+    *,
+    cache: Mapping[str, Any],
+    num_threads: int | None = None,
+    context: StoreContext | None = None,
+    **options: Unpack[RowOptions],
+) -> FeatureStore:
+    """The store of this kind on a GPU.
+
+    Args:
+        kind: as of `kind_of_rows`.
+        cache: of "cached", the options of `CachedFeatures` that say which rows are cached.
+        num_threads: of "memmap".
+        tensor, context, options: see `auto_features`.
+    """
+    if kind == "device":
         return DeviceFeatures(tensor, gpu, lazy=None, **options)
-    if nbytes * processes_here() <= _LOCKED_SHARE * usable_memory():
-        known = context is not None and context.graph.num_nodes == rows.num_rows
-        if not known or room < rows.num_rows * SLOT_BYTES + rows.nbytes:
-            return PinnedFeatures(tensor, gpu, **options)
-        return CachedFeatures(tensor, gpu, budget_gib=room / 2**30, context=context, **options)
-    if rows.storage_dtype != tensor.dtype:
+    if kind == "pinned":
+        return PinnedFeatures(tensor, gpu, **options)
+    if kind == "cached":
+        return CachedFeatures(tensor, gpu, context=context, **cache, **options)
+    if RowFormat(tensor, **options).storage_dtype != tensor.dtype:
         raise ValueError(
-            f"storage_dtype is {options['storage_dtype']}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
-            f"{tensor.dtype}; leave it null (dtype converts gathered rows)"
+            f"storage_dtype is {options['storage_dtype']}, but {tensor.nbytes / 2**30:.3g} GiB of rows stay in their "
+            f"file, as {tensor.dtype}; leave it null (dtype converts gathered rows)"
         )
     return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
+
+
+def may_lock(nbytes: int) -> bool:
+    """Whether each process here may page-lock this many bytes."""
+    return nbytes * processes_here() <= _LOCKED_SHARE * usable_memory()
 
 
 def processes_here() -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.mapped import is_mapped, watch
 from loader.stores.base import FeatureStore
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids
 
@@ -48,7 +49,8 @@ class HostFeatures(StoreOfRows):
         self._format, self._device = RowFormat(tensor, **options), torch.device("cpu")
         self.tensor = self._format.stored(tensor)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
-        self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
+        watch(self.tensor)
+        self._gatherer: _core.Gatherer | None = self._make_gatherer()
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
     @property
@@ -79,6 +81,9 @@ class HostFeatures(StoreOfRows):
         self._gatherer = None
         self._pool.clear()
 
+    def _make_gatherer(self) -> _core.Gatherer:
+        return _core.Gatherer(self.num_threads, is_mapped(self.tensor))
+
     def _output(self, num_rows: int) -> Tensor:
         shape, nbytes = (num_rows, *self.row_shape), num_rows * self._format.nbytes
         if nbytes < _POOLED_BYTES:
@@ -92,7 +97,7 @@ class HostFeatures(StoreOfRows):
     def __setstate__(self, state: dict[str, Any]) -> None:
         closed = state.pop("_closed")
         self.__dict__.update(state)
-        self._gatherer = None if closed else _core.Gatherer(self.num_threads)
+        self._gatherer = None if closed else self._make_gatherer()
         self._pool = _core.BufferPool(_IDLE_BUFFERS)
 
     def __repr__(self) -> str:

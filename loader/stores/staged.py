@@ -12,6 +12,7 @@ from loader.machine.arguments import as_size
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.mapped import is_mapped, watch
 from loader.machine.pages import use_huge_pages
 from loader.machine.pinning import PinnedTensor, host_memory
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids, check_range
@@ -65,11 +66,12 @@ class StagedFeatures(StoreOfRows):
         buffer_mib = as_size("buffer_mib", buffer_mib)
         cpus = available_cpus()
         self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
-        self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
         self.tensor = self._format.stored(tensor)
         use_huge_pages(self.tensor)
+        watch(self.tensor)
+        self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads, is_mapped(self.tensor))
         rows = buffer_mib * _MEBI // max(self._format.nbytes, 1)
         self._part = max(1, min(rows, self._format.num_rows))  # rows of a buffer
         with torch.cuda.device(self._device):

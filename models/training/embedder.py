@@ -34,7 +34,10 @@ class NodeEmbedder(LightningModule):
         num_nodes, num_classes: of the data.
         multilabel: vertices have several labels.
         dim, context_size: see `Node2Vec`.
+        init_std: see `Node2Vec`.
         lr: SparseAdam's learning rate.
+        lr_decay: the learning rate falls linearly over the steps of the run, from `lr` to 0, as in word2vec (Mikolov et
+            al., NeurIPS 2013).
         probe_c: see `LogisticRegression`.
 
     Raises:
@@ -51,7 +54,9 @@ class NodeEmbedder(LightningModule):
         multilabel: bool = False,
         dim: int = 128,
         context_size: int = 10,
+        init_std: float = 1.0,
         lr: float = 0.01,
+        lr_decay: bool = False,
         probe_c: float = 1.0,
     ) -> None:
         super().__init__()
@@ -60,9 +65,10 @@ class NodeEmbedder(LightningModule):
         if not 0 < as_number("probe_c", probe_c) < math.inf:
             raise ValueError(f"probe_c is {probe_c}; it must be greater than 0 and finite")
         multilabel = as_flag("multilabel", multilabel)
+        self.lr_decay = as_flag("lr_decay", lr_decay)
         as_size("num_classes", num_classes)
         self.save_hyperparameters()
-        self.net = Node2Vec(num_nodes, dim, context_size)
+        self.net = Node2Vec(num_nodes, dim, context_size, init_std=init_std)
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
         self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
         self._resumed: dict[str, Any] | None = None
@@ -153,6 +159,28 @@ class NodeEmbedder(LightningModule):
             micro, macro = f1_scores(top_labels(logits, labels), labels)
             return torch.tensor(micro, device=self.device), torch.tensor(macro, device=self.device)
         return (logits.argmax(-1) == labels).float().mean().to(self.device), None
+
+    def on_train_batch_start(self, batch: Walks, batch_idx: int) -> None:
+        if self.lr_decay:
+            # A scheduler of Lightning asks for the number of steps before a checkpoint is restored, and by that makes
+            # the loader, which then begins its epoch anew.
+            rate = self.lr * max(0.0, 1 - self.trainer.global_step / self._num_steps())
+            for group in self.trainer.optimizers[0].param_groups:
+                group["lr"] = rate
+
+    def _num_steps(self) -> int:
+        """Of the whole run."""
+        trainer = self.trainer
+        ends = [] if trainer.max_steps < 0 else [trainer.max_steps]
+        if trainer.max_epochs is not None and trainer.max_epochs >= 0:
+            per_epoch = trainer.num_training_batches / trainer.accumulate_grad_batches
+            ends.append(trainer.max_epochs * math.ceil(per_epoch))
+        if not ends:
+            raise ValueError(
+                "lr_decay=True needs the number of steps, and this run has no end: set trainer.max_epochs or "
+                "trainer.max_steps"
+            )
+        return min(ends)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SparseAdam(list(self.parameters()), lr=self.lr)

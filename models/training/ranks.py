@@ -187,19 +187,24 @@ def _watch(others: list[subprocess.Popen[bytes]], done: threading.Event) -> None
 @contextlib.contextmanager
 def _end_with(parent: int) -> Iterator[None]:
     """Ends this process when the one that started it is gone."""
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(_LOOK)
-        os._exit(1)
-
-    threading.Thread(target=look, name="first rank", daemon=True).start()
+    end_with(parent)
     try:
         yield
         _leave()
     except Exception:
         time.sleep(2 * _PAUSE)  # if another process is lost, the first one says so and ends this one
         raise
+
+
+def end_with(parent: int) -> None:
+    """From now on, this process ends when `parent`, the process that started it, is gone."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os._exit(1)
+
+    threading.Thread(target=look, name="parent", daemon=True).start()
 
 
 def _leave() -> None:

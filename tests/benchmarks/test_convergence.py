@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import convergence
+import numpy as np
 import pytest
+import torch
 from _jobs import check_comparable, read_jobs, side_of
 
 OURS, DGLS = (0.70, 0.702, 0.698), (0.701, 0.699, 0.70)
@@ -110,3 +112,32 @@ def test_sides_have_names(job, sampler, device, name) -> None:
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no result\.json below"):
         read_jobs([tmp_path])
+
+
+def test_labor_has_a_name_of_its_own(job) -> None:
+    uniform = job("fused", 0, 0.7, sampler__device="cpu", sampler__labor=False)
+    labor = job("fused", 0, 0.7, sampler__device="cpu", sampler__labor=True)
+    on_gpu = job("fused", 0, 0.7, sampler__device="cuda", sampler__labor=True)
+    assert [side_of(one) for one in (uniform, labor, on_gpu)] == ["fused", "labor", "labor, GPU"]
+
+
+def test_sizes_are_those_of_the_jobs_mini_batches(job, tmp_path: Path) -> None:
+    n = 400
+    g = torch.Generator().manual_seed(0)
+    src, dst = (torch.rand(2, 20 * n, generator=g) ** 2 * n).long()
+    arrays = {"src": src, "dst": dst, "features": np.zeros((n, 1)), "labels": np.arange(n) % 2}
+    splits = {"train": np.arange(200), "val": np.arange(200, 300), "test": np.arange(300, n)}
+    np.savez(tmp_path / "mine.npz", **arrays, **splits)
+    dataset = {"_target_": "loader.datasets.NpzDataset", "path": "mine.npz", "name": "mine"}
+    jobs = [
+        job("fused", seed, 0.7 + seed / 1000, dataset=dataset, datamodule__batch_size=100, sampler__labor=labor)
+        for seed in range(2)
+        for labor in (False, True)
+    ]
+    for one in jobs:
+        one["config"]["sampler"].update(fanouts=4, num_hops=2, device="cpu")
+    rows = convergence.summarise(jobs, "fused", 0.5, 0.95)
+    convergence.add_sizes(rows, jobs, str(tmp_path), None)
+    fused, labor = (rows[0]["sides"][name] for name in ("fused", "labor"))
+    assert 100 < labor["vertices"] < fused["vertices"] < n
+    assert labor["edges"] == pytest.approx(fused["edges"], rel=0.5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from loader.datasets import NodeDataset
@@ -70,20 +70,38 @@ def test_an_embedding_knows_the_communities(multilabel: bool, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lr_decay", [False, True])
+def test_a_resumed_run_equals_an_uninterrupted_one(lr_decay: bool, tmp_path: Path) -> None:
     def fit(folder: Path, checkpoint: Path | None = None, **options: Any) -> tuple[NodeEmbedder, float]:
         torch.manual_seed(0)
-        model = NodeEmbedder(100, 4, dim=8, context_size=3)
+        model = NodeEmbedder(100, 4, dim=8, context_size=3, lr_decay=lr_decay)
         saves = ModelCheckpoint(folder, "{step}", every_n_train_steps=7, save_top_k=-1, enable_version_counter=False)
         runs = trainer(folder, callbacks=[saves], enable_checkpointing=True, **options)
         runs.fit(model, datamodule=make(), ckpt_path=checkpoint)
         return model, float(runs.callback_metrics.get("train/loss", -1))
 
     whole, loss = fit(tmp_path / "whole", max_epochs=2)  # of 5 mini-batches
-    fit(tmp_path / "begun", max_steps=7)
-    resumed, again = fit(tmp_path / "begun", tmp_path / "begun" / "step=7.ckpt", max_epochs=2)
+    begun = tmp_path / "whole"  # a rate that falls has to know of all steps
+    if not lr_decay:
+        begun = tmp_path / "begun"
+        fit(begun, max_steps=7)
+    resumed, again = fit(begun, begun / "step=7.ckpt", max_epochs=2)
     assert torch.equal(whole.net().detach(), resumed.net().detach())
     assert again == pytest.approx(loss, rel=1e-6)
+
+
+def test_the_rate_falls_to_zero(tmp_path: Path) -> None:
+    rates = []
+
+    class Rates(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    model = NodeEmbedder(100, 4, dim=8, context_size=3, lr=0.5, lr_decay=True)
+    trainer(tmp_path, max_epochs=2, callbacks=[Rates()]).fit(model, datamodule=make())
+    assert rates == pytest.approx([0.5 * (1 - step / 10) for step in range(10)])
+    with pytest.raises(ValueError, match=r"set trainer\.max_epochs or trainer\.max_steps"):
+        trainer(tmp_path, max_epochs=-1).fit(model, datamodule=make())
 
 
 def test_loaders_walk_in_training_and_evaluate_whole() -> None:
@@ -117,6 +135,8 @@ def test_bad_arguments_are_refused() -> None:
         make(walks_per_node=0)
     with pytest.raises(ValueError, match="lr is 0"):
         NodeEmbedder(3, 2, lr=0)
+    with pytest.raises(TypeError, match="lr_decay is 'no'"):
+        NodeEmbedder(3, 2, lr_decay="no")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="c is 0"):
         NodeEmbedder(3, 2, probe_c=0)
     walks = Walks(torch.zeros(2, 4, dtype=torch.int64))

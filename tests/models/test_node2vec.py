@@ -64,6 +64,9 @@ def test_bad_arguments_are_refused() -> None:
             Node2Vec(**{"num_nodes": 3, "dim": 4, "context_size": 2, name: "x"})
     with pytest.raises(TypeError, match="sparse is 'no'; it must be True or False"):
         Node2Vec(3, 4, 2, sparse="no")  # type: ignore[arg-type]
+    for value in (0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="init_std"):
+            Node2Vec(3, 4, 2, init_std=value)
     model = Node2Vec(9, 4, 5)
     with pytest.raises(ValueError, match="walks have 4 vertices, a window has 5"):
         model.loss(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, 1, 3, dtype=torch.int64))
@@ -75,3 +78,12 @@ def test_calling_the_model_gives_its_rows() -> None:
     model = Node2Vec(9, 4, 2)
     assert model().shape == (9, 4)
     assert torch.equal(model(torch.tensor([3, 1])), model.embedding.weight[[3, 1]])
+
+
+def test_the_embedding_begins_with_its_deviation() -> None:
+    for std in (1.0, 0.1):
+        torch.manual_seed(0)
+        model = Node2Vec(2000, 16, 2, init_std=std)
+        assert model.embedding.weight.std().item() == pytest.approx(std, rel=0.02)
+        torch.manual_seed(0)
+        assert torch.equal(model.embedding.weight, std * torch.nn.Embedding(2000, 16).weight)

@@ -6,6 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "disk/ahead.h"
+
 namespace loader {
 namespace {
 
@@ -43,11 +45,17 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
   const int64_t lines = std::min((bytes + kLine - 1) / kLine + (bytes % kLine != 0), kMaxRowLines);
   const int64_t distance = std::clamp(kAheadBytes / bytes, int64_t{2}, kMaxAheadRows);
   auto row = [&](int64_t i) { return table.data + static_cast<int64_t>(ids[i]) * bytes; };
+  PagesAhead ahead(table.in_file);
+  if (ahead.asks()) {
+    for (int64_t i = begin; i < end; ++i) ahead.ask(row(i), bytes);
+    ahead.flush();
+  }
   for (int64_t i = begin; i < std::min(begin + distance, end); ++i) prefetch_row(row(i), lines);
   for (int64_t i = begin; i < end; ++i) {
     if (i + distance < end) prefetch_row(row(i + distance), lines);
     std::memcpy(out + i * bytes, row(i), static_cast<size_t>(bytes));
   }
+  ahead.done(end - begin);
 }
 
 }  // namespace

@@ -115,11 +115,19 @@ int64_t FusedSampler<P, N>::count_edges(int hop) {
   in_parts(blocks, std::max<int64_t>(part_edges_ / (4 * kBlockRows), 1), [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
-      for (int64_t row = std::max(begin, known); row < end; ++row) {
+      const int64_t unknown = std::max(begin, known);
+      PagesAhead ahead(graph_.in_file);
+      if (ahead.asks()) {
+        for (int64_t row = unknown; row < end; ++row)
+          ahead.ask(&graph_.indptr[nodes_[row]], int64_t{2 * sizeof(P)});
+        ahead.flush();
+      }
+      for (int64_t row = unknown; row < end; ++row) {
         if (row + kAhead < rows) __builtin_prefetch(&graph_.indptr[nodes_[row + kAhead]]);
         begins[row] = graph_.indptr[nodes_[row]];
         degrees[row] = graph_.indptr[nodes_[row] + 1] - begins[row];
       }
+      ahead.done(end - unknown);
       int64_t edges = 0;
       for (int64_t row = begin; row < end; ++row) edges += scans_ ? degrees_[row] : row_count(row, hop);
       offsets[block] = edges;
@@ -194,10 +202,16 @@ void FusedSampler<P, N>::fetch(Fetch& part) {
   worker.picks.draw(options_.choice, graph_.indices, edges);
   if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
   N* const picked = kept.picked.data() + part.at;
+  PagesAhead ahead(graph_.in_file);
+  if (ahead.asks()) {
+    for (int64_t i = 0; i < count; ++i) ahead.ask(&graph_.indices[edges[i]], int64_t{sizeof(N)});
+    ahead.flush();
+  }
   for (int64_t i = 0; i < count; ++i) {
     picked[i] = graph_.indices[edges[i]];
     if (part.mark) set_.prefetch_mark(static_cast<uint64_t>(picked[i]));
   }
+  ahead.done(count);
   mark(part, count);
 }
 

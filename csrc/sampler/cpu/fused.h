@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "disk/ahead.h"
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
 #include "sampler/cpu/race_scan.h"
@@ -75,6 +76,8 @@ class FusedSampler {
   void prepare(const N* seeds, int64_t num_seeds);
   int64_t count_edges(int hop);
   int64_t scan(int hop);
+  void ask_lists(PagesAhead& ahead, const std::vector<int64_t>& entries, int hop, int64_t begin,
+                 int64_t end) const;
   const uint32_t* make_high_words(const SourceNumbers& numbers, int64_t entries);
   void scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
                  const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end);

@@ -25,7 +25,11 @@ int64_t FusedSampler<P, N>::scan(int hop) {
   }
   const auto in_parts = [&](const auto& look) {
     pool_->each(parts, [&](int part, int) {
-      look(found_[part], entries.back() * part / parts, entries.back() * (part + 1) / parts);
+      const int64_t begin = entries.back() * part / parts, end = entries.back() * (part + 1) / parts;
+      PagesAhead ahead(graph_.in_file);
+      if (ahead.asks()) ask_lists(ahead, entries, hop, begin, end);
+      look(found_[part], begin, end);
+      ahead.done(rows / parts + 1);  // about as many lists
     });
   };
   if (const auto* const choice = std::get_if<LaborChoice>(&options_.choice)) {
@@ -49,6 +53,22 @@ int64_t FusedSampler<P, N>::scan(int hop) {
     for (int64_t row = begin; row < end; ++row) sum += counts[row];
   }
   return kept.offsets[blocks] = sum;
+}
+
+// Asks for the entries [begin, end) of all lists.
+template <typename P, typename N>
+void FusedSampler<P, N>::ask_lists(PagesAhead& ahead, const std::vector<int64_t>& entries, int hop,
+                                   int64_t begin, int64_t end) const {
+  const auto rows = static_cast<int64_t>(degrees_.size());
+  const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
+  int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
+  for (; row < rows && first < end; first += degrees_[row++]) {
+    const int64_t low = std::max(first, begin), high = std::min<int64_t>(first + degrees_[row], end);
+    if (low < high)
+      ahead.ask(graph_.indices + begins_[row] + (low - first),
+                (high - low) * static_cast<int64_t>(sizeof(N)));
+  }
+  ahead.flush();
 }
 
 // The high words of the numbers of all sources where `entries` lists entries meet each of them more than

@@ -3,12 +3,10 @@
 // warps that a GPU could show.
 //
 // A thread is a fiber, a block an operating system thread that lets its fibers run in turns: a fiber gives
-// way where it waits for its warp or its block. Threads of a warp run one after the other between two
-// collectives, not in step, which is what the programming model promises. Shared memory is thread_local.
+// way where it waits for its warp or its block, and has no turn until all are there. Threads of a warp run
+// one after the other between two collectives, not in step, which is what the programming model promises.
+// Shared memory is thread_local.
 #pragma once
-
-#include <setjmp.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,10 +14,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "context.h"
 
 #define __host__
 #define __device__
@@ -53,56 +54,57 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<unsigned char>
       shared;  // a piece of the heap, as large as was asked for: a sanitizer sees its ends
-  ucontext_t scheduler;
-  jmp_buf between;  // two fibers
+  Context scheduler;
 };
 
+// Memory for stacks, kept from launch to launch: to allocate it took a third of a test's time.
+class Stacks {
+ public:
+  static constexpr size_t kBytes = 128 * 1024;
+  using Stack = std::unique_ptr<char[]>;
+
+  Stack take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.empty()) return Stack(new char[kBytes]);
+    Stack stack = std::move(free_.back());
+    free_.pop_back();
+    return stack;
+  }
+  void give_back(Stack stack) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(stack));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Stack> free_;
+};
+
+inline Stacks stacks;
+
 struct Fiber {
-  ucontext_t context;
-  jmp_buf where;  // it gave way
-  bool begun = false;
-  std::unique_ptr<char[]> stack;
+  Context context;
+  Stacks::Stack stack;
   Dim thread, block, grid;
   Warp* warp = nullptr;
   Block* home = nullptr;
   bool done = false;
+  const Meeting* awaited = nullptr;  // it has no turn until this has another generation
+  unsigned generation = 0;
 
-  // Out of line: getcontext may return twice, as far as the compiler knows.
-  __attribute__((noinline)) void prepare(void (*entry)()) {
-    constexpr size_t kStack = 128 * 1024;
-    stack = std::make_unique<char[]>(kStack);
-    getcontext(&context);
-    context.uc_stack.ss_sp = stack.get();
-    context.uc_stack.ss_size = kStack;
-    context.uc_link = &home->scheduler;
-    makecontext(&context, entry, 0);
+  bool waits() const { return awaited && awaited->generation == generation; }
+
+  void prepare(void (*entry)()) {
+    stack = stacks.take();
+    context.prepare(stack.get(), Stacks::kBytes, entry);
   }
 };
 
 inline thread_local Fiber* running = nullptr;
 
-// Contexts begin fibers, jumps go on with them: swapcontext asks the system for the signals that are masked,
-// twice each time. AddressSanitizer follows contexts, and would take a jump for the end of a stack.
-#ifdef __SANITIZE_ADDRESS__
-inline void give_way() {
-  Fiber* const self = running;
-  swapcontext(&self->context, &self->home->scheduler);
-}
-inline void go_on(Fiber& fiber) { swapcontext(&fiber.home->scheduler, &fiber.context); }
-inline void end(Fiber&) {}  // its context is linked with the scheduler's
-#else
-inline void give_way() {
-  Fiber* const self = running;
-  if (_setjmp(self->where) == 0) _longjmp(self->home->between, 1);
-}
-__attribute__((noinline)) inline void go_on(Fiber& fiber) {
-  if (_setjmp(fiber.home->between) != 0) return;
-  if (fiber.begun) _longjmp(fiber.where, 1);
-  fiber.begun = true;
-  setcontext(&fiber.context);
-}
-[[noreturn]] inline void end(Fiber& fiber) { _longjmp(fiber.home->between, 1); }
-#endif
+inline void give_way() { running->context.leave(running->home->scheduler); }
+inline void go_on(Fiber& fiber) { fiber.home->scheduler.leave(fiber.context); }
+inline void end(Fiber& fiber) { fiber.context.leave(fiber.home->scheduler); }  // and is not gone on with
 
 inline void meet(Meeting& meeting) {
   const unsigned generation = meeting.generation;
@@ -111,7 +113,20 @@ inline void meet(Meeting& meeting) {
     ++meeting.generation;
     return;
   }
-  while (meeting.generation == generation) give_way();
+  Fiber& self = *running;
+  self.awaited = &meeting;
+  self.generation = generation;
+  give_way();
+  self.awaited = nullptr;
+}
+
+// For a processor that other blocks have use for: now and then longer than a turn.
+inline void wait_a_little() {
+  static thread_local unsigned waits = 0;
+  if (++waits % 4 == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  else
+    std::this_thread::yield();
 }
 
 inline unsigned lane() { return running->thread.x % 32; }
@@ -161,12 +176,13 @@ void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& ke
       }
       for (unsigned left = threads; left > 0;) {
         for (Fiber& fiber : fibers) {
-          if (fiber.done) continue;
+          if (fiber.done || fiber.waits()) continue;
           running = &fiber;
           go_on(fiber);
           left -= fiber.done;
         }
       }
+      for (Fiber& fiber : fibers) stacks.give_back(std::move(fiber.stack));
     });
   }
   for (std::thread& home : homes) home.join();
@@ -216,10 +232,12 @@ inline void __threadfence() {
   if (blockIdx.x == 1 && ++fences % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 inline void __threadfence_system() { __threadfence(); }
+// What it waits for comes from another block.
 inline void __nanosleep(unsigned) {
-  std::this_thread::yield();  // what it waits for comes from another block
+  on_host::wait_a_little();
   on_host::give_way();
 }
+#define LOADER_POLL on_host::wait_a_little
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {

@@ -2,13 +2,23 @@ from __future__ import annotations
 
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from loader.datasets import CacheError, DatasetError, EdgeList, EdgeListDataset, SyntheticDataset, cache_writer, launch
+from loader.datasets import (
+    CacheError,
+    DatasetError,
+    EdgeList,
+    EdgeListDataset,
+    SyntheticDataset,
+    base,
+    cache_writer,
+    launch,
+)
 from loader.datasets.launch import this_process
 
 
@@ -253,3 +263,52 @@ def test_a_damaged_label_is_blamed_on_the_cache(toy, tmp_path):
 def test_unknown_options_are_refused(toy):
     with pytest.raises(ValueError, match="self_loops is 'both'"):
         toy(self_loops="both")
+
+
+def placed(data: Any) -> set[str]:
+    """Where the topology lies."""
+    return {place.kind for place in data.graph.placement.values()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux' /proc")
+def test_a_topology_stays_on_disk_on_request(toy):
+    found = {"edge_weights": np.array([0.5, 1.0, 2.0, 0.25]), "node_times": np.arange(5)}
+    first = toy()
+    first.found = found
+    in_memory = first.load()
+    assert placed(in_memory) == {"cpu"}
+    on_disk = toy(in_memory=False).load()
+    assert placed(on_disk) == {"disk"}
+    for name, array in in_memory.graph._arrays().items():
+        assert torch.equal(getattr(on_disk.graph, name), array)
+    assert placed(toy(in_memory=True).load()) == {"cpu"}
+    with pytest.raises(TypeError, match="in_memory is 'yes'"):
+        toy(in_memory="yes")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux' /proc")
+def test_a_topology_beyond_half_memory_stays_on_disk(toy, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    toy().load()
+    size = sum(path.stat().st_size for name in ("indptr", "indices") for path in toy().cache_dir.rglob(f"{name}.npy"))
+    monkeypatch.setattr(base, "usable_memory", lambda: 2 * size)
+    assert placed(toy().load()) == {"cpu"}
+    monkeypatch.setattr(base, "usable_memory", lambda: 2 * size - 1)
+    assert placed(toy().load()) == {"disk"}
+    assert "GiB of topology stay on disk (dataset.in_memory)" in caplog.text
+    assert placed(toy(in_memory=True).load()) == {"cpu"}
+
+
+def test_a_damaged_topology_on_disk_is_found(toy):
+    toy().load()
+    (path,) = toy().cache_dir.rglob("indices.npy")
+    data = bytearray(path.read_bytes())
+    data[-1] = 0x7F  # the last source is no vertex
+    path.write_bytes(data)
+    with pytest.raises(CacheError, match=r"indices\.npy cannot be used: bytes .* are not those that were written"):
+        toy(in_memory=False).load()
+    data[-4:] = bytes(4)  # one that is
+    path.write_bytes(data)
+    toy(in_memory=False).load()
+    with pytest.raises(CacheError, match=r"indices\.npy cannot be used"):
+        toy(in_memory=False, verify=True).load()

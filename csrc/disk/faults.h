@@ -1,0 +1,25 @@
+// Reads of a mapped file that fail: the file was cut short, or the disk does not give the page. The system
+// then sends SIGBUS, which by default ends the process without a word about the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loader {
+
+// From now on, a read of these `length` bytes that fails ends the process with status 1 and one line on
+// stderr that names the file. They are mapped from byte `offset` on of the file that `handle` has open; the
+// handle is duplicated. Returns the number to `forget` it by, before the memory is unmapped.
+//
+// The first call sets the process' handler of SIGBUS. Signals that concern no watched file go on to the
+// handler that was set before.
+//
+// Throws std::runtime_error if the system gives no handle, or takes no handler.
+int64_t watch_file(uintptr_t begin, uint64_t length, int handle, uint64_t offset, const std::string& path);
+
+// Whether a watched file has this byte.
+bool is_watched(uintptr_t at);
+
+void forget_file(int64_t number);
+
+}  // namespace loader

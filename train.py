@@ -101,7 +101,7 @@ def train(cfg: DictConfig) -> float:
     with kept_levels("lightning.pytorch"):
         from lightning.pytorch import seed_everything
 
-    from loader.whole_graph import WholeGraph
+    from loader.loaders.whole_graph import WholeGraph
     from models.training.console import announce, folders
     from models.training.job_result import JobResult
     from models.training.link_job import train_links

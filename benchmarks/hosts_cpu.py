@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loader.datasets import NodeDataset, open_dataset
+from loader.loaders.nodes import NodeLoader
 from loader.machine.hosts import Hosts
-from loader.node_loader import NodeLoader
 from loader.samplers import FusedSampler
 from loader.samples import MiniBatch
 from loader.stores import PartitionedFeatures, count_visits, degree_hotness

@@ -26,7 +26,7 @@ from rich.table import Table
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures

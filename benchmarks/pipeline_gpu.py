@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 import loader.stores as stores
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
 from loader.stages.move import to_gpu

@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext

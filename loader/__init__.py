@@ -12,11 +12,11 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from loader.datamodule import GraphDataModule
+    from loader.datamodules.nodes import GraphDataModule
     from loader.graph import Graph
     from loader.items import Walkers
-    from loader.link_loader import LinkLoader
-    from loader.node_loader import NodeLoader
+    from loader.loaders.links import LinkLoader
+    from loader.loaders.nodes import NodeLoader
     from loader.samplers import (
         DGLSampler,
         FullSampler,
@@ -39,14 +39,14 @@ _HOMES = {
     "FullSampler": "loader.samplers",
     "FusedSampler": "loader.samplers",
     "Graph": "loader.graph",
-    "GraphDataModule": "loader.datamodule",
+    "GraphDataModule": "loader.datamodules.nodes",
     "HopwiseSampler": "loader.samplers",
-    "LinkLoader": "loader.link_loader",
+    "LinkLoader": "loader.loaders.links",
     "LinkSampler": "loader.samplers",
     "Links": "loader.samples",
     "MiniBatch": "loader.samples",
     "Next": "loader.samplers",
-    "NodeLoader": "loader.node_loader",
+    "NodeLoader": "loader.loaders.nodes",
     "Sampler": "loader.samplers",
     "WalkSampler": "loader.samplers",
     "Walkers": "loader.items",

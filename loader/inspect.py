@@ -23,12 +23,12 @@ from loader.datasets import DatasetError, NodeDataset, open_dataset
 from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
-from loader.loader import MAX_PREFETCH
+from loader.loaders.base import MAX_PREFETCH
 from loader.machine.arguments import as_size
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
-from loader.memory_card import memory_card, show_memory
-from loader.memory_plan import as_memory, readable
+from loader.memory.card import memory_card, show_memory
+from loader.memory.plan import as_memory, readable
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -83,7 +83,7 @@ def inspect(
 
         `milliseconds`: medians.
 
-        `plan`, with `memory_gib`: see `loader.memory_plan.MemoryPlan.card`.
+        `plan`, with `memory_gib`: see `loader.memory.plan.MemoryPlan.card`.
 
     Raises:
         ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from walks import Mean, UniformWalks, Walkers, Walks, Waves
 
 from loader.graph import Graph
-from loader.loader import Loader
+from loader.loaders.base import Loader
 
 NUM_NODES, LENGTH = 60, 5
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 from loader.samples import MiniBatch

@@ -11,7 +11,8 @@ from torch import Tensor
 from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
 from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
-from loader.loader import Loader
+from loader.loaders.base import Loader
+from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
@@ -19,7 +20,6 @@ from loader.samplers import LinkSampler, Sampler, fused
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
-from loader.torch_options import as_ids, device_of, read_options, refuse
 
 _graphs = Kept()  # loaders of one graph share it
 _stores = Kept()  # and those of one tensor its rows on a GPU
@@ -144,7 +144,7 @@ class DataLoader:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """One epoch; see `loader.loader.Loader`."""
+        """One epoch; see `loader.loaders.Loader`."""
         for sample in self.loader:
             if isinstance(sample, MiniBatch):
                 blocks = self._blocks(sample)

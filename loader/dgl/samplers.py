@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from loader.dgl.negative_sampler import negatives_of
+from loader.loaders.torch_options import as_fanouts, refuse
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.samplers.base import MAX_HOPS
-from loader.torch_options import as_fanouts, refuse
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from loader.items import EdgeItems
-from loader.link_loader import check_pairs
+from loader.loaders.links import check_pairs
+from loader.loaders.torch_options import as_ids, read_options, refuse
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.neighbor_loader import THEIRS, DataLoader, place_of, subgraph_sampler
 from loader.samplers import LinkSampler, Negatives
-from loader.torch_options import as_ids, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

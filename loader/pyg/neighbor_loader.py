@@ -10,14 +10,14 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.items import Items, NodeItems
-from loader.loader import Loader
+from loader.loaders.base import Loader
+from loader.loaders.options import check_graph_memory
+from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 from loader.machine.arguments import shown
 from loader.machine.kept import Kept, version_of
-from loader.options import check_graph_memory
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.samplers import Sampler, SubgraphSampler
 from loader.stores.base import check_store_factory
-from loader.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -76,7 +76,7 @@ class DataLoader:
 
     @property
     def loader(self) -> Loader:
-        """The `loader.loader.Loader` that samples and gathers, with its statistics and `max_bytes`."""
+        """The `loader.loaders.Loader` that samples and gathers, with its statistics and `max_bytes`."""
         if self._loader is None:
             self._attributes = Attributes(self.data, self.device, self._features)
             self._loader = self._make(self._attributes.stores)
@@ -97,7 +97,7 @@ class DataLoader:
         return self._length
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch; see `loader.loader.Loader`."""
+        """One epoch; see `loader.loaders.Loader`."""
         samples = iter(self.loader)
         assert self._attributes is not None
         for sample in samples:
@@ -111,7 +111,7 @@ class DataLoader:
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the consumer; see `loader.loader.Loader`."""
+        """The position of the consumer; see `loader.loaders.Loader`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ class NeighborLoader(DataLoader):
         options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, and `pin_memory` for
             mini-batches on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per
             processor), `prefetch_factor` the number of mini-batches held ready. `persistent_workers` has no effect,
-            because threads stay. A note in the log says this once. Of `loader.loader.Loader`: `prefetch`, `rank`,
+            because threads stay. A note in the log says this once. Of `loader.loaders.Loader`: `prefetch`, `rank`,
             `world_size`.
         weight_attr: name of the edge weights in `data`, float32 or float64, by which neighbours are picked, see
             `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked.

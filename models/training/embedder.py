@@ -10,9 +10,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.samples import Walks
-from loader.whole_graph import WholeGraph
 from models.node2vec import Node2Vec
 from models.probe import LogisticRegression, f1_scores, top_labels
 from models.training.metrics import EMBEDDER_METRICS, SPLITS

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.link_datamodule import HeldOutLinks
+from loader.datamodules.links import HeldOutLinks
 from loader.machine.arguments import as_number, as_size
 from loader.samples import Links
 from models.inference import layerwise_inference

@@ -12,10 +12,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
-from loader.whole_graph import WholeGraph
 from models.inference import layerwise_inference
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss

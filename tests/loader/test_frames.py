@@ -16,7 +16,7 @@ from small_loader import digests, small_loader
 
 import loader
 from loader.graph import Graph
-from loader.loader import Loader
+from loader.loaders.base import Loader
 from loader.pipeline import Pipeline, StageStreams
 from loader.samplers import CudaSampler
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.inspect import CACHE_SHARES, inspect, main, show
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 
 

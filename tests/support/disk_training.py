@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 from loader.stores import HostFeatures, MemmapFeatures
 from models.sage import GraphSAGE

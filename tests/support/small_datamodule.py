@@ -16,7 +16,7 @@ from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
-from loader.datamodule import GraphDataModule
+from loader.datamodules.nodes import GraphDataModule
 from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.samplers import FusedSampler

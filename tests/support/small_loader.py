@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import HopwiseSampler
 
 NUM_NODES = 200

@@ -8,8 +8,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import as_flag
-from loader.node_loader import NodeLoader
 from loader.timing import TRAIN, Span, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)

@@ -12,7 +12,7 @@ import torch
 
 from loader.graph import Graph
 from loader.items import Walkers
-from loader.loader import Loader
+from loader.loaders.base import Loader
 from loader.samplers import WalkSampler
 from loader.stores import HostFeatures
 

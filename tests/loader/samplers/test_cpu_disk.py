@@ -13,8 +13,8 @@ import torch
 from graphs import WIDTHS, messy_graph, widen
 
 from loader.graph import Graph
+from loader.loaders.nodes import NodeLoader
 from loader.machine.pages import _advise, _bounds, file_behind
-from loader.node_loader import NodeLoader
 from loader.samplers import FullSampler, FusedSampler, HopwiseSampler
 from loader.stores import HostFeatures, MemmapFeatures
 

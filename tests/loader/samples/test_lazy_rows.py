@@ -11,7 +11,7 @@ from marks import needs_gpu
 from torch.nn import functional as F
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.ops import linear_self_mean
 from loader.samplers import HopwiseSampler, fused
 from loader.samples import Block, LazyRows, MiniBatch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.stores import CachedFeatures, StoreContext, count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.cached import cached_rows, hottest

@@ -17,9 +17,9 @@ from marks import needs_two_gpus
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.loaders.nodes import NodeLoader
 from loader.machine.hosts import Hosts
 from loader.machine.lost import LostProcessError
-from loader.node_loader import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.stores import HostFeatures, PartitionedFeatures, StoreContext, Traffic
 from loader.stores.exchange import RowExchange

@@ -18,7 +18,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import models
-from loader.datamodule import GraphDataModule
+from loader.datamodules.nodes import GraphDataModule
 from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.samplers import FusedSampler

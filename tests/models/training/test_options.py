@@ -24,7 +24,7 @@ def config(**changes: Any) -> DictConfig:
         "sampler": {"_target_": "loader.samplers.fused"},
         "features": {"_target_": "loader.stores.HostFeatures"},
         "model": {"_target_": "models.training.module.NodeClassifier"},
-        "datamodule": {"_target_": "loader.datamodule.GraphDataModule"},
+        "datamodule": {"_target_": "loader.datamodules.nodes.GraphDataModule"},
         "trainer": {"_target_": "lightning.pytorch.Trainer"},
         "callbacks": {"best": {"monitor": "val/acc"}, "curves": None},
         "logger": None,

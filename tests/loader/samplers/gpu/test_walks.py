@@ -14,7 +14,7 @@ from marks import needs_gpu
 import loader
 from loader.graph import Graph
 from loader.items import Walkers
-from loader.loader import Loader
+from loader.loaders.base import Loader
 from loader.samplers import Request, WalkSampler
 
 pytestmark = needs_gpu

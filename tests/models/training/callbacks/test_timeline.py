@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 from loader.timing import Span
 from models.training.callbacks import TimelineRecord

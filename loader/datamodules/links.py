@@ -11,12 +11,12 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader import _core
+from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
-from loader.link_loader import LinkLoader
-from loader.link_split import LinkSplit, check_shares, split_links
-from loader.loader import MAX_PREFETCH
+from loader.loaders.base import MAX_PREFETCH
+from loader.loaders.links import LinkLoader
+from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size
-from loader.options import check_dataset, check_graph_memory, check_sampler
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samples import Links
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
@@ -71,7 +71,7 @@ class LinkDataModule(LightningDataModule):
         amount: negatives per positive link in training.
         ranked: negatives among which a held-out link is ranked.
         exclude: see `LinkSampler`.
-        drop_last, prefetch, prioritize_loading: see `loader.loader.Loader`.
+        drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
         seed: of the split, of the negatives and of the order.
 

@@ -19,7 +19,7 @@ from small_loader import NUM_NODES, SEEDS, digests, no_threads, small_loader
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import HopwiseSampler, Sampler, WalkSampler
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures

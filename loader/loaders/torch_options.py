@@ -32,7 +32,7 @@ class DataLoaderOptions(NamedTuple):
         num_threads: that sample on the CPU, or None for all processors.
         pin: whether mini-batches on the CPU are page-locked.
         seed: of the order and of the picks.
-        loader: options of `loader.loader.Loader`.
+        loader: options of `loader.loaders.Loader`.
     """
 
     num_threads: int | None
@@ -42,7 +42,7 @@ class DataLoaderOptions(NamedTuple):
 
 
 def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOptions:
-    """The arguments of a DataLoader, and those of `loader.loader.Loader` beside them, of the loader `who`.
+    """The arguments of a DataLoader, and those of `loader.loaders.Loader` beside them, of the loader `who`.
 
     Raises:
         TypeError: an argument that has no meaning here; the message says the way out.

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from marks import needs_gpu
 from small_datamodule import Recorder, lines, make_datamodule, make_dataset, make_trainer
 
-from loader import memory_budget
-from loader.datamodule import GraphDataModule
+from loader.datamodules.nodes import GraphDataModule
 from loader.graph import Graph
-from loader.graph_memory import GraphMemory
-from loader.memory_budget import MemoryBudget, available_bytes
-from loader.memory_card import memory_card
-from loader.memory_split import Reads
+from loader.memory import budget as memory_budget
+from loader.memory.budget import MemoryBudget, available_bytes
+from loader.memory.card import memory_card
+from loader.memory.graph import GraphMemory
+from loader.memory.split import Reads
 from loader.samplers import FusedSampler, WalkSampler, fused
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
@@ -60,7 +60,7 @@ def needed(sampler: GpuOptions, prefetch: int = 2) -> tuple[int, int]:
 def no_gpu_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "free_bytes", lambda device: FREE)
     monkeypatch.setattr(GraphDataModule, "device", GPU)
-    monkeypatch.setattr("loader.datamodule._current", lambda device: torch.no_grad())
+    monkeypatch.setattr("loader.datamodules.nodes._current", lambda device: torch.no_grad())
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_lists_and_rows_go_where_the_plan_says(
         assert (kept is None) == (found is None) or not kept.numel()
         assert kept is None or not kept.numel() or torch.equal(kept, found)
     assert plan.nbytes <= plan.budget
-    (record,) = [r for r in caplog.records if r.name == "loader.memory_budget"]
+    (record,) = [r for r in caplog.records if r.name == "loader.memory.budget"]
     assert record.getMessage() == str(plan)
     assert (plan.split.bus == 0) == (share >= 1.5)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.graph.checks import check_range
 from loader.items import NodeItems
-from loader.loader import Loader
-from loader.options import check_labels, check_options, check_sampler
+from loader.loaders.base import Loader
+from loader.loaders.options import check_labels, check_options, check_sampler
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 

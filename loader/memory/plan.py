@@ -13,7 +13,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.machine.arguments import as_number, shown
 from loader.machine.gpu import counted_bytes
-from loader.memory_split import Reads, Split, split_memory
+from loader.memory.split import Reads, Split, split_memory
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 

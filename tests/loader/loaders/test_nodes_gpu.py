@@ -16,7 +16,7 @@ from gpu_loaders import Boom, Disturbed, DisturbedSampler, TensorFeatures
 from marks import needs_gpu
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.pipeline.streams import TIMED
 from loader.samplers import FusedSampler, Sampler, fused
 

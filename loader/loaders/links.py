@@ -9,8 +9,8 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.graph.checks import check_range
 from loader.items import EdgeItems
-from loader.loader import Loader
-from loader.options import check_labels, check_options
+from loader.loaders.base import Loader
+from loader.loaders.options import check_labels, check_options
 from loader.samplers.links import LinkSampler
 from loader.stores import FeatureStore, TensorRows, as_store
 

@@ -9,8 +9,8 @@ from loader.datasets import NodeDataset
 from loader.machine.arguments import as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.optional import import_optional
-from loader.memory_budget import MemoryBudget, available_bytes
-from loader.memory_plan import readable
+from loader.memory.budget import MemoryBudget, available_bytes
+from loader.memory.plan import readable
 from loader.samplers import resolve_fanouts
 from loader.samplers.gpu.needs import check_counted
 from loader.samplers.gpu.sizes import GpuOptions

@@ -34,7 +34,7 @@ from loader.samplers import FullSampler, FusedSampler, WalkSampler, fused
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
 
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 # Called by the subprocesses of the test below: {root} {log} {step to die at, or -1} {checkpoint or ""}.
@@ -56,7 +56,7 @@ def run_main(*arguments: object) -> int:
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]
     return subprocess.run(
-        [sys.executable, "-c", "import sys, test_datamodule as t; t.main(*sys.argv[1:])", *map(str, arguments)],
+        [sys.executable, "-c", "import sys, test_nodes as t; t.main(*sys.argv[1:])", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         timeout=800,
         check=False,

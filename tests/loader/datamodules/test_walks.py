@@ -10,12 +10,12 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from loader.datamodules.walks import WalkDataModule
 from loader.datasets import NodeDataset
 from loader.graph import Graph
+from loader.loaders.whole_graph import WholeGraph
 from loader.samplers import FusedSampler, WalkSampler
 from loader.samples import Walks
-from loader.walk_datamodule import WalkDataModule
-from loader.whole_graph import WholeGraph
 from models.training.embedder import NodeEmbedder
 
 COMMUNITIES, SIZE = 4, 25

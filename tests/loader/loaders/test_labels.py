@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Session
 from loader.stores import HostFeatures, TensorRows

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from loader.datamodules.links import LinkDataModule
 from loader.datasets import NodeDataset
 from loader.graph import Graph
-from loader.link_datamodule import LinkDataModule
 from loader.samplers import FusedSampler, WalkSampler
 
 NUM_NODES = 60

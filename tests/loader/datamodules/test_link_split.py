@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loader.datamodules.link_split import check_no_leak, split_links
 from loader.graph import Graph
-from loader.link_split import check_no_leak, split_links
 
 
 def graph_of(seed, num_nodes=40, num_edges=300):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.loaders.options import check_graph_memory
 from loader.machine.arguments import as_number
-from loader.options import check_graph_memory
 from loader.samplers import NeighborSampler, Sampler, list_hotness
 from loader.samples import MiniBatch
 

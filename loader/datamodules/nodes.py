@@ -14,13 +14,13 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.graph_memory import GraphMemory
-from loader.loader import MAX_PREFETCH, Loader
+from loader.loaders.base import MAX_PREFETCH, Loader
+from loader.loaders.nodes import NodeLoader
+from loader.loaders.options import check_dataset, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size
-from loader.memory_budget import MemoryBudget
-from loader.memory_plan import MemoryPlan
-from loader.node_loader import NodeLoader
-from loader.options import check_dataset, check_sampler
+from loader.memory.budget import MemoryBudget
+from loader.memory.graph import GraphMemory
+from loader.memory.plan import MemoryPlan
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
@@ -66,7 +66,7 @@ class GraphDataModule(LightningDataModule):
             most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
         memory: GPU memory in GiB for graph, features, sampler and mini-batches in flight, or "auto" for three quarters
             of what is free beside the model. Those lists and rows are kept there with which the fewest bytes cross the
-            bus, see `loader.memory_plan`. It goes with graph="auto", `features` left out or `auto_features`, and
+            bus, see `loader.memory.plan`. It goes with graph="auto", `features` left out or `auto_features`, and
             `CudaSampler` for uniform picks. None: `graph` and `features` decide.
         prioritize_loading: see `NodeLoader`.
 

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from loader.datamodule import GraphDataModule
+from loader.datamodules.nodes import GraphDataModule
 from loader.items import Walkers, as_size
-from loader.loader import Loader
+from loader.loaders.base import Loader
+from loader.loaders.whole_graph import WholeGraph
 from loader.samplers import Sampler, WalkSampler
-from loader.whole_graph import WholeGraph
 
 
 class WalkDataModule(GraphDataModule):

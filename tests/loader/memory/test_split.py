@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
-from loader.memory_split import Reads, Split, split_memory
+from loader.memory.split import Reads, Split, split_memory
 from loader.samplers import FusedSampler
 
 ROW = 200  # bytes, two lines over the bus

@@ -13,7 +13,7 @@ import pytest
 from small_loader import NUM_NODES, SEEDS, digests, no_threads, small_loader
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler, HopwiseSampler
 from loader.samplers.base import Request, Session
 from loader.samples import MiniBatch

@@ -13,7 +13,7 @@ from graphs import messy_graph
 
 from loader import FusedSampler, HopwiseSampler, NodeLoader, _core
 from loader.items import NodeItems, Order
-from loader.loader import Loader
+from loader.loaders.base import Loader
 from loader.pipeline import Stage
 from loader.samples import MiniBatch
 

@@ -17,7 +17,7 @@ from fake_gpu_sampler import FakeGPU
 from small_loader import NUM_NODES, digests, no_threads, small_loader
 
 from loader.graph import Graph
-from loader.node_loader import NodeLoader
+from loader.loaders.nodes import NodeLoader
 from loader.samplers import CudaSampler, DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Sampler
 from loader.stores import HostFeatures, MemmapFeatures, TensorRows
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from loader.loader import Loader
+from loader.loaders.base import Loader
 from loader.machine.arguments import check_dense, shown
 from loader.samplers import Sampler
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
-from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
-from loader.memory_split import Reads
+from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
+from loader.memory.split import Reads
 from loader.pipeline import Pipeline
 from loader.samplers.gpu.sizes import GpuOptions
 

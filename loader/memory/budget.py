@@ -13,11 +13,11 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from loader.graph_memory import COUNTED, GraphMemory
+from loader.loaders.nodes import NodeLoader
 from loader.machine.gpu import free_bytes
-from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
-from loader.memory_split import Reads
-from loader.node_loader import NodeLoader
+from loader.memory.graph import COUNTED, GraphMemory
+from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
+from loader.memory.split import Reads
 from loader.samplers import FusedSampler, Sampler
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions

@@ -1,0 +1,1 @@
+"""Lightning data modules of vertices, links and walks."""

@@ -15,7 +15,8 @@ from typing import Any
 if __name__ == "__main__":
     if not any(core.suffix in (".so", ".pyd") for core in (Path(__file__).parent / "loader").glob("_core.*")):
         # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
-        sys.path.append(sys.path.pop(0))
+        here = str(Path(__file__).resolve().parent)
+        sys.path[:] = [*(place for place in sys.path if place != here), here]
     try:
         from loader.machine.optional import import_optional
 
@@ -26,14 +27,17 @@ if __name__ == "__main__":
         sys.exit(f"error: {error}")
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 # None of these imports torch, which takes seconds: the other processes of a run start before.
 from models.training.command_line import command_of_rank, composed, composing
 from models.training.errors import one_line_errors
-from models.training.ranks import be_quiet_unless_first, check_launch, check_together, other_ranks
+from models.training.ranks import be_quiet_unless_first, check_hosts, check_launch, check_together, other_ranks
+from models.training.sweeps import share_imports, take_part
 
-CONF = Path(__file__).resolve().parent / "conf"
+PROGRAM = Path(__file__).resolve()
+CONF = PROGRAM.parent / "conf"
 
 
 def train(cfg: DictConfig) -> float:
@@ -56,7 +60,14 @@ def train(cfg: DictConfig) -> float:
     from loader.machine.arguments import as_flag, as_seed
     from loader.machine.cpus import as_threads
     from models.training.checks import check_length, check_metrics
-    from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
+    from models.training.options import (
+        check_depth,
+        check_monitors,
+        check_parts,
+        check_places,
+        check_test,
+        check_trainer,
+    )
 
     check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
@@ -78,10 +89,13 @@ def train(cfg: DictConfig) -> float:
     if cfg.num_threads is not None:
         torch.set_num_threads(as_threads(cfg.num_threads))
     check_trainer(cfg)
+    check_test(cfg)
     check_places(cfg)
     check_features(cfg.features, cfg.device)
     if cfg.features["_target_"].endswith(".ShardedFeatures"):
         check_together(cfg.trainer)
+    if cfg.features["_target_"].endswith(".PartitionedFeatures"):
+        check_hosts(cfg.trainer)
 
     # Lightning takes seconds to import: what needs none of it was refused before.
     with kept_levels("lightning.pytorch"):
@@ -122,9 +136,12 @@ def train(cfg: DictConfig) -> float:
     model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
 
-    whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
-    trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
+    if cfg.exact_test:
+        whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
+        trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
+    elif data.splits["test"].numel():
+        trainer.test(model, datamodule=datamodule, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         print(folders(cfg))
@@ -162,10 +179,13 @@ def main(cfg: DictConfig) -> float:
     if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     be_quiet_unless_first()
-    with one_line_errors(cfg.debug in (True,)), other_ranks(cfg.get("trainer") or {}, *command_of_rank()):
+    trainer = cfg.get("trainer") or {}
+    take_part(HydraConfig.get().launcher, cfg.device, trainer.get("devices"))
+    with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
         return train(cfg)
 
 
 if __name__ == "__main__":
+    share_imports(PROGRAM)
     with composing(CONF):
         main()

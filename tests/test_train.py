@@ -185,6 +185,14 @@ def test_a_metric_of_the_test_can_be_optimised(composed: Composer, tmp_path: Pat
     assert not (tmp_path / "curves.png").exists()
 
 
+def test_a_sampled_test_takes_the_test_split(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:
+    in_process(composed, "exact_test=false", "trainer.max_epochs=1")
+    shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if line.startswith("accuracy: ")]
+    assert line.startswith("accuracy: test ")
+    assert "sampled neighbours, best checkpoint" in line
+
+
 def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     samplers = ["fused", "hopwise"]
     try:

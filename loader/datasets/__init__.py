@@ -13,6 +13,7 @@ from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.synthetic import SyntheticDataset
+from loader.datasets.synthetic_large import LargeSyntheticDataset
 
 __all__ = [
     "CacheError",
@@ -22,6 +23,7 @@ __all__ = [
     "DistanceFeatures",
     "EdgeList",
     "EdgeListDataset",
+    "LargeSyntheticDataset",
     "MatDataset",
     "NodeDataset",
     "NpzDataset",

@@ -96,14 +96,23 @@ class CacheWriter:
             out.append(array)
 
     @contextlib.contextmanager
-    def stream(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Iterator[ArrayWriter]:
-        """Yields a writer that takes an array of that shape in parts, along its first axis."""
-        array = ArrayWriter(self._version / f"{name}.npy", shape, np.dtype(dtype))
+    def stream(
+        self, name: str, shape: tuple[int, ...], dtype: DTypeLike, *, fewer: bool = False
+    ) -> Iterator[ArrayWriter]:
+        """Yields a writer that takes an array of that shape in parts, along its first axis.
+
+        Args:
+            name: of the array.
+            shape: of all parts together.
+            dtype: of the file.
+            fewer: there may be fewer rows than `shape` says.
+        """
+        array = ArrayWriter(self._version / f"{name}.npy", shape, np.dtype(dtype), fewer)
         with array:
             yield array
         self._arrays[name] = {
             "dtype": array.dtype.str,
-            "shape": list(shape),
+            "shape": list(array.shape),
             "bytes": array.file_size,
             "crc32": array.checksums.parts,
         }
@@ -167,10 +176,12 @@ class ArrayWriter:
         path: of the file.
         shape: of the whole array.
         dtype: of the file; parts are converted to it.
+        fewer: there may be fewer rows than `shape` says.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], fewer: bool = False) -> None:
         self.path = path
+        self._fewer = fewer
         self.shape = shape
         self.dtype = dtype
         self.file_size = 0
@@ -182,8 +193,8 @@ class ArrayWriter:
         if size > shutil.disk_usage(self.path.parent).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self._file: BinaryIO = open(self.path, "wb")
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        self._write_header()
+        self._begin = self._file.tell()
         return self
 
     def append(self, part: NDArray[np.generic]) -> None:
@@ -199,11 +210,21 @@ class ArrayWriter:
         with self._file:
             if kind is not None:
                 return
-            if self._rows != self.shape[0]:
+            if self._rows > self.shape[0] or (self._rows < self.shape[0] and not self._fewer):
                 raise ValueError(f"{self.path.name}: {self._rows} rows were written of {self.shape[0]}")
+            self.file_size = self._file.tell()
+            if self._rows < self.shape[0]:
+                self.shape = (self._rows, *self.shape[1:])
+                self._file.seek(0)
+                self._write_header()
+                if self._file.tell() != self._begin:  # numpy leaves room for the digits of a length
+                    raise ValueError(f"{self.path.name}: the header of {self._rows} rows has another length")
             self._file.flush()
             os.fsync(self._file.fileno())
-            self.file_size = self._file.tell()
+
+    def _write_header(self) -> None:
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def is_disk_full(error: BaseException) -> bool:

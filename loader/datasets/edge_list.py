@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import write_rows
 from loader.datasets.node_dataset import check_split_labels, check_splits
@@ -210,20 +211,39 @@ class EdgeListDataset(Dataset):
     def _feature_rows(
         self, features: NDArray[np.generic], nodes: NDArray[np.int64] | None, count: int
     ) -> Iterator[NDArray[np.float32]]:
-        step = max(1, _CHUNK_BYTES // (4 * max(features.shape[1], 1)))
-        for at in range(0, count, step):
-            picked = slice(at, at + step) if nodes is None else nodes[at : at + step]
-            with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
-                part = np.ascontiguousarray(features[picked], dtype=np.float32)
-            if self.check_features:
-                self._check_finite(part, picked, at)
-            yield self.transform_features(part)
+        pieces = cut(count, self.rows_at_once(features.shape[1]))
+        return self.checked_rows((features[a:b] if nodes is None else features[nodes[a:b]] for a, b in pieces), nodes)
 
-    def _check_finite(self, part: NDArray[np.float32], picked: slice | NDArray[np.int64], at: int) -> None:
+    def rows_at_once(self, num_features: int) -> int:
+        """Rows of features that are in memory at once."""
+        return max(1, _CHUNK_BYTES // (4 * max(num_features, 1)))
+
+    def checked_rows(
+        self, parts: Iterable[NDArray[np.generic]], nodes: NDArray[np.int64] | None = None
+    ) -> Iterator[NDArray[np.float32]]:
+        """The rows to store: float32, finite if `check_features`, and changed by `transform_features`.
+
+        Args:
+            parts: the rows of the source, in order, some at a time.
+            nodes: the vertices of these rows; None for all.
+
+        Raises:
+            DatasetError: a feature is not finite.
+        """
+        at = 0
+        for given in parts:
+            with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
+                part = np.ascontiguousarray(given, dtype=np.float32)
+            if self.check_features:
+                self._check_finite(part, at, nodes)
+            yield self.transform_features(part)
+            at += part.shape[0]
+
+    def _check_finite(self, part: NDArray[np.float32], at: int, nodes: NDArray[np.int64] | None) -> None:
         if np.isfinite(part).all():
             return
         row, column = np.argwhere(~np.isfinite(part))[0]
-        vertex = at + row if isinstance(picked, slice) else picked[row]
+        vertex = at + row if nodes is None else nodes[at + row]
         raise DatasetError(
             f"{self.name}: feature {column} of vertex {vertex} is {part[row, column]}; features must be finite. "
             f"Clean them, or set dataset.check_features=false"

@@ -89,7 +89,7 @@ class PlantedGraph:
         for _ in range(_MAX_ROUNDS):
             missing = self.num_pairs + spare - keys.size
             if missing > 0:
-                keys = np.concatenate([keys, self._draw_pairs(rng, int(missing * 1.03) + 100)])
+                keys = np.concatenate([keys, self.draw_pairs(rng, int(missing * 1.03) + 100)])
                 keys.sort()
                 keys = drop_repeats(keys)
                 continue
@@ -135,8 +135,8 @@ class PlantedGraph:
         whole = (size + start) ** power - start**power
         return float(size * mean * ((1 + start) ** power - start**power) / whole)
 
-    def _draw_pairs(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """`count` keys, less those of self loops; repeats included, in no order."""
+    def draw_pairs(self, rng: np.random.Generator, count: int, *, loops: bool = False) -> NDArray[np.int64]:
+        """`count` keys, less those of self loops unless `loops`; repeats included, in no order."""
         share = self.sizes / self.sizes.sum()
         first = rng.multinomial(count, share)  # pairs by the class of their first end
         same = rng.binomial(first, self._own_class)  # of these, with the second end drawn from that class
@@ -146,12 +146,13 @@ class PlantedGraph:
         for c in np.flatnonzero(first).tolist():
             other = int(first[c] - same[c])
             parts.extend(
-                self._keys(self._vertices(rng, c, take), self._vertices(rng, c, take)) for take in _pieces(int(same[c]))
+                self._keys(self._vertices(rng, c, take), self._vertices(rng, c, take), loops)
+                for take in _pieces(int(same[c]))
             )
             for take in _pieces(other):
-                parts.append(self._keys(self._vertices(rng, c, take), anywhere[at : at + take]))
+                parts.append(self._keys(self._vertices(rng, c, take), anywhere[at : at + take], loops))
                 at += take
-        return np.concatenate(parts)
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def _shuffled_vertices(self, rng: np.random.Generator, count: int, share: NDArray[np.float64]) -> NDArray[np.int64]:
         by_class = rng.multinomial(count, share)
@@ -176,11 +177,11 @@ class PlantedGraph:
         vertices += int(self.sizes[:c].sum())
         return vertices
 
-    def _keys(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _keys(self, a: NDArray[np.int64], b: NDArray[np.int64], loops: bool = False) -> NDArray[np.int64]:
         keys = np.minimum(a, b)
         keys *= self.num_nodes
         keys += np.maximum(a, b)
-        return keys[a != b]
+        return keys if loops else keys[a != b]
 
     def _degrees(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         n = self.num_nodes

@@ -112,6 +112,8 @@ def not_run(cfg: DictConfig, metric: str) -> str | None:
     limit = trainer.get(f"limit_{part}_batches")
     if limit is not None and not isinstance(limit, bool) and limit == 0:
         return f"trainer.limit_{part}_batches is 0"
+    if part == "test" and cfg.get("exact_test") in (False,):
+        return "exact_test is false, which computes test/acc only"
     every, most = trainer.get("check_val_every_n_epoch"), trainer.get("max_epochs")
     if part == "val" and every is not None and most is not None and 0 < most < every:
         return f"trainer.check_val_every_n_epoch is {every} and trainer.max_epochs {most}"

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.training.errors import fail, said
+from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
@@ -68,6 +69,10 @@ def composing(conf: Path) -> Iterator[None]:
         if os.environ.get(_FULL) != "1":
             raise
         fail(explain(error, sys.argv[1:], conf))
+    except Exception as error:
+        if (line := failed_job(error)) is None or os.environ.get(_FULL) != "1":
+            raise
+        fail(line)
     finally:
         composed()
 
@@ -77,8 +82,12 @@ def composed() -> None:
     os.environ.pop(_FULL, None)
 
 
-def command_of_rank() -> tuple[list[str], str]:
-    """The command of a further process of the run that Hydra composed, and the folder in which that runs."""
+def command_of_rank(program: Path) -> tuple[list[str], str]:
+    """The command of a further process of the run that Hydra composed, and the folder in which that runs.
+
+    Args:
+        program: which runs. `sys.argv` may name another one: a launcher's, which calls a job of a sweep.
+    """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
@@ -86,9 +95,8 @@ def command_of_rank() -> tuple[list[str], str]:
     # A job of a sweep is a run of its own, whose arguments are those of the job.
     arguments = sys.argv[1:] if here.mode == RunMode.RUN else list(here.overrides.task)
     folder = here.runtime.cwd
-    program = os.path.abspath(os.path.join(folder, sys.argv[0]))
     places = [f'hydra.run.dir="{here.runtime.output_dir}"', "hydra.output_subdir=null", "hydra.mode=RUN"]
-    return [sys.executable, program, *arguments, *places, "hydra/job_logging=stdout"], folder
+    return [sys.executable, str(program), *arguments, *places, "hydra/job_logging=stdout"], folder
 
 
 def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
@@ -99,6 +107,8 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
         group, _, choice = error.missing_cfg_file.rpartition("/")
         group = group.lstrip("/")
+        if group == "hydra/launcher" and choice in LAUNCHERS:
+            return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
         known = choices(conf, group) if group else []
         if known:
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"

@@ -115,6 +115,15 @@ def check_trainer(cfg: DictConfig) -> None:
             as_size(f"callbacks.{name}.patience", callback.patience, least=0)
 
 
+def check_test(cfg: DictConfig) -> None:
+    """Raises TypeError or ValueError for an `exact_test` that is no flag, or false if nothing else is possible."""
+    if as_flag("exact_test", cfg.exact_test):
+        return
+    if cfg.task == "link" or "context_size" in cfg.model:
+        tested = "task=link" if cfg.task == "link" else "model=node2vec"
+        raise ValueError(f"exact_test is false, but {tested} is only tested on the whole graph; leave exact_test out")
+
+
 def check_monitors(cfg: DictConfig) -> None:
     """Raises ValueError unless `optimized_metric` and what callbacks watch are among the metrics that the model logs.
 

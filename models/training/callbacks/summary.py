@@ -21,7 +21,8 @@ class RunSummary(Callback):
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        accuracies = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
+        tested = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
+        accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
         print("\n".join(early + summary_lines(accuracies, times, _replayed(trainer, pl_module))))
@@ -33,15 +34,17 @@ def summary_lines(
     """The lines of `RunSummary`.
 
     Args:
-        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val".
+        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test".
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
     """
     lines = []
-    splits = {name.removeprefix("test/").removesuffix("_acc"): value for name, value in accuracies.items()}
+    names = {"test/acc": "test"}  # of sampled neighbours
+    splits = {names.get(k, k.removeprefix("test/").removesuffix("_acc")): value for k, value in accuracies.items()}
     if splits:
-        how = "all neighbours, best checkpoint" if splits.keys() & {"train", "val"} else "sampled neighbours"
-        lines.append(f"accuracy: {', '.join(f'{split} {share:.2%}' for split, share in splits.items())} ({how})")
+        how = "sampled" if "test/acc" in accuracies else "all"
+        shares = ", ".join(f"{split} {share:.2%}" for split, share in splits.items())
+        lines.append(f"accuracy: {shares} ({how} neighbours, best checkpoint)")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:

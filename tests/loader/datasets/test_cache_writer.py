@@ -123,3 +123,25 @@ def test_a_failed_conversion_leaves_the_old_one(toy):
         writer.write("labels", ARRAYS["labels"].reshape(7))
     assert open_cache(toy, KEY).properties == {"mark": 1}
     assert len(os.listdir(toy)) == 3
+
+
+@pytest.mark.parametrize("rows", [0, 3, 8])
+def test_fewer_rows_make_the_same_file(toy, rows):
+    array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+    with conversion_lock(toy), CacheWriter(toy, KEY) as writer:
+        with writer.stream("some", (800_000_000 if rows < 8 else 8, 2), np.float32, fewer=True) as out:
+            out.append(array)
+        writer.write("all", array)
+        names = {path.stem: path.read_bytes() for path in toy.glob("version-*/*.npy")}
+    assert names["some"] == names["all"]
+    assert open_cache(toy, KEY).arrays["some"].shape == (rows, 2)
+
+
+def test_more_rows_than_said_are_refused(toy):
+    with (
+        pytest.raises(ValueError, match=r"some\.npy: 3 rows were written of 2"),
+        conversion_lock(toy),
+        CacheWriter(toy, KEY) as writer,
+        writer.stream("some", (2,), np.int64, fewer=True) as out,
+    ):
+        out.append(np.arange(3))

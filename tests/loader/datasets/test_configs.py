@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from loader.datasets import Dataset, SyntheticDataset
+from loader.datasets import Dataset, LargeSyntheticDataset, SyntheticDataset
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 FILES = sorted(CONF.glob("*.yaml"))
@@ -45,7 +47,7 @@ def test_each_file_shows_every_option(name, tmp_path):
 
 
 def test_all_datasets_of_the_plan_are_there():
-    shapes = ("arxiv", "flickr", "physics", "products", "reddit", "yelp")
+    shapes = ("arxiv", "flickr", "papers100M", "physics", "products", "reddit", "yelp")
     planned = "digits npz synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
     walked = "blogcatalog ppi wikipedia"
@@ -71,6 +73,16 @@ def test_shapes_are_the_published_ones(tmp_path, name, num_nodes, num_edges, num
     assert (plan.num_nodes, 2 * plan.num_pairs, plan.max_degree) == (num_nodes, num_edges, max_degree)
     assert (dataset.num_features, plan.sizes.size) == (num_features, num_classes)
     assert dataset.multilabel == (name == "synthetic-yelp")
+
+
+def test_the_papers_shape_is_the_published_one(tmp_path):
+    dataset = describe("synthetic-papers100M", tmp_path)
+    assert isinstance(dataset, LargeSyntheticDataset)
+    n = dataset.plan.num_nodes
+    assert (n, dataset.num_edges) == (111_059_956, 1_615_685_872)
+    assert (dataset.num_features, dataset.plan.sizes.size) == (128, 172)
+    ends = [0, *(round(end * n) for end in itertools.accumulate(dataset.split))]
+    assert np.diff(ends).tolist() == [1_207_179, 125_265, 214_338]
 
 
 @pytest.mark.parametrize("name", ["synthetic-flickr", "synthetic-arxiv"])

@@ -50,6 +50,12 @@ def test_all_metrics_of_a_full_run_are_computed() -> None:
             "optimized_metric is val/acc, but the val split of the dataset is empty; change that, or give "
             "optimized_metric=train/acc callbacks.best.monitor=train/acc callbacks.early_stopping=null",
         ),
+        (
+            {"exact_test": False, "optimized_metric": "test/test_acc"},
+            VERTICES,
+            VERTICES,
+            "optimized_metric is test/test_acc, but exact_test is false, which computes test/acc only; change",
+        ),
         ({"trainer": {"limit_val_batches": 0}}, VERTICES, VERTICES, "but trainer.limit_val_batches is 0; change"),
         (
             {"trainer": {"check_val_every_n_epoch": 10}},

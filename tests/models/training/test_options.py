@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.options import check_depth, check_monitors, check_parts, check_places, check_trainer
+from models.training.options import check_depth, check_monitors, check_parts, check_places, check_test, check_trainer
 
 
 def config(**changes: Any) -> DictConfig:
@@ -199,3 +199,18 @@ def test_hops_and_layers_that_differ_are_named() -> None:
         ValueError, match=r"^eval_sampler samples 3 hops, the model has 2 layers; give eval_sampler.num"
     ):
         check_depth(model, SimpleNamespace(sampler=two, eval_sampler=three))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exact_test": "maybe"}, "exact_test is 'maybe'; it must be True or False"),
+        ({"exact_test": False, "task": "link"}, "exact_test is false, but task=link is only tested on the whole graph"),
+        ({"exact_test": False, "model": {"context_size": 5}}, "exact_test is false, but model=node2vec is only tested"),
+    ],
+)
+def test_impossible_tests_are_refused(changes: dict[str, Any], message: str) -> None:
+    check_test(config(exact_test=True))
+    check_test(config(exact_test=False))
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_test(config(**changes))

@@ -41,6 +41,10 @@ def test_without_times_there_are_only_accuracies() -> None:
     assert len(summary_lines(ACCURACIES, None)) == len(summary_lines(ACCURACIES, StageTimes())) == 1
 
 
+def test_a_sampled_test_says_so() -> None:
+    assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% (sampled neighbours, best checkpoint)"]
+
+
 def test_a_split_without_vertices_is_not_named() -> None:
     (line,) = summary_lines({"test/train_acc": 1.0}, None)
     assert "val" not in line

@@ -111,7 +111,7 @@ class MemoryBudget:
 
         Raises:
             ValueError: the budget is larger than what is available, or does not hold what training needs whatever is
-                kept; or rows that would have to be page-locked are too many for this machine.
+                kept; or what would have to be page-locked is too much for this machine.
         """
         budget = available if self.memory == "auto" else int(self.memory)
         assert budget is not None
@@ -138,11 +138,14 @@ class MemoryBudget:
                 most += [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
         needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
-        nbytes = rows.num_rows * rows.nbytes
-        if plan.rows != "device" and not may_lock(nbytes):
+        locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
+        if plan.lists != "device":
+            locked += data.graph.indptr.nbytes + data.graph.indices.nbytes
+        if not may_lock(locked):
             raise ValueError(
-                f"memory is {readable(budget)}, so each process would page-lock {readable(nbytes)} of rows, more than "
-                "half of this machine's memory in all; leave memory out (features=auto reads them from their file)"
+                f"memory is {readable(budget)}, so each process would page-lock {readable(locked)} of lists and rows, "
+                "more than half of this machine's memory in all; leave memory out (features=auto reads rows from their "
+                "file)"
             )
         return plan
 

@@ -15,6 +15,7 @@ from marks import needs_gpu
 from small_datamodule import Recorder, lines, make_datamodule, make_dataset, make_trainer
 
 from loader.datamodules.nodes import GraphDataModule
+from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget, available_bytes
@@ -54,6 +55,16 @@ def needed(sampler: GpuOptions, prefetch: int = 2) -> tuple[int, int]:
     data = make_dataset()
     plan = MemoryBudget(2**40, {}).plan(data, [(sampler, 15), (sampler, 15)], prefetch, 0)
     return plan.needs.total, plan.nbytes - plan.needs.total
+
+
+def large_dataset() -> NodeDataset:
+    """Its arrays, and those of its mini-batches, take mebibytes."""
+    g = torch.Generator().manual_seed(1)
+    n = 100_000
+    graph = Graph.from_edges(*torch.randint(n, (2, 2_000_000), generator=g), n)
+    train, val, test = (ids.sort().values for ids in torch.randperm(n, generator=g)[:30_000].split(10_000))
+    splits = {"train": train, "val": val, "test": test}
+    return NodeDataset("large", graph, torch.randn(n, 64, generator=g), torch.arange(n) % 4, splits, num_classes=4)
 
 
 @pytest.fixture
@@ -168,11 +179,12 @@ def test_inspect_shows_what_training_chooses(no_gpu_needed: None) -> None:
 
 
 def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: False)
+    monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: nbytes == 0)
     sampler = SamplerOfGPU([4, 3])
     needs, _ = needed(sampler)
-    with pytest.raises(ValueError, match=r"each process would page-lock .* of rows, more than half"):
+    with pytest.raises(ValueError, match=r"each process would page-lock .* of lists and rows, more than half"):
         MemoryBudget(needs, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0)
+    assert MemoryBudget(2**40, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0).rows == "device"
 
 
 def test_auto_leaves_room_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,15 +225,18 @@ class TestOnGPU:
         assert lines(logs[0], "val") == lines(logs[1], "val")
 
     @pytest.mark.parametrize("share", [0, 0.5, 2])
-    @pytest.mark.parametrize("prefetch", [0, 2])
-    def test_memory_stays_in_the_budget(self, share: float, prefetch: int) -> None:
-        sampler = fused([4, 3], device="cuda")
-        needs, more = needed(sampler, prefetch)
+    @pytest.mark.parametrize(("prefetch", "large"), [(0, False), (2, False), (2, True)])
+    def test_memory_stays_in_the_budget(self, share: float, prefetch: int, large: bool) -> None:
+        data, size = (large_dataset(), 1024) if large else (make_dataset(), 15)
+        sampler = fused([10, 5] if large else [4, 3], device="cuda")
+        whole = MemoryBudget(2**40, {}).plan(data, [(sampler, size), (sampler, size)], prefetch, 0)
+        needs, more = whole.needs.total, whole.nbytes - whole.needs.total
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         memory = (needs + int(share * more)) / 2**30
-        datamodule = make_datamodule(sampler=sampler, features=None, memory=memory, prefetch=prefetch)
+        options = {"sampler": sampler, "features": None, "memory": memory, "prefetch": prefetch}
+        datamodule = make_datamodule(dataset=data, batch_size=size, **options)
         datamodule.setup()
         for epoch in range(20):
             train = datamodule.train_dataloader()

@@ -9,7 +9,7 @@ from _common import microseconds
 from _report_cells import Result, cell, markdown
 from _report_tasks import disk, embeddings, labor_sizes, links_gpu, picks_cpu, pyg_gpu, walks_cpu, walks_gpu
 
-from loader.samplers.gpu.workspace import choose_schedule
+from loader.samplers.gpu.sizes import choose_schedule
 
 # Milliseconds of the fastest of DGL 2.5, GraphBolt, torch-quiver and cuGraph 26.10 for whole sampling (seeds on the GPU
 # to relabelled blocks on the GPU), one run on an NVIDIA H200, torch 2.11, on a graph of the same shape, 2026-11-20.

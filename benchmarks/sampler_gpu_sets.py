@@ -28,7 +28,7 @@ from sampler_gpu_paper import regular_graph
 from loader.graph import Graph
 from loader.samplers.base import Request, Session
 from loader.samplers.gpu.sampler import VERTEX_SETS, CudaSampler
-from loader.samplers.gpu.workspace import choose_vertex_set
+from loader.samplers.gpu.sizes import choose_vertex_set
 
 VERTICES = (2_500_000, 10_000_000, 30_000_000, 100_000_000, 400_000_000)
 CASES = (([10, 10], 1024), ([15, 10, 5], 1024), ([10, 10, 10], 2048))

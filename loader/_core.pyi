@@ -314,7 +314,8 @@ class _CudaSampler:
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan` and
         `reads`: how lists are scanned and read, a ScanSchedule and a Reads of csrc/sampler/cuda/sampler.h.
-        `cached_begins` and `cached_entries`: those of a `ListCache`.
+        `cached_begins` and `cached_entries`: those of a `ListCache`. With `device=-1` the graph's arrays are meta
+        tensors, no GPU is needed, and only `plan` can be called.
         """
 
     def plan(

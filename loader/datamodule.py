@@ -17,6 +17,8 @@ from loader.graph import Graph
 from loader.graph_memory import GraphMemory
 from loader.loader import MAX_PREFETCH, Loader
 from loader.machine.arguments import as_flag, as_seed, as_size
+from loader.memory_budget import MemoryBudget
+from loader.memory_plan import MemoryPlan
 from loader.node_loader import NodeLoader
 from loader.options import check_dataset, check_sampler
 from loader.samplers import Sampler, Session
@@ -48,7 +50,8 @@ class GraphDataModule(LightningDataModule):
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`.
         sampler: samples for training.
         eval_sampler: samples for validation, test and prediction; by default `sampler`.
-        features: a function that makes a store of the dataset's features, see `loader.stores.open_store`.
+        features: a function that makes a store of the dataset's features, see `loader.stores.open_store`. By default
+            `HostFeatures`, or what `memory` decides.
         edge_features: a store, or a tensor `[rows, D]`, of rows by edge id; see `NodeLoader`.
         batch_size: seeds of a training mini-batch, per process.
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
@@ -57,12 +60,18 @@ class GraphDataModule(LightningDataModule):
         prefetch: mini-batches held ready per stage, see `NodeLoader`.
         graph: where the graph lies for a GPU sampler: "device", in GPU memory, "pinned", in page-locked host memory, or
             "cached", there with its hottest neighbour lists also in GPU memory. The last is for samplers of neighbours.
+            "auto" is as `memory` decides, else "device".
         cached_edges: with graph="cached", the share of the edges in GPU memory, in [0, 1].
         list_hotness: with graph="cached", which lists are cached: "degree", the longest, or "visits", those that save
             most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
+        memory: GPU memory in GiB for graph, features, sampler and mini-batches in flight, or "auto" for three quarters
+            of what is free beside the model. Those lists and rows are kept there with which the fewest bytes cross the
+            bus, see `loader.memory_plan`. It goes with graph="auto", `features` left out or `auto_features`, and
+            `CudaSampler` for uniform picks. None: `graph` and `features` decide.
         prioritize_loading: see `NodeLoader`.
 
     Attributes:
+        memory_plan: what was chosen for `memory`, from `setup()` on, or None.
         data: the `NodeDataset`, from `setup()` on.
         move_seconds: host seconds that moved mini-batches to the trainer's device, if a loader had left them elsewhere.
 
@@ -76,16 +85,17 @@ class GraphDataModule(LightningDataModule):
         dataset: Any,
         sampler: Sampler,
         eval_sampler: Sampler | None = None,
-        features: Callable[[Tensor], FeatureStore] = HostFeatures,
+        features: Callable[[Tensor], FeatureStore] | None = None,
         *,
         batch_size: int = 1024,
         eval_batch_size: int | None = None,
         drop_last: bool = False,
         seed: int = 0,
         prefetch: int = 2,
-        graph: str = "device",
+        graph: str = "auto",
         cached_edges: float = 0.25,
         list_hotness: str = "degree",
+        memory: str | float | None = None,
         edge_features: FeatureStore | Tensor | None = None,
         prioritize_loading: bool = True,
     ) -> None:
@@ -98,8 +108,11 @@ class GraphDataModule(LightningDataModule):
             if value is not None or name == "sampler":
                 check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
+        self.budget = MemoryBudget.checked(memory, graph, features, edge_features, samplers)
+        self.memory_plan: MemoryPlan | None = None
         self.graph_memory.check(samplers)
         check_dataset(dataset)
+        features = HostFeatures if features is None else features
         check_store_factory(features)
         self.dataset = dataset
         self.sampler = sampler
@@ -178,6 +191,10 @@ class GraphDataModule(LightningDataModule):
         same = self.eval_sampler is self.sampler
         self.sampler = self.sampler.on(device)
         self.eval_sampler = self.sampler if same else self.eval_sampler.on(device)
+        if self.budget is not None:
+            samplers = [(self.sampler, self.batch_size), (self.eval_sampler, self.eval_batch_size)]
+            chosen = self.budget.choose(data, samplers, self.prefetch, self.seed, self.trainer)
+            self.memory_plan, self.graph_memory, self._make_features = chosen
         graph = self._graph(self.sampler)
         context = StoreContext(graph, lambda: self._train_batches(graph))
         with _current(device):

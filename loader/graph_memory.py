@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from loader.graph import Graph
 from loader.machine.arguments import as_number
@@ -15,12 +16,14 @@ from loader.options import check_graph_memory
 from loader.samplers import NeighborSampler, Sampler, list_hotness
 from loader.samples import MiniBatch
 
-_VISITED = 100  # mini-batches that say which lists are read most
+COUNTED = 100  # mini-batches that say which lists are read most
 _NAMES = {
+    "auto": "GPU memory",
     "device": "GPU memory",
     "pinned": "page-locked host memory",
     "cached": "page-locked host memory, its hottest lists in GPU memory",
 }
+_WHOLE = ("auto", "device")
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,11 @@ class GraphMemory:
     """Where the graph lies for samplers on a GPU; those on the CPU read it where it is.
 
     Args:
-        kind: "device", "pinned" or "cached", see `GraphDataModule`.
+        kind: "auto", "device", "pinned" or "cached", see `GraphDataModule`; "auto" is "device".
         cached_edges: of "cached", the share of the edges in GPU memory, in [0, 1].
         hotness: of "cached", "degree" or "visits".
+        vertices: of "cached", exactly these lists, in place of the two above.
+        only_lists: move `indptr` and `indices` only, if they go to GPU memory.
 
     Raises:
         TypeError, ValueError: an argument is out of its range.
@@ -39,9 +44,11 @@ class GraphMemory:
     kind: str = "device"
     cached_edges: float = 0.25
     hotness: str = "degree"
+    vertices: Tensor | None = None
+    only_lists: bool = False
 
     def __post_init__(self) -> None:
-        check_graph_memory(self.kind, "cached")
+        check_graph_memory(self.kind, "cached", "auto")
         if not 0 <= as_number("cached_edges", self.cached_edges) <= 1:
             raise ValueError(f"cached_edges is {self.cached_edges}; it must be in 0 to 1, a share of the edges")
         if self.hotness not in ("degree", "visits"):
@@ -49,7 +56,7 @@ class GraphMemory:
 
     def check(self, samplers: Sequence[Any]) -> None:
         """Raises ValueError if the samplers have no use for it."""
-        if self.kind != "device" and all(s.device.type == "cpu" for s in samplers):
+        if self.kind not in _WHOLE and all(s.device.type == "cpu" for s in samplers):
             raise ValueError(
                 f"graph is '{self.kind}', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
             )
@@ -65,15 +72,17 @@ class GraphMemory:
             sampler: of training.
             batches: gives the mini-batches of training, of a graph that the sampler can read.
         """
-        if self.kind == "device":
-            return graph.to(device)
+        if self.kind in _WHOLE:
+            return graph.place(indptr=device, indices=device) if self.only_lists else graph.to(device)
         pinned = graph.pin_memory()
         if self.kind == "pinned":
             return pinned
+        if self.vertices is not None:
+            return pinned.cache_lists(device, vertices=self.vertices)
         if self.hotness == "degree":
             return pinned.cache_lists(device, fraction=self.cached_edges)
         assert isinstance(sampler, NeighborSampler)
-        hotness = list_hotness(pinned, islice(batches(pinned), _VISITED), sampler.fanouts)
+        hotness = list_hotness(pinned, islice(batches(pinned), COUNTED), sampler.fanouts)
         return pinned.cache_lists(device, fraction=self.cached_edges, hotness=hotness)
 
     def __str__(self) -> str:

@@ -24,9 +24,11 @@ from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loader import MAX_PREFETCH
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_size
+from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
-from loader.memory_split import Reads, split_card
+from loader.memory_card import memory_card, show_memory
+from loader.memory_plan import as_memory, readable
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -47,7 +49,8 @@ def inspect(
     prefetch: int = 2,
     num_threads: int | None = None,
     seed: int = 0,
-    memory_gib: float | None = None,
+    memory_gib: str | float | None = None,
+    eval_batch_size: int | None = None,
 ) -> dict[str, Any]:
     """Statistics of training mini-batches, as a dict that can be written as JSON.
 
@@ -62,7 +65,9 @@ def inspect(
             cached, and the second half is counted.
         prefetch: of the loader; it decides the memory of the mini-batches in flight.
         num_threads: of the sampler and of the feature store; None: one per processor.
-        memory_gib: GPU memory for neighbour lists and feature rows, in GiB, of which the split is shown.
+        memory_gib: a budget of GPU memory in GiB, or "auto" for that of the current GPU: what `memory` of a
+            `GraphDataModule` with a sampler on a GPU chooses for it is shown.
+        eval_batch_size: seeds of a mini-batch of validation, which the budget holds, too; by default `batch_size`.
 
     Returns:
         `graph`: sizes and bytes.
@@ -78,8 +83,7 @@ def inspect(
 
         `milliseconds`: medians.
 
-        `split`, with `memory_gib`: the shares of the edges and of the rows in GPU memory with which the fewest bytes
-        cross the bus, their bytes, the bytes over the bus per mini-batch, and the options of `train.py` for it.
+        `plan`, with `memory_gib`: see `loader.memory_plan.MemoryPlan.card`.
 
     Raises:
         ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.
@@ -90,9 +94,11 @@ def inspect(
     if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
     as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
-    if memory_gib is not None and as_number("memory_gib", memory_gib) <= 0:
-        raise ValueError(f"memory_gib is {memory_gib}; it must be above 0")
+    memory = as_memory(memory_gib, "memory_gib")
     graph, train = data.graph, data.splits["train"]
+    plan = {}
+    if memory is not None:
+        plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}
     sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads)
     places = _places(train, batch_size, batches, seed)
@@ -119,12 +125,12 @@ def inspect(
                 hop.append(found)
             yield batch
 
-    reads = Reads.of(graph, sampled(), sampler.fanouts)
+    for _ in sampled():
+        pass
     sampler.close()
     store.close()
 
     row_bytes = data.num_features * data.features.element_size()
-    split = {} if memory_gib is None else {"split": split_card(int(memory_gib * 2**30), graph, row_bytes, reads)}
     label_bytes = batch_size * data.labels[:1].nbytes
     most_topology, most_rows = max(topology), max(rows) * row_bytes
     return {
@@ -158,7 +164,7 @@ def inspect(
             "sample": 1e3 * statistics.median(sampling),
             "gather": 1e3 * statistics.median(gathering),
         },
-        **split,
+        **plan,
     }
 
 
@@ -269,36 +275,19 @@ def show(card: dict[str, Any], console: Console) -> None:
     table.add_column("what")
     table.add_column("value", justify="right")
     for what, value in (
-        ("graph", _bytes(graph["topology_bytes"])),
-        ("features of the graph", _bytes(graph["feature_bytes"])),
-        ("topology of a mini-batch", _bytes(memory["topology_bytes_a_batch"]["mean"])),
-        ("features of a mini-batch", _bytes(memory["feature_bytes_a_batch"]["mean"])),
-        (f"in flight at most, prefetch={memory['prefetch']}", _bytes(memory["in_flight_bytes"])),
+        ("graph", readable(graph["topology_bytes"])),
+        ("features of the graph", readable(graph["feature_bytes"])),
+        ("topology of a mini-batch", readable(memory["topology_bytes_a_batch"]["mean"])),
+        ("features of a mini-batch", readable(memory["feature_bytes_a_batch"]["mean"])),
+        (f"in flight at most, prefetch={memory['prefetch']}", readable(memory["in_flight_bytes"])),
         ("share of the graph's vertices in a mini-batch", f"{card['input_share_of_graph']:.1%}"),
         ("sampling a mini-batch", f"{times['sample']:.2f} ms"),
         ("gathering its features", f"{times['gather']:.2f} ms"),
     ):
         table.add_row(what, value)
     console.print(table)
-    if split := card.get("split"):
-        _show_split(split, console)
-
-
-def _show_split(split: dict[str, Any], console: Console) -> None:
-    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
-    console.print(f"\n{_bytes(split['room_bytes'])} of GPU memory, split so that the fewest bytes cross the bus")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    for what, share, nbytes in (
-        ("neighbour lists, of all edges", split["share_of_edges"], split["list_bytes"]),
-        ("feature rows, of all rows", split["share_of_rows"], split["row_bytes"]),
-    ):
-        table.add_row(what, f"{share:.1%}, {_bytes(nbytes)}")
-    table.add_row("over the bus per mini-batch", _bytes(split["bus_bytes_a_batch"]))
-    table.add_row("with nothing in GPU memory", _bytes(split["bus_bytes_a_batch_without"]))
-    console.print(table)
-    console.print("options of train.py: " + " ".join(split["options"]))
+    if plan := card.get("plan"):
+        show_memory(plan, console)
 
 
 def _mean_and_spread(values: dict[str, float]) -> str:
@@ -307,19 +296,18 @@ def _mean_and_spread(values: dict[str, float]) -> str:
     return f"{mean:,.0f} ±{differs / mean:.0%}" if mean else "0"
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:,.2f} GiB"
-
-
 def _fanouts(text: str) -> list[int]:
     try:
         return list(resolve_fanouts([int(word) for word in text.split(",")]))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _memory(text: str) -> str | float:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'auto' nor a number of GiB") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -348,10 +336,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument(
         "--memory",
-        type=float,
+        type=_memory,
         default=None,
         metavar="GIB",
-        help="GPU memory, whose best split over lists and rows is shown",
+        help="budget of GPU memory, or auto; what memory=GIB of train.py chooses is shown",
+    )
+    parser.add_argument(
+        "--eval-batch-size", type=int, default=None, help="seeds of a mini-batch of validation (default: --batch-size)"
     )
     parser.add_argument("--num-threads", type=int, default=None, help="default: one per processor")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
@@ -380,8 +371,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             num_threads=args.num_threads,
             seed=args.seed,
             memory_gib=args.memory,
+            eval_batch_size=args.eval_batch_size,
         )
-    except (ValueError, TypeError, ImportError, OSError, DatasetError) as error:
+    except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
     text = json.dumps(card, indent=1)
     if args.json == "-":

@@ -72,7 +72,7 @@ class LinkDataModule(LightningDataModule):
         ranked: negatives among which a held-out link is ranked.
         exclude: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loader.Loader`.
-        graph: where the graph lies for a GPU sampler: "device" or "pinned".
+        graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
         seed: of the split, of the negatives and of the order.
 
     Raises:
@@ -93,12 +93,12 @@ class LinkDataModule(LightningDataModule):
         exclude: str = "reverse",
         drop_last: bool = False,
         prefetch: int = 2,
-        graph: str = "device",
+        graph: str = "auto",
         prioritize_loading: bool = True,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_graph_memory(graph)
+        check_graph_memory(graph, "auto")
         check_dataset(dataset)
         check_sampler("sampler", sampler, "node")
         check_store_factory(features)

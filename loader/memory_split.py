@@ -9,7 +9,7 @@ DUCATI (Zhang et al., "DUCATI: A Dual-Cache Training System for Graph Neural Net
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -130,39 +130,6 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
 
 
-def split_card(room: int, graph: Graph, row_bytes: int, reads: Reads) -> dict[str, Any]:
-    """What `split_memory` keeps, in plain values, and the options of `train.py` for it."""
-    split = split_memory(room, graph, row_bytes, reads)
-    degrees = graph.in_degrees()
-    edges = graph.num_edges if split.lists is None else int(degrees[split.lists].sum())
-    rows = graph.num_nodes if split.rows is None else split.rows.numel()
-    shares = {"edges": edges / max(graph.num_edges, 1), "rows": rows / max(graph.num_nodes, 1)}
-
-    def kind(all_of: bool, share: float) -> str:
-        return "device" if all_of else "cached" if share > 0 else "pinned"
-
-    lists, features = kind(split.lists is None, shares["edges"]), kind(split.rows is None, shares["rows"])
-    options = [f"datamodule.graph={lists}", f"features={features}"]
-    if lists == "cached":
-        options[1:1] = [f"datamodule.cached_edges={_floor(shares['edges'])}", "datamodule.list_hotness=visits"]
-    if features == "cached":
-        options += [f"features.fraction={_floor(shares['rows'])}", "features.hotness=visits"]
-    return {
-        "room_bytes": room,
-        "share_of_edges": shares["edges"],
-        "share_of_rows": shares["rows"],
-        "list_bytes": split.list_bytes,
-        "row_bytes": split.row_bytes,
-        "bus_bytes_a_batch": split.bus,
-        "bus_bytes_a_batch_without": split.bus_without,
-        "options": options,
-    }
-
-
-def _floor(share: float) -> float:
-    return int(share * 10**4) / 10**4
-
-
 class _Items(NamedTuple):
     """What may be kept, by vertex: what each takes, and what it saves per mini-batch, in bytes."""
 
@@ -173,7 +140,10 @@ class _Items(NamedTuple):
 def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room."""
     nbytes, saved = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("nbytes", "saved"))
-    order = torch.argsort(saved / nbytes.clamp(min=1), descending=True, stable=True)
+    useful = (saved > 0).nonzero().view(-1)
+    best = torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)
+    # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
+    order = torch.cat([useful[best], (saved <= 0).nonzero().view(-1)])
     taken = order[torch.cumsum(nbytes[order], 0) <= room].sort().values
     ids, first = [], 0
     for kind in kinds:

@@ -21,7 +21,8 @@ namespace loader {
 namespace {
 
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
-// keeps it as long as kernels may run.
+// keeps it as long as kernels may run. With device -1 there is no GPU: the graph's arrays are meta tensors,
+// which have sizes and no memory, and only `plan` can be called.
 template <typename P, typename N>
 class Engine {
  public:
@@ -39,8 +40,8 @@ class Engine {
             make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
         args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
         results_(std::make_shared<Results>()) {
-    const View<const P> offsets = gpu_view<const P>(indptr, "indptr");    // [num_nodes + 1]
-    const View<const N> sources = gpu_view<const N>(indices, "indices");  // [num_edges]
+    const View<const P> offsets = graph_view<const P>(indptr, "indptr");    // [num_nodes + 1]
+    const View<const N> sources = graph_view<const N>(indices, "indices");  // [num_edges]
     if (offsets.size < 1)
       throw py::value_error("indptr is empty; it has one entry more than there are vertices");
     if (fanouts.empty() || fanouts.size() > kMaxHops)
@@ -57,7 +58,8 @@ class Engine {
     for (int h = 0; h < args_.hops; ++h) args_.fanouts[h] = static_cast<int>(fanouts[h]);
     args_.edge_ids = edge_ids;
     args_.pad = pad;
-    args_.shared_bytes = gpu::attribute(device_, gpu::Attribute::kSharedMemoryPerBlockOptin);
+    args_.shared_bytes =
+        device_ < 0 ? kMostShared : gpu::attribute(device_, gpu::Attribute::kSharedMemoryPerBlockOptin);
     if (const int most = most_fanout(args_.shared_bytes); widest_fanout(args_.fanouts, args_.hops) > most)
       throw py::value_error(
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
@@ -169,6 +171,7 @@ class Engine {
   // called has to clear: arrays that are zero between launches may not be.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
                                              uintptr_t stream) {
+    if (device_ < 0) throw std::runtime_error("a sampler of device -1 only tells sizes");
     if (!planned_) throw std::runtime_error("there is no plan, or not its arrays");
     if (batches.empty() || static_cast<int64_t>(batches.size()) > slots_)
       throw py::value_error("there are " + std::to_string(batches.size()) +
@@ -221,6 +224,12 @@ class Engine {
           return args;
         },
         choice);
+  }
+
+  // An array of the graph: where kernels read it, or its size only.
+  template <typename T>
+  View<T> graph_view(py::handle array, const char* name) const {
+    return device_ < 0 ? view<T>(array, name, -1, "meta") : gpu_view<T>(array, name);
   }
 
   // How lists are scanned, if they are.
@@ -338,6 +347,9 @@ class Engine {
     }
     return room;
   }
+
+  // Shared memory of a block on the GPUs that have most (compute capability 9.0): of these a plan is largest.
+  static constexpr int64_t kMostShared = 227 * 1024;
 
   const int device_;
   const Reads reads_;

@@ -19,7 +19,7 @@ from loader.graph.checks import (
     type_ranges,
     weight_vector,
 )
-from loader.graph.list_cache import ListCache, hottest_lists
+from loader.graph.list_cache import ListCache, check_lists, hottest_lists
 from loader.graph.placement import Placement
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
@@ -343,6 +343,7 @@ class Graph:
         fraction: float | None = None,
         budget_gib: float | None = None,
         hotness: str | Tensor = "degree",
+        vertices: Tensor | None = None,
     ) -> Graph:
         """The same graph, with copies of its hottest lists in GPU memory, from which samplers on that GPU read them.
 
@@ -354,14 +355,22 @@ class Graph:
             budget_gib: GPU memory for the copies and for the table of their places, in GiB. Give this or `fraction`.
             hotness: `"degree"` copies the longest lists; a tensor `[num_dst]` of scores those with the highest scores,
                 see `loader.samplers.list_hotness`.
+            vertices: `[n]`, integer, distinct: copy exactly their lists. Give this in place of the three above.
+
+        Weights and ids of edges are not copied.
 
         Raises:
             TypeError, ValueError: `indices` is not in pinned memory; both or none of `fraction` and `budget_gib` are
                 given, or the one given is out of range or leaves no room for the table of places; `hotness` is none of
-                the above or does not fit the graph.
+                the above or does not fit the graph; `vertices` is given with them, or names no vertex or one twice.
             NoGpuError: build or machine have no GPU.
         """
-        vertices = hottest_lists(self, fraction, budget_gib, hotness)
+        if vertices is None:
+            vertices = hottest_lists(self, fraction, budget_gib, hotness)
+        elif fraction is not None or budget_gib is not None:
+            raise ValueError(f"vertices and {'budget_gib' if fraction is None else 'fraction'} are given; give one")
+        else:
+            vertices = check_lists(self, vertices)
         if Placement.of(self.indices).kind != "pinned":
             raise ValueError(
                 f"indices lies on {Placement.of(self.indices)}; lists are cached of a graph in pinned memory "

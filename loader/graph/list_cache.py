@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_number
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class ListCache:
             begin, length = indptr[self.vertices[first:end]].long(), lengths[first:end].long()
             places = (begin - at[first:end]).repeat_interleave(length)
             places += torch.arange(int(at[first]), int(at[end]))
-            self.entries[at[first] : at[end]] = graph.indices[places.to(graph.indices.device)].to(device)
+            # Not by way of a second array on the GPU, which would count while it lies there.
+            self.entries[at[first] : at[end]].copy_(graph.indices[places.to(graph.indices.device)])
             first = end
 
     @property
@@ -100,3 +102,14 @@ def hottest_lists(graph: Graph, fraction: float | None, budget_gib: float | None
     order = torch.argsort(scores, descending=True, stable=True)
     order = order[degrees[order] > 0]
     return order[torch.cumsum(degrees[order].long(), 0) <= room]
+
+
+def check_lists(graph: Graph, vertices: Tensor) -> Tensor:
+    """The vertices as they are; raises ValueError unless each is one of the graph, and none is there twice."""
+    vertices = integer_vector("vertices", vertices, torch.device("cpu"))
+    check_range("vertices", vertices, graph.num_dst)
+    seen = torch.zeros(graph.num_dst, dtype=torch.bool)
+    seen[vertices.long()] = True
+    if int(seen.sum()) != vertices.numel():
+        raise ValueError("vertices holds one more than once; a list is cached once: vertices.unique()")
+    return vertices

@@ -9,6 +9,10 @@ import torch
 
 from loader.machine.devices import as_device
 
+# Of torch's caching allocator: sizes are multiples of the first, and up to the second of a block beyond a tensor may
+# not be cut off.
+_BLOCK, _SMALL = 512, 2**20
+
 
 class NoGpuError(RuntimeError):
     """A GPU was asked for, and there is none that torch finds."""
@@ -42,6 +46,12 @@ def free_bytes(device: torch.device) -> int:
     """GPU memory that is free, and what torch's allocator holds without using it."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def counted_bytes(nbytes: int) -> int:
+    """The most that torch's allocator counts for a tensor of this size: it does not cut small ends off a block."""
+    rounded = -(-nbytes // _BLOCK) * _BLOCK
+    return rounded if nbytes <= _SMALL else rounded + _SMALL
 
 
 _streams: dict[tuple[int, int], torch.cuda.Stream] = {}

@@ -14,7 +14,7 @@ from loader.samplers.cpu import FusedSampler
 
 # A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, hop by hop, and
 # more bring little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
-_TOGETHER = 8
+TOGETHER = 8
 
 
 def fused(
@@ -54,5 +54,5 @@ def fused(
                 raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, num_threads=num_threads, **given)
     if given.get("schedule") not in QUEUES:
-        given.setdefault("batches_per_launch", _TOGETHER)
+        given.setdefault("batches_per_launch", TOGETHER)
     return CudaSampler(fanouts, num_hops, device=device, **given)

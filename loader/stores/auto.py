@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -74,21 +75,64 @@ def auto_features(
         return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
     gpu = cuda_device(device)
-    rows = RowFormat(tensor, **options)
-    nbytes, room = rows.num_rows * rows.nbytes, int(gpu_share * free_bytes(gpu))
-    if nbytes <= room:
+    rows, room = RowFormat(tensor, **options), int(gpu_share * free_bytes(gpu))
+    known = context is not None and context.graph.num_nodes == rows.num_rows
+    kind = kind_of_rows(rows, room, known=known, lockable=may_lock(rows.num_rows * rows.nbytes))
+    cache = {"budget_gib": room / 2**30}
+    return open_rows(kind, tensor, gpu, cache=cache, num_threads=num_threads, context=context, **options)
+
+
+def kind_of_rows(rows: RowFormat, room: int, *, known: bool, lockable: bool) -> str:
+    """Which of the stores of `auto_features` on a GPU has room for the rows: "device", "memmap", "pinned", "cached".
+
+    Args:
+        rows: their number and format.
+        room: bytes of GPU memory for them.
+        known: whether something says which rows are read most.
+        lockable: whether all may be page-locked.
+    """
+    if rows.num_rows * rows.nbytes <= room:
+        return "device"
+    if not lockable:
+        return "memmap"
+    return "cached" if known and room >= rows.num_rows * SLOT_BYTES + rows.nbytes else "pinned"
+
+
+def open_rows(
+    kind: str,
+    tensor: Tensor,
+    gpu: torch.device,
+    *,
+    cache: Mapping[str, Any],
+    num_threads: int | None = None,
+    context: StoreContext | None = None,
+    **options: Unpack[RowOptions],
+) -> FeatureStore:
+    """The store of this kind on a GPU.
+
+    Args:
+        kind: as of `kind_of_rows`.
+        cache: of "cached", the options of `CachedFeatures` that say which rows are cached.
+        num_threads: of "memmap".
+        tensor, context, options: see `auto_features`.
+    """
+    if kind == "device":
         return DeviceFeatures(tensor, gpu, lazy=None, **options)
-    if nbytes * processes_here() <= _LOCKED_SHARE * usable_memory():
-        known = context is not None and context.graph.num_nodes == rows.num_rows
-        if not known or room < rows.num_rows * SLOT_BYTES + rows.nbytes:
-            return PinnedFeatures(tensor, gpu, **options)
-        return CachedFeatures(tensor, gpu, budget_gib=room / 2**30, context=context, **options)
-    if rows.storage_dtype != tensor.dtype:
+    if kind == "pinned":
+        return PinnedFeatures(tensor, gpu, **options)
+    if kind == "cached":
+        return CachedFeatures(tensor, gpu, context=context, **cache, **options)
+    if RowFormat(tensor, **options).storage_dtype != tensor.dtype:
         raise ValueError(
-            f"storage_dtype is {options['storage_dtype']}, but {nbytes / 2**30:.3g} GiB of rows stay in their file, as "
-            f"{tensor.dtype}; leave it null (dtype converts gathered rows)"
+            f"storage_dtype is {options['storage_dtype']}, but {tensor.nbytes / 2**30:.3g} GiB of rows stay in their "
+            f"file, as {tensor.dtype}; leave it null (dtype converts gathered rows)"
         )
     return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
+
+
+def may_lock(nbytes: int) -> bool:
+    """Whether each process here may page-lock this many bytes."""
+    return nbytes * processes_here() <= _LOCKED_SHARE * usable_memory()
 
 
 def processes_here() -> int:

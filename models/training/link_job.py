@@ -16,7 +16,7 @@ from models.training.trainer import fit, make_trainer
 # Of the groups model and datamodule: what node classification has and links have not.
 _NODE_OPTIONS = {
     "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph"),
-    "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness"),
+    "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness", "memory"),
 }
 
 
@@ -33,6 +33,8 @@ def train_links(cfg: DictConfig, why: str) -> float:
     Raises:
         ValueError: something the user can mend, before work starts.
     """
+    if cfg.datamodule.get("memory") is not None:
+        raise ValueError(f"memory is {cfg.datamodule.memory}; task=link plans none, so leave it out (null)")
     with open_dict(cfg):
         for group, names in _NODE_OPTIONS.items():
             for name in names:

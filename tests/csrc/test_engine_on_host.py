@@ -18,12 +18,14 @@ from sanitizers import build, skip_unless_it_runs
 
 from loader.graph import Graph, ListCache
 from loader.graph.list_cache import hottest_lists
+from loader.machine.gpu import counted_bytes
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu import workspace as cuda_workspace
+from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.lists import LINE_BYTES
+from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.workspace import QUEUES, SCHEDULES, VERTEX_SETS
+from loader.samplers.gpu.sizes import QUEUES, SCHEDULES, VERTEX_SETS
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -107,7 +109,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
     staged: int,
     schedule: str,
 ) -> None:
-    monkeypatch.setattr(cuda_workspace, "_MOST_STAGED", staged)
+    monkeypatch.setattr(gpu_sizes, "_MOST_STAGED", staged)
     graph = graph_of()
     graph.indices = torch.cat([graph.indices[:3], graph.indices])[3:]  # that does not begin with a line
     sampler = CudaSampler(
@@ -145,6 +147,25 @@ def test_mini_batches_of_cached_lists_are_the_cpus(
         session.lines = 0
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
         assert (session.lines > 0) == (reads == "sectors" and share < 1)
+    session.close()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}, {"vertex_set": "hash"}])
+def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[str, Any], cached: bool) -> None:
+    graph, size = graph_of(), 40
+    if cached:
+        graph.list_cache = ListCache(graph, hottest_lists(graph, 0.3, None, "degree"), torch.device("cpu"))
+    sampler = CudaSampler([4, 3], seed=5, batches_per_launch=3, reads="sectors" if cached else "auto", **options)
+    needs = SamplerNeeds.of(sampler, graph, [size])
+    session = sampler.open(graph)
+    for sizes in ([1], [size] * 5, [2, size], [size] * 4):
+        for finish in session.begin(requests(graph, sizes)):
+            batch = finish()
+            assert batch.input_nodes.numel() <= needs.vertices
+            space = session._space
+            assert space is not None
+            assert 2 * sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
     session.close()
 
 

@@ -13,7 +13,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import NeighborSampler
 
 if TYPE_CHECKING:
-    from loader.samplers.gpu.workspace import GpuOptions
+    from loader.samplers.gpu.sizes import GpuOptions
 
 READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
 _AUTO = "sectors"  # of a graph in pinned memory
@@ -75,6 +75,12 @@ def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
             f"the graph's cached lists lie on {cache.device}, the sampler is for {sampler.device}; give both the same "
             "GPU"
         )
+    check_reads_caches(sampler)
+    return cache
+
+
+def check_reads_caches(sampler: GpuOptions) -> None:
+    """Raises ValueError if the sampler's options do not read cached lists."""
     one_launch = sampler.schedule == "cooperative"
     if sampler.picking.scans or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):
         scans = "labor=True" if sampler.picking.labor else "weight_tables=False"
@@ -88,7 +94,6 @@ def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
             "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
             "schedule='hopwise', or 'auto'"
         )
-    return cache
 
 
 def is_uniform(sampler: NeighborSampler) -> bool:

@@ -16,7 +16,7 @@ from loader.samplers.base import PickOptions
 from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.workspace import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
+from loader.samplers.gpu.sizes import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

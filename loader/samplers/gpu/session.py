@@ -15,7 +15,8 @@ from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import Request, Session, as_seeds, check_position
 from loader.samplers.gpu.lists import unit_bytes
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.workspace import GpuOptions, Plan, Workspace
+from loader.samplers.gpu.sizes import GpuOptions, Plan
+from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 

@@ -13,7 +13,7 @@ from marks import needs_gpu
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu import workspace
+from loader.samplers.gpu import sizes
 from loader.samplers.gpu.lists import choose_reads
 from loader.samplers.gpu.sampler import CudaSampler
 
@@ -70,7 +70,7 @@ class TestOnGPU:
     def test_mini_batches_equal_the_oracles(self, monkeypatch: pytest.MonkeyPatch, seed: int, reads: str) -> None:
         rng = random.Random(seed)
         if rng.random() < 0.3:  # most lines find no room
-            monkeypatch.setattr(workspace, "_MOST_STAGED", 128 * 50)
+            monkeypatch.setattr(sizes, "_MOST_STAGED", 128 * 50)
         graph = graph_of(seed)
         if rng.random() < 0.3:
             graph.indptr = graph.indptr.long()

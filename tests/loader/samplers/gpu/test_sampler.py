@@ -13,9 +13,9 @@ from marks import HAS_GPU, needs_gpu
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu import workspace as cuda_workspace
+from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.workspace import QUEUES, choose_vertex_set
+from loader.samplers.gpu.sizes import QUEUES, choose_vertex_set
 
 vertex_sets = pytest.mark.parametrize("vertex_set", VERTEX_SETS)
 schedules = pytest.mark.parametrize(
@@ -347,7 +347,7 @@ class TestOnGPU:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
         session, queue = (CudaSampler([5, 5], schedule=name).open(on_gpu) for name in ("auto", "persistent"))
-        monkeypatch.setattr(cuda_workspace, "_HASH_FROM_VERTICES", 70_000)
+        monkeypatch.setattr(gpu_sizes, "HASH_FROM_VERTICES", 70_000)
         for size, kind in ((40, "hash"), (10_000, "bitmap"), (30, "hash"), (40, "hash"), (9_000, "bitmap")):
             seeds = torch.randperm(70_000)[:size]
             for opened, expected in ((session, kind), (queue, "bitmap")):

@@ -1,0 +1,225 @@
+"""The option `memory` of a data module: plans a budget of a GPU's memory, and places lists and rows by the plan."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from loader.graph_memory import COUNTED, GraphMemory
+from loader.machine.gpu import free_bytes
+from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
+from loader.memory_split import Reads
+from loader.node_loader import NodeLoader
+from loader.samplers import FusedSampler, Sampler
+from loader.samplers.gpu.needs import SamplerNeeds, check_counted
+from loader.samplers.gpu.sizes import GpuOptions
+from loader.samples import MiniBatch
+from loader.stores import FeatureStore, StoreContext, auto_features
+from loader.stores.auto import may_lock, open_rows
+from loader.stores.rows import RowFormat, RowOptions
+
+if TYPE_CHECKING:
+    from loader.datasets import NodeDataset
+
+_log = logging.getLogger(__name__)
+
+_AUTO_SHARE = 0.75  # of the free memory: the rest is for the activations of the model
+_TRAINED = 4  # copies of a model's parameters: themselves, their gradients, two moments of Adam
+_GPU_SHARE = 0.5  # the default of `auto_features`, which has no say
+_COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one counts
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """A budget of GPU memory for graph, features, sampler and mini-batches in flight.
+
+    Args:
+        memory: "auto", or bytes.
+        options: of the rows, see `RowOptions`.
+    """
+
+    memory: str | int
+    options: RowOptions
+
+    @classmethod
+    def checked(
+        cls,
+        memory: str | float | None,
+        graph: str,
+        features: Callable[..., FeatureStore] | None,
+        edge_features: Any,
+        samplers: Sequence[Sampler],
+    ) -> MemoryBudget | None:
+        """The budget that a data module was asked for; None if it was not.
+
+        Raises:
+            TypeError, ValueError: `memory` is out of range; another option says where graph or features lie; edge
+                features are given; or a sampler is not on a GPU, or takes memory that is not counted.
+        """
+        wanted = as_memory(memory)
+        if wanted is None:
+            return None
+        if graph != "auto":
+            raise ValueError(f"memory and graph='{graph}' are given, and memory decides where the graph lies; give one")
+        function = features.func if isinstance(features, functools.partial) else features
+        if function is not None and function is not auto_features:
+            name = getattr(function, "__name__", str(function))
+            raise ValueError(
+                f"memory and features={name} are given, and memory decides where the rows lie; give one, or "
+                "features=auto"
+            )
+        if edge_features is not None:
+            raise ValueError("memory counts no rows of edges; leave one of memory and edge_features out")
+        for sampler in samplers:
+            if sampler.device.type == "cpu":
+                raise ValueError(
+                    f"memory is that of a GPU, but {type(sampler).__name__} runs on the CPU; leave memory out"
+                )
+            if not isinstance(sampler, GpuOptions):
+                raise ValueError(f"memory does not count what {type(sampler).__name__} takes; leave memory out")
+            check_counted(sampler)
+        given = features.keywords if isinstance(features, functools.partial) else {}
+        if given.get("gpu_share", _GPU_SHARE) != _GPU_SHARE:
+            raise ValueError(f"memory and gpu_share={given['gpu_share']} are given; leave gpu_share out")
+        options = {name: given[name] for name in RowOptions.__annotations__ if name in given}
+        return cls(wanted, cast(RowOptions, options))
+
+    def plan(
+        self,
+        data: NodeDataset,
+        samplers: Sequence[tuple[Sampler, int]],
+        prefetch: int,
+        seed: int,
+        available: int | None = None,
+    ) -> MemoryPlan:
+        """What of lists and rows lies in GPU memory. Reads the graph, but neither features nor GPU.
+
+        Args:
+            data: the dataset.
+            samplers: of training and of evaluation, on a GPU, each with its seeds per mini-batch.
+            prefetch: of the loaders.
+            seed: of the order of the training seeds.
+            available: bytes of the GPU's memory that may be taken; None: as many as the budget has.
+
+        Raises:
+            ValueError: the budget is larger than what is available, or does not hold what training needs whatever is
+                kept; or rows that would have to be page-locked are too many for this machine.
+        """
+        budget = available if self.memory == "auto" else int(self.memory)
+        assert budget is not None
+        if available is not None and budget > available:
+            raise ValueError(
+                f"memory is {readable(budget)}, more than the {readable(available)} that are free on the GPU; give at "
+                "most that, or 'auto'"
+            )
+        needs, bound = _needs(data, samplers, prefetch)
+        check_budget(budget, needs)  # before anything is read
+        rows = RowFormat(data.features, **self.options)
+
+        def batches(split: str, sampler: Sampler, size: int, count: int) -> Iterator[MiniBatch]:
+            options: dict[str, Any] = {"shuffle": split == "train", "seed": seed, "prefetch": 0}
+            loader = NodeLoader(data.graph, None, None, data.splits[split], _on_cpu(sampler), size, **options)
+            yield from islice(loader, count)
+            loader.release()
+
+        (train, size), (other, eval_size) = samplers
+        reads = Reads.of(data.graph, batches("train", train, size, COUNTED), _options(train).fanouts)
+        most = [reads.most_rows]
+        for split in ("val", "test"):
+            if data.splits[split].numel():
+                most += [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
+        needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound)
+        plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
+        nbytes = rows.num_rows * rows.nbytes
+        if plan.rows != "device" and not may_lock(nbytes):
+            raise ValueError(
+                f"memory is {readable(budget)}, so each process would page-lock {readable(nbytes)} of rows, more than "
+                "half of this machine's memory in all; leave memory out (features=auto reads them from their file)"
+            )
+        return plan
+
+    def choose(
+        self, data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, seed: int, trainer: Any
+    ) -> tuple[MemoryPlan, GraphMemory, Callable[..., FeatureStore]]:
+        """Plans for the GPU of the samplers, says in one line of the log what was chosen, and returns the plan, where
+        it has the graph, and what makes the store of the rows.
+
+        Args:
+            trainer: of Lightning, or None.
+            data, samplers, prefetch, seed: see `plan`.
+        """
+        device = samplers[0][0].device
+        available = available_bytes(self.memory, device, getattr(trainer, "lightning_module", None))
+        plan = self.plan(data, samplers, prefetch, seed, available)
+        if trainer is None or trainer.is_global_zero:
+            _log.info("%s", plan)
+        return plan, self.lists(plan), self.store(plan, device)
+
+    def lists(self, plan: MemoryPlan) -> GraphMemory:
+        """Where the plan has the graph."""
+        return GraphMemory(plan.lists, vertices=plan.split.lists, only_lists=True)
+
+    def store(self, plan: MemoryPlan, device: torch.device) -> Callable[..., FeatureStore]:
+        """Makes the store of the rows as the plan has it."""
+
+        def make(tensor: Tensor, *, context: StoreContext | None = None) -> FeatureStore:
+            kept: dict[str, Any] = {}
+            ids = plan.split.rows
+            if ids is not None and ids.numel():
+                scores = torch.zeros(tensor.shape[0], dtype=torch.int8)
+                scores[ids] = 1
+                # A share that rounds down to exactly this many.
+                kept = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
+            return open_rows(plan.rows, tensor, device, cache=kept, context=context, **self.options)
+
+        return make
+
+
+def available_bytes(memory: str | int, device: torch.device, model: torch.nn.Module | None) -> int:
+    """Bytes of the GPU's memory that may be taken: all that is free or, for "auto", three quarters of what is left
+    beside the model, and no more than the least of all processes of the run.
+
+    Args:
+        model: that will be trained, if it is known. It takes four times its parameters, less what is there already.
+    """
+    free = free_bytes(device)
+    if memory != "auto":
+        return free
+    parameters = [] if model is None else list(model.parameters())
+    taken = _TRAINED * sum(p.nbytes for p in parameters) - sum(p.nbytes for p in parameters if p.device == device)
+    share = max(0, int(_AUTO_SHARE * (free - taken)))
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        least = torch.tensor([share], device=device)
+        torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
+        share = int(least)
+    return share
+
+
+def _needs(data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int) -> tuple[MemoryNeeds, int]:
+    """What training takes whatever is kept of lists and rows, without rows; and the most vertices of a mini-batch."""
+    sizes: dict[int, tuple[GpuOptions, list[int]]] = {}
+    for sampler, size in samplers:
+        sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
+    # `fit` and `validate` have a loader of the validation split each.
+    splits = [data.splits[name].numel() for name in ("train", "val", "val", "test")]
+    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch)
+    return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
+
+
+def _options(sampler: Sampler) -> GpuOptions:
+    assert isinstance(sampler, GpuOptions)  # as was checked
+    return sampler
+
+
+def _on_cpu(sampler: Sampler) -> FusedSampler:
+    """A sampler of the same mini-batches on the CPU: the GPU's memory is not planned yet."""
+    of = _options(sampler)
+    return FusedSampler(of.fanouts, replace=of.replace, seed=of.seed)

@@ -1,0 +1,80 @@
+"""What a budget of GPU memory would choose, before training: a part of `python -m loader.inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from loader.datasets import NodeDataset
+from loader.machine.arguments import as_size
+from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.optional import import_optional
+from loader.memory_budget import MemoryBudget, available_bytes
+from loader.memory_plan import readable
+from loader.samplers import resolve_fanouts
+from loader.samplers.gpu.needs import check_counted
+from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.placement import TOGETHER
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def memory_card(
+    memory: str | int,
+    data: NodeDataset,
+    fanouts: Sequence[int],
+    sizes: tuple[int, int | None],
+    prefetch: int,
+    seed: int,
+) -> dict[str, Any]:
+    """What a `GraphDataModule` with this budget and `sampler=fused` on a GPU chooses, see `MemoryPlan.card`.
+
+    Args:
+        memory: bytes, or "auto" for those of the current GPU.
+        data: the dataset.
+        fanouts: of the sampler.
+        sizes: seeds of a mini-batch of training, and of validation (None: the same).
+        prefetch: of the loaders.
+        seed: of the order and of the picks.
+
+    Raises:
+        ValueError: the budget does not hold what training needs, see `MemoryBudget.plan`.
+        NoGpuError: "auto" on a machine without a GPU.
+    """
+    sampler = GpuOptions(resolve_fanouts(fanouts), seed=seed)
+    sampler.batches_per_launch = TOGETHER
+    check_counted(sampler)
+    available = None
+    if memory == "auto":
+        require_cuda("memory_gib='auto'")
+        available = available_bytes(memory, cuda_device(None), None)
+    size = as_size("batch_size", sizes[0])
+    samplers = [(sampler, size), (sampler, size if sizes[1] is None else as_size("eval_batch_size", sizes[1]))]
+    return MemoryBudget(memory, {}).plan(data, samplers, prefetch, seed, available).card()
+
+
+def show_memory(plan: dict[str, Any], console: Console) -> None:
+    """Prints what `memory_card` returned."""
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
+    console.print(f"\n{readable(plan['budget_bytes'])} of GPU memory, split so that the fewest bytes cross the bus")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    needs = plan["needs"]
+    for what, name in (
+        ("workspace of the sampler", "workspace"),
+        ("mini-batches in flight", "in_flight"),
+        ("rows of mini-batches in flight", "rows_in_flight"),
+        ("labels, seeds, places of the lists", "tables"),
+    ):
+        table.add_row(what, readable(needs[name]))
+    for what, share, nbytes in (
+        ("neighbour lists, of all edges", plan["share_of_edges"], plan["list_bytes"]),
+        ("feature rows, of all rows", plan["share_of_rows"], plan["row_bytes"]),
+    ):
+        table.add_row(what, f"{share:.1%}, {readable(nbytes)}")
+    table.add_row("over the bus per mini-batch", readable(plan["bus_bytes_a_batch"]))
+    table.add_row("with nothing in GPU memory", readable(plan["bus_bytes_a_batch_without"]))
+    console.print(table)
+    console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.6g}")

@@ -1,0 +1,238 @@
+"""What a budget of GPU memory holds: the sampler's workspace, mini-batches in flight, and of the lists and rows those
+with which the fewest bytes cross the bus. Nothing here allocates anything or needs a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.machine.arguments import as_number, shown
+from loader.machine.gpu import counted_bytes
+from loader.memory_split import Reads, Split, split_memory
+from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.sizes import GpuOptions
+
+_HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
+_SCRATCH = 2**16  # of a gather, beside 4 bytes per row
+_GIB = 2**30
+
+
+def as_memory(memory: Any, name: str = "memory") -> str | int | None:
+    """The option `memory`: None, "auto", or a budget in bytes for a number of GiB; `name` is what messages call it.
+
+    Raises:
+        TypeError: it is neither of these.
+        ValueError: it is another word, negative, infinite or NaN.
+    """
+    if memory is None or memory == "auto":
+        return memory
+    if isinstance(memory, str):
+        raise ValueError(f"{name} is {shown(memory)}; it must be 'auto', or a number of GiB")
+    gib = as_number(name, memory)
+    if not 0 <= gib < math.inf:
+        raise ValueError(f"{name} is {memory}; it must be 'auto', or a number of GiB from 0 on")
+    return int(gib * _GIB)
+
+
+class MemoryNeeds(NamedTuple):
+    """What training takes of the GPU's memory, whatever is kept of lists and rows. In bytes.
+
+    Attributes:
+        workspace: of the samplers.
+        tables: what is there once: `indptr`, edge ids, labels, and the seeds of all splits.
+        in_flight: arrays of mini-batches in flight, but for their feature rows.
+        rows_in_flight: these; 0 until mini-batches were counted.
+    """
+
+    workspace: int
+    tables: int
+    in_flight: int
+    rows_in_flight: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        samplers: Sequence[tuple[GpuOptions, Sequence[int]]],
+        graph: Graph,
+        labels: Tensor,
+        splits: Sequence[int],
+        prefetch: int,
+    ) -> MemoryNeeds:
+        """The needs of the samplers on one GPU, without rows.
+
+        Args:
+            samplers: each with the sizes of its mini-batches, in seeds.
+            graph, labels: only their sizes are read.
+            splits: numbers of seeds that lie on the GPU.
+            prefetch: of the loaders. Two may hold mini-batches at a time: that of training, and that of validation.
+
+        Raises:
+            ValueError: as `SamplerNeeds.of`.
+        """
+        found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
+        together = max(sampler.batches_per_launch for sampler, _ in samplers)
+        most = max(size for _, sizes in samplers for size in sizes)
+        label = labels.nbytes // max(len(labels), 1)
+        batches, _ = in_flight(prefetch, together)
+        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(labels.nbytes)
+        tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
+        for sampler, _ in samplers:
+            if sampler.edge_ids and graph.edge_ids is not None:
+                tables += counted_bytes(graph.edge_ids.nbytes)
+        # Beside each mini-batch its seeds, their positions in the order and their labels, for a group at a time.
+        small = counted_bytes(together * most * (3 * 8 + label))
+        return cls(
+            sum(needs.workspace for needs in found),
+            tables,
+            batches * (max(needs.batch for needs in found) + small),
+        )
+
+    def with_rows(self, most_rows: int, row_bytes: int, prefetch: int, bound: int) -> MemoryNeeds:
+        """The same with the rows of mini-batches in flight.
+
+        Args:
+            most_rows: of the mini-batches that were counted. A quarter more is kept free.
+            row_bytes: of a row as it is returned.
+            prefetch: of the loaders.
+            bound: of the rows of any mini-batch.
+        """
+        rows = min(bound, int(_HEADROOM * most_rows) + 1024)
+        each = counted_bytes(rows * row_bytes) + counted_bytes(4 * rows + _SCRATCH)
+        return self._replace(rows_in_flight=in_flight(prefetch, 1)[1] * each)
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def __str__(self) -> str:
+        rows = f", {readable(self.rows_in_flight)} for their rows" if self.rows_in_flight else ""
+        return (
+            f"{readable(self.workspace)} for the sampler's workspace, {readable(self.in_flight)} for mini-batches in "
+            f"flight{rows}, {readable(self.tables)} for labels, seeds and the places of the lists"
+        )
+
+
+def in_flight(prefetch: int, together: int) -> tuple[int, int]:
+    """The most mini-batches that take GPU memory at one time, and those of them that have their rows.
+
+    The consumer has one, and the GPU may still work on `prefetch` before it and on the one that was just given up. If
+    validation comes amid an epoch, the loader of training keeps what it has prefetched.
+    """
+    ready = 2 * prefetch + together - 1 if prefetch else 1  # of two stages, as `Pipeline.max_items`
+    return 2 * ready + prefetch + 2, 3 * prefetch + 3
+
+
+class MemoryPlan(NamedTuple):
+    """What of the lists and rows a budget keeps in GPU memory.
+
+    Attributes:
+        budget: bytes of GPU memory in all.
+        needs: what is taken whatever is kept.
+        split: what is kept of lists and rows.
+        share_of_edges, share_of_rows: kept.
+        nbytes: the most that torch's allocator counts for all of it.
+    """
+
+    budget: int
+    needs: MemoryNeeds
+    split: Split
+    share_of_edges: float
+    share_of_rows: float
+    nbytes: int
+
+    @classmethod
+    def make(cls, budget: int, needs: MemoryNeeds, graph: Graph, row_bytes: int, reads: Reads) -> MemoryPlan:
+        """The plan with the fewest bytes over the bus.
+
+        Args:
+            budget: bytes.
+            needs: with those of rows.
+            graph: square.
+            row_bytes: of a feature row, as it is kept.
+            reads: what mini-batches read.
+
+        Raises:
+            ValueError: the budget is less than the needs.
+        """
+        check_budget(budget, needs)
+        room = budget - needs.total
+        # Less what the allocator may count beyond the four arrays; `indptr` is counted among the needs already.
+        room = max(0, min(room, 2**20) - 4 * 512, room - 4 * (2**20 + 512))
+        split = split_memory(room + graph.indptr.nbytes, graph, row_bytes, reads)
+        degrees = graph.in_degrees()
+        edges = graph.num_edges if split.lists is None else int(degrees[split.lists].sum())
+        rows = graph.num_nodes if split.rows is None else split.rows.numel()
+        held = needs.total + sum(counted_bytes(n) for n in _pieces(split, graph, edges, rows, row_bytes))
+        return cls(budget, needs, split, edges / max(graph.num_edges, 1), rows / max(graph.num_nodes, 1), held)
+
+    @property
+    def lists(self) -> str:
+        """Where the lists lie, as `datamodule.graph`."""
+        return _kind(self.split.lists)
+
+    @property
+    def rows(self) -> str:
+        """Where the rows lie, as `features`."""
+        return _kind(self.split.rows)
+
+    def card(self) -> dict[str, Any]:
+        """The plan in plain values."""
+        return {
+            "budget_bytes": self.budget,
+            "needed_bytes": self.needs.total,
+            "needs": self.needs._asdict(),
+            "graph": self.lists,
+            "features": self.rows,
+            "share_of_edges": self.share_of_edges,
+            "share_of_rows": self.share_of_rows,
+            "list_bytes": self.split.list_bytes,
+            "row_bytes": self.split.row_bytes,
+            "expected_bytes": self.nbytes,
+            "bus_bytes_a_batch": self.split.bus,
+            "bus_bytes_a_batch_without": self.split.bus_without,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"memory {readable(self.budget)}: {self.share_of_edges:.1%} of the edges and {self.share_of_rows:.1%} of "
+            f"the feature rows lie in GPU memory, {readable(self.needs.total)} go to the workspace and mini-batches in "
+            f"flight; {readable(self.split.bus)} per mini-batch are expected to cross the bus, with neither "
+            f"{readable(self.split.bus_without)}"
+        )
+
+
+def check_budget(budget: int, needs: MemoryNeeds) -> None:
+    """Raises ValueError if the budget is less than the needs."""
+    if budget < needs.total:
+        raise ValueError(
+            f"memory is {readable(budget)}, less than the {readable(needs.total)} that training needs: {needs}; give "
+            "more, or smaller fanouts, batch sizes or prefetch"
+        )
+
+
+def readable(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:,.2f} GiB"
+
+
+def _kind(kept: Tensor | None) -> str:
+    return "device" if kept is None else "cached" if kept.numel() else "pinned"
+
+
+def _pieces(split: Split, graph: Graph, edges: int, rows: int, row_bytes: int) -> list[int]:
+    """Bytes of each array that keeps lists or rows in GPU memory."""
+    pieces = [edges * graph.indices.itemsize, rows * row_bytes]
+    if split.lists is not None:
+        pieces.append(graph.indptr.nbytes if edges else 0)
+    if split.rows is not None:
+        pieces.append(4 * graph.num_nodes if rows else 0)
+    return pieces

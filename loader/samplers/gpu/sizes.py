@@ -1,0 +1,238 @@
+"""How large the mini-batches of a GPU sampler become, and what a workspace for them takes. This needs no GPU."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from loader import _core
+from loader.graph import Graph
+from loader.samplers.base import NeighborSampler
+from loader.samplers.gpu.layout import Layout
+from loader.samplers.gpu.lists import LINE_BYTES, is_uniform, unit_bytes
+
+HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
+QUEUES = ("fused-static", "persistent")  # schedules
+
+# Of the multiprocessors, for mini-batches that are sampled beside other work. Training and sampling take turns on a
+# multiprocessor rather than share it, and sampling waits for memory most of the time: half of them cost training less
+# than all for a shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several
+# --blocks-per-sm in turns, an epoch took longer than training by itself, with fanouts (15, 10, 5) and (10, 10, 10), by
+# 4.0 and 5.5 % with all, 4.0 and 4.7 with three quarters, 3.5 and 4.2 with half, 4.4 and 5.8 with a quarter.
+_SHARE_BESIDE = 0.5
+
+# Above this many edges per mini-batch it is mostly faster to write blocks in order than to order them afterwards: the
+# choice that costs least over the settings of benchmarks/results/sampler_gpu_paper.json (whole sampling), 0.4 % more
+# than the better one, and 11 % at worst.
+_MANY_EDGES = 1_500_000
+
+# A hash set for graphs of this many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
+# elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million vertices bitmaps are
+# 1.5 to 4.2 times as fast; at 30 million a hash set is by 1.03, where the mini-batch is small; at 100 million by 1.7 to
+# 1.9 unless it has two million vertices; at 400 million always, by 1.6 to 3.6.
+HASH_FROM_VERTICES = 30_000_000
+HASH_SPARSITY = 48
+
+SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
+VERTEX_SETS = {"bitmap": 0, "hash": 1}
+SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
+# At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
+# for 340 MB of ogbn-products' 495.
+_MOST_STAGED = 2**30
+_LINES_PER_EDGE = 0.5  # or sectors, before the first mini-batch told
+_WARPS_PER_BLOCK = 16
+
+
+def choose_vertex_set(num_nodes: int, room: int) -> str:
+    """The kind of vertex set that is faster for a graph of `num_nodes` and mini-batches of at most `room` vertices."""
+    return "hash" if num_nodes >= max(HASH_FROM_VERTICES, HASH_SPARSITY * room) else "bitmap"
+
+
+def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
+    """The schedule of `auto` for a mini-batch of this many edges.
+
+    With a hash set, a mini-batch that is sampled `ahead`, beside training, takes a launch per phase and hop. Only with
+    bitmaps it was measured that one launch costs training no more than this.
+    """
+    return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
+
+
+class GpuOptions(NeighborSampler):
+    """The options that a session reads, see `CudaSampler`. Itself it samples nothing, and only tells sizes."""
+
+    schedule: str = "auto"
+    vertex_set: str = "auto"
+    scan_schedule: str = "tickets"
+    blocks_per_sm: float = 0
+    batches_per_launch: int = 1
+    reads: str = "auto"
+    pad_to_capacity: bool = False
+
+
+class Plan(NamedTuple):
+    """How mini-batches of some number of seeds are sampled: schedule and vertex set, room (`L + 1` and `L` elements),
+    and number of thread blocks (0: all that are resident at once).
+    """
+
+    schedule: str
+    vertex_set: str
+    frontiers: list[int]
+    edges: list[int]
+    layout: Layout
+    blocks: int
+
+    def has_room_of(self, other: Plan) -> bool:
+        """Whether it is of the same kind as `other` and no larger. Then a mini-batch that did not fit there does not
+        fit here.
+        """
+        return (self.vertex_set, self.frontiers, self.edges) == (other.vertex_set, other.frontiers, other.edges)
+
+
+class Sizes:
+    """The sizes of a graph's mini-batches: how large they can be, and how large they were so far.
+
+    Args:
+        sampler: how to sample.
+        graph: only its sizes are read, so its arrays may be meta tensors.
+        reads: how lists are read, see `CudaSampler`.
+        cached: whether some lists are in GPU memory beside others.
+        multiprocessors: of the GPU.
+
+    Attributes:
+        graph, reads: as given.
+        most_edges: the most edges of a block that the type of `indptr` can count.
+        slots: mini-batches that the arrays have room for.
+    """
+
+    def __init__(self, sampler: GpuOptions, graph: Graph, reads: str, *, cached: bool, multiprocessors: int) -> None:
+        schedule = sampler.schedule
+        self.graph, self.schedule, self.vertex_set, self.reads = graph, schedule, sampler.vertex_set, reads
+        self._uniform = is_uniform(sampler)
+        self._by_places = reads != "naive" or cached
+        self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
+        self._scans = sampler.picking.scans
+        self._edge_ids, self._pad = sampler.edge_ids, sampler.pad_to_capacity
+        self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
+        self.most_edges = torch.iinfo(self._edge_dtype).max
+        self._blocks = {
+            ahead: max(1, round(share * multiprocessors)) if share else 0
+            for ahead, share in (
+                (False, sampler.blocks_per_sm),
+                (True, sampler.blocks_per_sm or (_SHARE_BESIDE if schedule == "auto" else 0)),
+            )
+        }
+        self._warps = (self._blocks[False] or multiprocessors) * _WARPS_PER_BLOCK
+        self._largest: tuple[list[int], list[int]] = ([], [])
+        self._most_tasks = self._most_lines = 0
+        self.slots = 1
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the fanouts bound the size of a mini-batch."""
+        return -1 not in self._fanouts and not self._labor  # LABOR picks `k` on average
+
+    def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
+        """The plan for mini-batches of up to `num_seeds` seeds, by what is known of their sizes."""
+        frontiers, edges = self.capacities(num_seeds, ([], []) if self._pad else self._largest)
+        vertex_set = self._choose_set(frontiers[-1])
+        return Plan(
+            self._choose(edges, vertex_set, ahead),
+            vertex_set,
+            frontiers,
+            edges,
+            Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
+            self._blocks[ahead],
+        )
+
+    def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
+        """What the extension's `plan` is asked."""
+        return {
+            "num_seeds": num_seeds,
+            "slots": self.slots,
+            "schedule": SCHEDULES[plan.schedule],
+            "vertex_set": VERTEX_SETS[plan.vertex_set],
+            "frontier_capacity": plan.frontiers,
+            "edge_capacity": plan.edges,
+            "indices_at": plan.layout.indices_at,
+            "indptr_at": plan.layout.indptr_at,
+            "edge_ids_at": plan.layout.edge_ids_at,
+            "edges_at": plan.layout.edges_at,
+            "tasks": self._tasks(plan, num_seeds),
+            "lines": self._lines(plan, num_seeds),
+        }
+
+    def capacities(self, num_seeds: int, largest: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
+        """Room for the frontiers and the edges of each hop, in elements.
+
+        Args:
+            largest: frontiers and edges of the largest mini-batch so far; empty if there was none. Then they are the
+                most that is possible, if that is `bounded`.
+        """
+        n, e = self.graph.num_nodes, self.graph.num_edges
+        largest_frontiers, largest_edges = largest
+        frontiers, edges = [num_seeds], []
+        for h, k in enumerate(self._fanouts):
+            # A first guess for "all neighbours" is twice the mean degree; a wrong one is mended by a repetition.
+            most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
+            if k != -1 and not self._replace:
+                most_edges = min(most_edges, e)
+            if self._pad and most_edges > self.most_edges:
+                raise OverflowError(
+                    f"a padded block has room for {most_edges} edges, which exceeds 32-bit edge ids; use a smaller "
+                    "batch or smaller fanouts, or pad_to_capacity=False"
+                )
+            bounded = k != -1 and not self._labor
+            if k != -1 and not bounded:
+                most_edges = int(HEADROOM * most_edges) + 1024
+            if h < len(largest_edges):
+                learned = int(HEADROOM * largest_edges[h]) + 1024
+                most_edges = min(most_edges, learned) if bounded else learned
+            most_edges = min(most_edges, self.most_edges)  # whether there are more, the kernel finds out
+            edges.append(most_edges)
+            most_nodes = min(n, frontiers[-1] + most_edges)
+            if h + 1 < len(largest_frontiers):
+                most_nodes = min(most_nodes, int(HEADROOM * largest_frontiers[h + 1]) + 1024)
+            frontiers.append(max(frontiers[-1], most_nodes))  # one array holds them all: it must not shrink
+        return frontiers, edges
+
+    def _choose_set(self, room: int) -> str:
+        """The vertex set of a mini-batch with room for this many vertices."""
+        if self.vertex_set != "auto":
+            return self.vertex_set
+        if self._scans:
+            return "hash"
+        # These have only bitmaps.
+        if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
+            return "bitmap"
+        return choose_vertex_set(self.graph.num_nodes, room)
+
+    def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
+        """The schedule of a mini-batch with room for this many edges at each hop."""
+        if self.schedule != "auto":
+            return self.schedule
+        if self._by_places and (vertex_set == "hash" or not self._uniform):
+            return "hopwise"
+        return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
+
+    def _tasks(self, plan: Plan, num_seeds: int) -> int:
+        """Slots of a queue: a task for each vertex and hop, the seeds' own made twice at most, and parts of hubs."""
+        if self.schedule not in QUEUES:
+            return 0
+        tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)
+        tasks += sum(n // _core.cuda_part_edges + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
+        if self.schedule == "fused-static":  # warps leave the ends of their chunks unused
+            tasks += tasks // 2 + 512 * self._warps
+        return max(tasks, int(HEADROOM * self._most_tasks) + 1024)
+
+    def _lines(self, plan: Plan, num_seeds: int) -> int:
+        """Lines of pinned memory that a launch has room for. What does not fit there is read by the word."""
+        if self.reads == "naive":
+            return 0
+        wanted = int(HEADROOM * self._most_lines) or int(_LINES_PER_EDGE * self.slots * sum(plan.edges))
+        unit = unit_bytes(self.reads)
+        of_graph = self.graph.indices.nbytes // unit + LINE_BYTES // unit + 1
+        lines = min(wanted + 1024, of_graph, _MOST_STAGED // unit)
+        if self.bounded:  # a pick asks for one line
+            lines = min(lines, self.slots * sum(self.capacities(num_seeds, ([], []))[1]) + 1024)
+        return max(1, lines)

@@ -1,0 +1,253 @@
+"""`memory` of a data module: what is refused, what is planned and placed, and on a GPU the same bytes in its bounds."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from marks import needs_gpu
+from small_datamodule import Recorder, lines, make_datamodule, make_dataset, make_trainer
+
+from loader import memory_budget
+from loader.datamodule import GraphDataModule
+from loader.graph import Graph
+from loader.graph_memory import GraphMemory
+from loader.memory_budget import MemoryBudget, available_bytes
+from loader.memory_card import memory_card
+from loader.memory_split import Reads
+from loader.samplers import FusedSampler, WalkSampler, fused
+from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.placement import TOGETHER
+from loader.stores import CachedFeatures, HostFeatures, auto_features
+from loader.stores.cached import cached_rows, hottest
+from loader.stores.rows import RowFormat
+
+GPU = torch.device("cuda", 0)
+FREE = 2**34
+
+
+class SamplerOfGPU(GpuOptions):
+    """The options of a sampler on a GPU, where there is none."""
+
+    batches_per_launch = TOGETHER
+
+    @property
+    def device(self) -> torch.device:
+        return GPU
+
+    def open(self, graph: Graph) -> Any:
+        raise AssertionError("nothing is sampled here")
+
+
+def without_gpu(**changes: Any) -> GraphDataModule:
+    return make_datamodule(**{"sampler": SamplerOfGPU([4, 3]), "features": None, **changes})
+
+
+def needed(sampler: GpuOptions, prefetch: int = 2) -> tuple[int, int]:
+    """Bytes of a data module whatever is kept, and of what may be kept."""
+    data = make_dataset()
+    plan = MemoryBudget(2**40, {}).plan(data, [(sampler, 15), (sampler, 15)], prefetch, 0)
+    return plan.needs.total, plan.nbytes - plan.needs.total
+
+
+@pytest.fixture
+def no_gpu_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: FREE)
+    monkeypatch.setattr(GraphDataModule, "device", GPU)
+    monkeypatch.setattr("loader.datamodule._current", lambda device: torch.no_grad())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory": -1}, "memory is -1; it must be 'auto', or a number of GiB from 0 on"),
+        ({"memory": "all"}, "memory is 'all'; it must be 'auto', or a number of GiB"),
+        ({"graph": "device"}, "memory and graph='device' are given, and memory decides where the graph lies; give one"),
+        ({"features": HostFeatures}, "memory and features=HostFeatures are given"),
+        ({"features": partial(CachedFeatures, fraction=0.5)}, "memory and features=CachedFeatures are given"),
+        ({"features": partial(auto_features, gpu_share=0.7)}, "memory and gpu_share=0.7 are given"),
+        ({"edge_features": torch.zeros(1500, 2)}, "memory counts no rows of edges"),
+        ({"sampler": FusedSampler([4, 3])}, "but FusedSampler runs on the CPU; leave memory out"),
+        ({"eval_sampler": FusedSampler([4, 3])}, "but FusedSampler runs on the CPU; leave memory out"),
+        ({"sampler": SamplerOfGPU([4, -1])}, "fanout -1 has none"),
+        ({"eval_sampler": SamplerOfGPU([4, 3], labor=True)}, "labor=True has none"),
+    ],
+)
+def test_what_memory_does_not_go_with(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        without_gpu(**{"memory": 1, **changes})
+
+
+def test_a_flag_is_no_memory() -> None:
+    with pytest.raises(TypeError, match="memory is True; it must be a number"):
+        without_gpu(memory=True)
+
+
+def test_walks_have_no_memory() -> None:
+    samplers = [WalkSampler(4)]
+    with pytest.raises(ValueError, match="but WalkSampler runs on the CPU"):
+        MemoryBudget.checked(1, "auto", None, None, samplers)
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        (0, "memory is 0 B, less than the .* MiB that training needs: .* for the sampler's workspace, .* in flight"),
+        (0.02, "memory is 20.48 MiB, less than the .* MiB that training needs"),
+        (17, r"memory is 17.00 GiB, more than the 16.00 GiB that are free on the GPU; give at most that, or 'auto'"),
+    ],
+)
+def test_a_budget_is_refused_before_anything_is_read(
+    no_gpu_needed: None, monkeypatch: pytest.MonkeyPatch, memory: float, message: str
+) -> None:
+    def read(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was read")
+
+    for where, name in ((Reads, "of"), (GraphMemory, "place"), (memory_budget, "open_rows")):
+        monkeypatch.setattr(where, name, read)
+    datamodule = without_gpu(memory=memory)
+    with pytest.raises(ValueError, match=message) as raised:
+        datamodule.setup()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("share", [0, 0.2, 0.5, 1, 1.5])
+def test_lists_and_rows_go_where_the_plan_says(
+    no_gpu_needed: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, share: float
+) -> None:
+    placed: list[Any] = []
+
+    def place(self: GraphMemory, graph: Graph, *_: Any) -> Graph:
+        placed.append((self.kind, self.vertices))
+        return graph
+
+    def open_rows(kind: str, tensor: Any, device: torch.device, *, cache: Any, context: Any, **_: Any) -> HostFeatures:
+        count = cached_rows(RowFormat(tensor), cache["fraction"], None) if cache else 0
+        placed.append((kind, hottest(cache["hotness"], count, None) if cache else None))
+        assert device == GPU
+        return HostFeatures(tensor, 1)
+
+    monkeypatch.setattr(GraphMemory, "place", place)
+    monkeypatch.setattr(memory_budget, "open_rows", open_rows)
+    needs, data = needed(SamplerOfGPU([4, 3]))
+    datamodule = without_gpu(memory=(needs + int(share * data)) / 2**30)
+    with caplog.at_level(logging.INFO, "loader"):
+        datamodule.setup()
+    plan = datamodule.memory_plan
+    assert plan is not None
+    (lists, vertices), (rows, ids) = placed
+    assert (lists, rows) == (plan.lists, plan.rows)
+    for kept, found in ((plan.split.lists, vertices), (plan.split.rows, ids)):
+        assert (kept is None) == (found is None) or not kept.numel()
+        assert kept is None or not kept.numel() or torch.equal(kept, found)
+    assert plan.nbytes <= plan.budget
+    (record,) = [r for r in caplog.records if r.name == "loader.memory_budget"]
+    assert record.getMessage() == str(plan)
+    assert (plan.split.bus == 0) == (share >= 1.5)
+
+
+@given(count=st.integers(1, 10**9), data=st.data())
+def test_a_share_of_rows_is_that_many(count: int, data: st.DataObject) -> None:
+    kept = data.draw(st.integers(0, count))
+    assert int(min(1.0, (kept + 0.5) / count) * count) == kept
+
+
+def test_inspect_shows_what_training_chooses(no_gpu_needed: None) -> None:
+    data, sampler = make_dataset(), SamplerOfGPU([4, 3])
+    needs, more = needed(sampler)
+    memory = needs + more // 2
+    plan = MemoryBudget(memory, {}).plan(data, [(sampler, 15), (sampler, 12)], 2, 0)
+    assert memory_card(memory, data, [4, 3], (15, 12), 2, 0) == plan.card()
+    assert str(plan) == str(MemoryBudget(memory, {}).plan(data, [(sampler, 15), (sampler, 12)], 2, 0))
+
+
+def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: False)
+    sampler = SamplerOfGPU([4, 3])
+    needs, _ = needed(sampler)
+    with pytest.raises(ValueError, match=r"each process would page-lock .* of rows, more than half"):
+        MemoryBudget(needs, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0)
+
+
+def test_auto_leaves_room_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: FREE)
+    model = torch.nn.Linear(1000, 1000, bias=False)
+    assert available_bytes(10, GPU, model) == FREE
+    assert available_bytes("auto", GPU, None) == int(0.75 * FREE)
+    assert available_bytes("auto", GPU, model) == int(0.75 * (FREE - 16_000_000))
+    monkeypatch.setattr(memory_budget, "free_bytes", lambda device: 1000)
+    assert available_bytes("auto", GPU, model) == 0
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    @pytest.mark.filterwarnings("ignore:GPU available but not used")
+    @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 2])
+    def test_training_sees_the_cpus_batches(self, tmp_path: Path, share: float) -> None:
+        sampler = fused([4, 3], device="cuda")
+        needs, more = needed(sampler)
+        logs = []
+        for device in ("cpu", "gpu"):
+            options: dict[str, Any] = {}
+            if device == "gpu":
+                options = {"sampler": sampler, "features": None, "memory": (needs + int(share * more)) / 2**30}
+            datamodule = make_datamodule(**options)
+            logs.append(tmp_path / device)
+            make_trainer(tmp_path, max_epochs=2, accelerator=device, devices=1).fit(
+                Recorder(logs[-1]), datamodule=datamodule
+            )
+            if device == "gpu":
+                plan = datamodule.memory_plan
+                if share in (0, 2):
+                    assert (plan.lists, plan.rows) == (("device", "device") if share else ("pinned", "pinned"))
+                    assert (plan.split.bus == 0) == (share == 2)
+            datamodule.close()
+        assert lines(logs[0]) == lines(logs[1])
+        assert lines(logs[0], "val") == lines(logs[1], "val")
+
+    @pytest.mark.parametrize("share", [0, 0.5, 2])
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_memory_stays_in_the_budget(self, share: float, prefetch: int) -> None:
+        sampler = fused([4, 3], device="cuda")
+        needs, more = needed(sampler, prefetch)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        memory = (needs + int(share * more)) / 2**30
+        datamodule = make_datamodule(sampler=sampler, features=None, memory=memory, prefetch=prefetch)
+        datamodule.setup()
+        for epoch in range(20):
+            train = datamodule.train_dataloader()
+            train.set_epoch(epoch)
+            half = iter(train)
+            next(half)
+            for loader in (datamodule.val_dataloader(), datamodule.test_dataloader()):
+                for batch in loader:
+                    assert batch.batch_size
+            del half
+            for batch in train:
+                assert batch.batch_size
+        torch.cuda.synchronize()
+        assert datamodule.memory_plan is not None
+        assert torch.cuda.max_memory_allocated() - before <= datamodule.memory_plan.nbytes
+        assert datamodule.memory_plan.nbytes <= datamodule.memory_plan.budget
+        datamodule.close()
+
+    def test_a_budget_beyond_the_card_is_refused(self) -> None:
+        datamodule = make_datamodule(sampler=fused([4, 3], device="cuda"), features=None, memory=10**6)
+        with pytest.raises(ValueError, match="that are free on the GPU; give at most that, or 'auto'"):
+            datamodule.setup()
+
+    def test_auto_keeps_a_small_graph_whole(self) -> None:
+        datamodule = make_datamodule(sampler=fused([4, 3], device="cuda"), features=None, memory="auto")
+        datamodule.setup()
+        assert datamodule.memory_plan is not None
+        assert (datamodule.memory_plan.lists, datamodule.memory_plan.rows) == ("device", "device")
+        datamodule.close()

@@ -1,0 +1,157 @@
+"""A plan of GPU memory: it never takes more than the budget, more memory never reads more, and nothing is better."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+import torch
+from function_stage import FunctionStage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loader.graph import Graph
+from loader.memory_plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
+from loader.memory_split import Reads
+from loader.pipeline import Pipeline
+from loader.samplers.gpu.sizes import GpuOptions
+
+NODES, ROW = 60, 384
+NEEDS = MemoryNeeds(1000, 2000, 3000, 4000)
+
+
+def graph_of(seed: int, edges: int = 3000) -> Graph:
+    src, dst = torch.randint(NODES, (2, edges), generator=torch.Generator().manual_seed(seed))
+    return Graph.from_edges(src, dst * dst // NODES, NODES)
+
+
+def reads_of(graph: Graph, seed: int) -> Reads:
+    g = torch.Generator().manual_seed(seed)
+    lists = torch.rand(NODES, generator=g, dtype=torch.float64) * 1000 * (graph.in_degrees() > 0)
+    return Reads(10, lists, torch.rand(NODES, generator=g, dtype=torch.float64), NODES)
+
+
+def everything(graph: Graph) -> int:
+    return NEEDS.total + graph.indptr.nbytes + graph.indices.nbytes + NODES * ROW
+
+
+@given(seed=st.integers(0, 1000), shares=st.lists(st.floats(0, 1.3), min_size=2, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_plans_fit_and_more_memory_reads_no_more(seed: int, shares: list[float]) -> None:
+    graph = graph_of(seed)
+    reads, most = reads_of(graph, seed), everything(graph)
+    budgets = sorted(NEEDS.total + int(share * (most - NEEDS.total)) for share in shares)
+    plans = [MemoryPlan.make(budget, NEEDS, graph, ROW, reads) for budget in budgets]
+    for plan in plans:
+        assert plan.nbytes <= plan.budget
+        assert 0 <= plan.split.bus <= plan.split.bus_without + 1e-6
+    assert all(a.split.bus >= b.split.bus - 1e-6 for a, b in pairwise(plans))
+
+
+@given(seed=st.integers(0, 1000), rooms=st.lists(st.integers(0, 10 * 2**20), min_size=2, max_size=2))
+@settings(max_examples=20, deadline=None)
+def test_arrays_of_mebibytes_fit_too(seed: int, rooms: list[int]) -> None:
+    degree = 2**13
+    graph = Graph(torch.arange(NODES + 1) * degree, torch.zeros(NODES * degree, dtype=torch.int32), validate=False)
+    reads, row = reads_of(graph, seed), 2**16
+    few, many = (MemoryPlan.make(NEEDS.total + r, NEEDS, graph, row, reads) for r in sorted(rooms))
+    assert few.nbytes <= few.budget
+    assert many.nbytes <= many.budget
+    assert few.split.bus >= many.split.bus - 1e-6
+
+
+@given(seed=st.integers(0, 1000), room=st.integers(0, 5000))
+@settings(max_examples=40, deadline=None)
+def test_no_choice_reads_less(seed: int, room: int) -> None:
+    """Of lists and rows of one size the best are the best per byte, so that all choices can be tried."""
+    nodes, degree = 4, 64
+    row = degree * 4
+    graph = Graph(torch.arange(nodes + 1) * degree, torch.arange(nodes * degree) % nodes)
+    g = torch.Generator().manual_seed(seed)
+    lists, rows = (torch.rand(nodes, generator=g, dtype=torch.float64) for _ in range(2))
+    reads = Reads(1, lists * 1000, rows, nodes)
+    plan = MemoryPlan.make(NEEDS.total + room, NEEDS, graph, row, reads)
+    saved = [*reads.lists.tolist(), *(rows * row).tolist()]
+    left, least = room - 4 * 512, plan.split.bus_without
+    for count in range(2 * nodes + 1):
+        for kept in combinations(range(2 * nodes), count):
+            of_lists = sum(i < nodes for i in kept)
+            of_rows = count - of_lists
+            taken = count * row
+            taken += graph.indptr.nbytes if 0 < of_lists < nodes else 0
+            taken += 4 * nodes if 0 < of_rows < nodes else 0
+            if taken <= left:
+                least = min(least, plan.split.bus_without - sum(saved[i] for i in kept))
+    assert plan.split.bus == pytest.approx(least, abs=1e-6)
+
+
+def test_a_budget_of_the_needs_keeps_nothing() -> None:
+    graph = graph_of(1)
+    plan = MemoryPlan.make(NEEDS.total, NEEDS, graph, ROW, reads_of(graph, 1))
+    assert (plan.lists, plan.rows) == ("pinned", "pinned")
+    assert plan.nbytes == plan.budget
+    assert plan.split.bus == plan.split.bus_without
+
+
+def test_a_large_budget_keeps_all() -> None:
+    graph = graph_of(1)
+    plan = MemoryPlan.make(2**40, NEEDS, graph, ROW, reads_of(graph, 1))
+    assert (plan.lists, plan.rows, plan.split.bus) == ("device", "device", 0)
+    assert plan.card()["graph"] == "device"
+    assert str(plan).startswith("memory 1,024.00 GiB: 100.0% of the edges and 100.0% of the feature rows lie in GPU")
+
+
+def test_a_budget_below_the_needs_is_refused() -> None:
+    graph = graph_of(1)
+    with pytest.raises(
+        ValueError, match=r"memory is 9.765 KiB, less than the 9.766 KiB that training needs: 1000 B for"
+    ):
+        MemoryPlan.make(9999, NEEDS, graph, ROW, reads_of(graph, 1))
+
+
+def test_needs_count_each_part() -> None:
+    graph, sampler = graph_of(2), GpuOptions([3, 2])
+    labels = torch.zeros(NODES, dtype=torch.int64)
+    needs = MemoryNeeds.of([(sampler, [16])], graph, labels, [30, 10], prefetch=2)
+    more = MemoryNeeds.of([(sampler, [16, 32])], graph, labels, [30, 10, 10**6], prefetch=5)
+    assert needs.workspace <= more.workspace
+    assert needs.tables < more.tables
+    assert needs.in_flight < more.in_flight
+    ids = Graph(graph.indptr, graph.indices, edge_ids=torch.arange(graph.num_edges))
+    with_ids = MemoryNeeds.of([(GpuOptions([3, 2], edge_ids=True), [16])], ids, labels, [30, 10], prefetch=2)
+    assert with_ids.tables - needs.tables >= graph.num_edges * 8
+    rows = needs.with_rows(40, 100, 2, bound=50).rows_in_flight
+    assert rows >= in_flight(2, 1)[1] * 50 * 100
+    assert needs.with_rows(10**6, 100, 2, bound=50).rows_in_flight == rows
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
+def test_in_flight_covers_a_loader(prefetch: int) -> None:
+    first, second = FunctionStage("sample", int), FunctionStage("gather", int)
+    first.together = 8
+    most = Pipeline([first, second], prefetch).max_items
+    batches, with_rows = in_flight(prefetch, 8)
+    assert batches >= 2 * most + 1 + prefetch  # one loader's consumer, and another that waits
+    assert 2 * prefetch + 1 <= with_rows <= batches
+
+
+@pytest.mark.parametrize(("value", "known"), [(None, None), ("auto", "auto"), (2, 2**31), (0.5, 2**29), (0, 0)])
+def test_memory_is_auto_or_gib(value: Any, known: Any) -> None:
+    assert as_memory(value) == known
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (-1, ValueError, "memory is -1; it must be 'auto', or a number of GiB from 0 on"),
+        (float("nan"), ValueError, "memory is nan; it must be 'auto', or a number of GiB from 0 on"),
+        (float("inf"), ValueError, "memory is inf"),
+        ("much", ValueError, "memory is 'much'; it must be 'auto', or a number of GiB"),
+        (True, TypeError, "memory is True; it must be a number"),
+        ([1], TypeError, r"memory is \[1\]; it must be a number"),
+    ],
+)
+def test_other_memory_is_refused(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        as_memory(value)

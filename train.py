@@ -33,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 # None of these imports torch, which takes seconds: the other processes of a run start before.
 from models.training.command_line import command_of_rank, composed, composing
 from models.training.errors import one_line_errors
-from models.training.ranks import be_quiet_unless_first, check_launch, check_together, other_ranks
+from models.training.ranks import be_quiet_unless_first, check_hosts, check_launch, check_together, other_ranks
 from models.training.sweeps import share_imports, take_part
 
 PROGRAM = Path(__file__).resolve()
@@ -94,6 +94,8 @@ def train(cfg: DictConfig) -> float:
     check_features(cfg.features, cfg.device)
     if cfg.features["_target_"].endswith(".ShardedFeatures"):
         check_together(cfg.trainer)
+    if cfg.features["_target_"].endswith(".PartitionedFeatures"):
+        check_hosts(cfg.trainer)
 
     # Lightning takes seconds to import: what needs none of it was refused before.
     with kept_levels("lightning.pytorch"):

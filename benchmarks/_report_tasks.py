@@ -169,7 +169,8 @@ def disk(result: Result) -> list[str]:
         f"fanouts {cell(result['fanouts'])}, medians of {result['batches']}. Cold: nothing of the files is in memory "
         "before the mini-batch; MB: what is read from the disk. Warm: all that it needs is there. Cold and as a whole, "
         f"asking ahead is {result['ahead_beside_system']:.1f} times as fast as the system's own way and "
-        f"{result['ahead_beside_random']:.1f} times as fast as waiting for each page (medians of the ratios).",
+        f"{result['ahead_beside_random']:.1f} times as fast as waiting for each page (medians of the ratios). "
+        f"Free cores, before and after: {', '.join(f'{x:.2f}' for x in result['free_cores'])}.",
         "",
         *markdown(("reads", "cold: sample, ms", "gather, ms", "MB", "warm: sample, ms", "gather, ms"), rows),
     ]

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import RESULTS, ints, write_json
+from _common import RESULTS, free_cores, ints, write_json
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -152,6 +152,7 @@ def main() -> None:
     candidates = {name: Candidate(name, graph, features, arguments.fanouts) for name in _THREADS_A_CPU}
     seeds = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(0)).to(torch.int32)
 
+    cores = [free_cores()]
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in candidates}
     for batch in range(-1, arguments.batches):  # the first one warms up
         own = seeds[(batch + 1) * arguments.batch_size : (batch + 2) * arguments.batch_size]
@@ -175,6 +176,7 @@ def main() -> None:
         if not all(torch.equal(rows["system"], found) for found in rows.values()):
             raise SystemExit("the candidates gathered different bytes")
 
+    cores.append(free_cores())
     medians: dict[str, dict[str, Any]] = {
         name: {key: statistics.median(run[key] for run in all_runs) for key in all_runs[0]}
         for name, all_runs in runs.items()
@@ -207,6 +209,7 @@ def main() -> None:
             "batches": arguments.batches,
             "medians": medians,
             **gained,
+            "free_cores": cores,
         },
     )
 

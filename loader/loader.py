@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from loader.graph import Graph, require_graph
-from loader.items import BatchSequence, Items, Order, Turn
+from loader.items import BatchSequence, Items, Order, Turns
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
@@ -349,7 +349,7 @@ class Loader:
         self._next = (epoch + 1, 0)
         self._at = (epoch, first)
         self._begun_at = (first, 0 if self.finished is None else self.finished())
-        return pipeline.run(_turns(self.sequence, epoch, first))
+        return pipeline.run(Turns(self.sequence, epoch, first))
 
     def _gave(self, iterator: _Epoch, batch: Sample | None) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""
@@ -359,11 +359,6 @@ class Loader:
                 self.stats.see_item(batch.held_bytes)
         if self._at is not None and self._running is not None and self._running() is iterator:
             self._at = None if batch is None else (self._at[0], self._at[1] + self.sequence.world_size)
-
-
-def _turns(sequence: BatchSequence, epoch: int, first: int) -> Iterator[Turn]:
-    """Of the rest of an epoch. It knows nothing of the loader, so that the loader goes with its last reference."""
-    return (sequence.turn(epoch, step, first) for step in range(sequence.steps(first)))
 
 
 class _Epoch(Iterator[Any]):

@@ -3,7 +3,7 @@
 from loader.items.edges import EdgeItems
 from loader.items.items import Items, NodeItems, Seeds
 from loader.items.order import Order
-from loader.items.sequence import BatchSequence, Turn
+from loader.items.sequence import BatchSequence, Turn, Turns
 from loader.items.walkers import Walkers
 from loader.machine.arguments import as_seed, as_size
 
@@ -15,6 +15,7 @@ __all__ = [
     "Order",
     "Seeds",
     "Turn",
+    "Turns",
     "Walkers",
     "as_seed",
     "as_size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from loader.machine.arguments import as_flag, as_size
@@ -72,3 +73,16 @@ class BatchSequence:
     def size(self, number: int) -> int:
         """The number of items of mini-batch `number`."""
         return min(self.batch_size, self.num_items - number * self.batch_size)
+
+
+class Turns:
+    """The turns of a rank in the rest of an epoch, from mini-batch `first` on."""
+
+    def __init__(self, sequence: BatchSequence, epoch: int, first: int = 0) -> None:
+        self._sequence, self._epoch, self._first = sequence, epoch, first
+
+    def __len__(self) -> int:
+        return self._sequence.steps(self._first)
+
+    def __iter__(self) -> Iterator[Turn]:
+        return (self._sequence.turn(self._epoch, step, self._first) for step in range(len(self)))

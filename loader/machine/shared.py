@@ -8,7 +8,9 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,12 +45,39 @@ def shared_copy(tensor: Tensor) -> Tensor | None:
     Raises:
         OSError: there is not enough memory.
     """
-    rank, count = local_ranks()
-    place = place_in_file(tensor) if count > 1 and hasattr(os, "memfd_create") else None
+    place = place_in_file(tensor) if local_ranks()[1] > 1 else None
     if place is None:
         return None
-    nbytes = tensor.numel() * tensor.element_size()
-    key = repr((os.getuid(), [os.environ.get(name) for name in RUN], place, nbytes))
+
+    def fill(whole: Tensor) -> None:
+        whole.copy_(tensor.reshape(-1).view(torch.uint8))
+
+    block = shared_block(place, tensor.numel() * tensor.element_size(), fill)
+    return None if block is None else block.view(tensor.dtype).view(tensor.shape)
+
+
+def shared_block(key: Any, nbytes: int, fill: Callable[[Tensor], None]) -> Tensor | None:
+    """Ordinary memory that all processes of the run on this machine share.
+
+    The first process that comes fills it, and the others wait for it. The memory is freed when the last process lets go
+    of it, however that ends.
+
+    Args:
+        key: what is in the memory; its `repr` is the same in all processes that share it, and in no others.
+        nbytes: size of the memory, at least 1.
+        fill: is given the memory, `[nbytes]` uint8 zeros, and writes it.
+
+    Returns:
+        `[nbytes]` uint8, which nobody must write to; None if this process is the only one of the run here, or the
+        system has no `memfd_create`.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
+    rank, count = local_ranks()
+    if count == 1 or not hasattr(os, "memfd_create"):
+        return None
+    key = repr((os.getuid(), [os.environ.get(name) for name in RUN], key, nbytes))
     name = f"gnn-loader-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
     # A small file where the processes meet: it says who holds the memory. The lock ends with its owner.
     meeting = Path(tempfile.gettempdir()) / name
@@ -62,7 +91,7 @@ def shared_copy(tensor: Tensor) -> Tensor | None:
             memory, seen = mmap.mmap(handle, nbytes), [rank]
             whole = torch.frombuffer(memory, dtype=torch.uint8)
             use_huge_pages(whole, shared=True)
-            whole.copy_(tensor.reshape(-1).view(torch.uint8))
+            fill(whole)
             weakref.finalize(memory, _let_go, handle, meeting)
             owner = f"{os.getpid()} {handle}"
         else:
@@ -75,7 +104,7 @@ def shared_copy(tensor: Tensor) -> Tensor | None:
         file.flush()
         if len(seen) == count:  # nobody else will come
             meeting.unlink(missing_ok=True)
-    return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _held(text: str, name: str, nbytes: int) -> mmap.mmap | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 from weakref import WeakSet
 
@@ -19,13 +19,18 @@ class Pipeline(Setting):
     """Passes the items of a source through stages, ahead of the consumer.
 
     Items keep the order of the source. A stage begins an item only if fewer than `depth` of its results are under way
-    or wait to be taken. The first stage begins `Stage.together` items at once. It begins the first item of a run by
-    itself, because the consumer waits for it. So at most `max_items` items exist beside those of the consumer.
+    or wait to be taken. The first stage begins `Stage.together` items at once, and so does a later stage that has a
+    thread. They begin the first item of a run by itself, because the consumer waits for it. So at most `max_items`
+    items exist beside those of the consumer.
 
     If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
     returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
     `next()` finishes only its own item. Otherwise each stage has a thread, from the first `next()` until the source
     ends, a stage fails, or the run is closed, garbage-collected or interrupted. It finishes its current call first.
+
+    A collective stage (`Stage.collective`) works in lockstep with those of other processes, which have the same stages
+    and depth. If a run is closed early, its thread still takes part in as many groups as the other processes begin
+    before they need one more item to be taken. So no process waits for ever, if all close the run after the same item.
 
     With `streams`, each stage works on its own stream, which waits for the event of the stage before. The consumer's
     current stream waits for the event of the last stage. Every item is recorded (`item.record_stream`) on each stream
@@ -34,14 +39,14 @@ class Pipeline(Setting):
     run is possible at a time. An exception in a stage, or in the source, comes after the items before it.
 
     Args:
-        stages: at least one, with distinct names; only the first may take several items together.
+        stages: at least one, with distinct names.
         depth: results that a stage may have ready; 0 runs all stages in the consumer's thread, on its stream.
         stats: where to count, in place of an object of the pipeline's own.
         streams: one per stage.
 
     Attributes: `timeline`, which records the times of the stages from the next run on, or None. Raises: ValueError: no
-    stages, two of one name, a negative depth, streams of other stages, or a later stage that takes several items
-    together.
+    stages, two of one name, a negative depth, streams of other stages, or a collective stage that is the first one or
+    asynchronous.
     """
 
     def __init__(
@@ -60,9 +65,9 @@ class Pipeline(Setting):
             raise ValueError(f"depth is {depth}; give 0 (no prefetching) or more")
         if streams is not None and streams.names != tuple(names):
             raise ValueError(f"the streams are for stages {list(streams.names)}, the stages are {names}")
-        for stage in stages[1:]:
-            if stage.together > 1:
-                raise ValueError(f"stage '{stage.name}' takes {stage.together} items together; only the first one may")
+        for stage in stages:
+            if stage.collective and (stage is stages[0] or stage.asynchronous):
+                raise ValueError(f"stage '{stage.name}' is collective; such a stage is neither first nor asynchronous")
         self.stages, self.depth, self.streams = tuple(stages), depth, streams
         self.stats = PipelineStats(names) if stats is None else stats
         self.threads = WeakSet()
@@ -72,7 +77,10 @@ class Pipeline(Setting):
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        return self.depth * len(self.stages) + self.stages[0].together - 1 if self.depth else 1
+        if not self.depth:
+            return 1
+        grouped = self.stages if self.threaded else self.stages[:1]
+        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped)
 
     @property
     def max_consumed(self) -> int:
@@ -80,7 +88,15 @@ class Pipeline(Setting):
         return 1 if self.consumer is None else 1 + self.consumer.lag
 
     def run(self, source: Iterable[Any]) -> PipelineRun:
-        """Iterates over the items of `source` after all stages."""
+        """Iterates over the items of `source` after all stages.
+
+        Raises:
+            TypeError: a stage is collective, and `source` has no length.
+        """
+        if self.depth and any(stage.collective for stage in self.stages) and not isinstance(source, Sized):
+            raise TypeError(
+                f"a collective stage needs a source with a length, not a {type(source).__name__}: list(...)"
+            )
         return PipelineRun(self, source)
 
 
@@ -88,7 +104,7 @@ class PipelineRun(Iterator[Any]):
     """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
-        self._stats, self._timeline = pipeline.stats, pipeline.timeline
+        self._stats, self._timeline, self._stages = pipeline.stats, pipeline.timeline, pipeline.stages
         self._streams, self._consumer = pipeline.streams, pipeline.consumer
         self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
         self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
@@ -100,6 +116,8 @@ class PipelineRun(Iterator[Any]):
         end, consumer, stream = time.perf_counter(), self._consumer, None
         try:
             if not self._begun:
+                for stage in self._stages:
+                    stage.prepare()
                 self._begun = True
                 if consumer is not None:
                     consumer.begin()

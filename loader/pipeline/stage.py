@@ -18,7 +18,10 @@ class Stage:
         device: the device that it works on, or None for the device of the item.
         priority: of its kernels on a GPU; 0 for none, a lower number goes first. PyTorch clips it to the GPU's range.
         asynchronous: whether it only puts work on the current stream. If all stages do so, no threads are needed.
-        together: the best number of items to begin at once. Only the first stage of a pipeline may have more than 1.
+        together: the best number of items to begin at once. A stage after the first one takes several only if it has a
+            thread.
+        collective: whether the processes of a run do the work of a group together, each with a group of its own. They
+            must then begin equally many groups, see `absent`. A collective stage is neither asynchronous nor the first.
     """
 
     name: str = ""
@@ -26,6 +29,7 @@ class Stage:
     priority: int = 0
     asynchronous: bool = False
     together: int = 1
+    collective: bool = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -43,6 +47,17 @@ class Stage:
         Several groups may be begun before the first item is finished. Items are finished in order.
         """
         return [partial(self.run, item) for item in group]
+
+    def prepare(self) -> None:
+        """A run begins. The consumer's thread calls it, before the first item of the run."""
+
+    def absent(self) -> None:
+        """Takes part in the work of one group without items. Only a collective stage is asked for this.
+
+        A run that is closed early begins no more groups, but those of the other processes may have begun more, and wait
+        for this one. `begin` takes part, too, if it raises; unless another process was lost, no error ends that.
+        """
+        raise NotImplementedError(f"stage '{self.name}' is collective and has no `absent`")
 
     def check(self) -> None:
         """Raises errors of work that the host did not wait for. It is called at the end of a run."""

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from contextlib import suppress
 from queue import SimpleQueue
 
 from loader.pipeline.streams import Flight
@@ -45,11 +46,10 @@ class Threads:
         for thread in list(pipeline.threads):  # of a run that was dropped: it may be amid its last call of a stage
             if all(channel.closed for channel in _threads.get(thread, ())):
                 thread.join()
-        sources = [None, *self._channels]
-        for index, (stage, sink) in enumerate(zip(self._work.stages, self._channels, strict=True)):
+        for index, stage in enumerate(self._work.stages):
             # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
             thread = threading.Thread(
-                target=_serve, args=(self._work, index, sources[index], sink), name=f"loader-{stage.name}", daemon=True
+                target=_serve, args=(self._work, index, list(self._channels)), name=f"loader-{stage.name}", daemon=True
             )
             self._threads.append(thread)
             _threads[thread] = self._channels
@@ -78,13 +78,15 @@ class Channel:
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
         self._items: SimpleQueue[Flight | None] = SimpleQueue()
-        self.closed = False
+        self.closed, self.depth = False, depth
+        self.taken = 0  # items that `get` returned
         for _ in range(depth):
             self._room.put(None)
 
     def reserve(self) -> bool:
         """Waits until one more item may exist; False when the channel was closed."""
-        self._room.get()
+        if not self.closed:
+            self._room.get()
         return not self.closed
 
     def put(self, flight: Flight | None) -> None:
@@ -96,6 +98,7 @@ class Channel:
         flight = self._items.get()
         if self.closed:
             return None
+        self.taken += flight is not None
         self._room.put(None)
         return flight
 
@@ -111,14 +114,60 @@ def _stop_all(channels: list[Channel]) -> None:
         channel.close()
 
 
-def _serve(work: Work, index: int, source: Channel | None, sink: Channel) -> None:
+def _serve(work: Work, index: int, channels: list[Channel]) -> None:
     """A stage's thread: takes items of the stage before, or of the source, until one is the last or an error."""
-    while sink.reserve():
-        flight = work.first() if source is None else source.get()
-        if source is not None and flight is not None:
-            work.through(index, flight)
-        sink.put(flight)
-        last = flight is None or flight.error is not None
-        del flight  # it belongs to the next stage now; an error would hold this frame, and the frame the error
-        if last:
-            return
+    stage, sink, source = work.stages[index], channels[index], channels[index - 1] if index else None
+    groups = 0  # that a later stage began
+    ended = failed = False
+    while not ended and not failed and sink.reserve():
+        group = [work.first()] if source is None else _group(source, stage.together if groups else 1)
+        if source is not None:
+            if source.closed:
+                break
+            if items := [flight for flight in group if flight is not None and flight.error is None]:
+                work.through(index, *items)
+                groups += 1
+            del items
+        for place, flight in enumerate(group):
+            if place and not sink.reserve():
+                break
+            sink.put(flight)
+            ended, failed = flight is None, flight is not None and flight.error is not None
+            if ended or failed:
+                break
+        del group, flight  # they belong to the next stage now; an error would hold this frame, and the frame the error
+    if stage.collective and not ended:
+        while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
+            pass
+        _catch_up(work, index, channels, groups)
+
+
+def _group(source: Channel, most: int) -> list[Flight | None]:
+    """The next items, at least one; the last one may be an error, or None after the last item of all."""
+    group = [source.get()]
+    while len(group) < most and group[-1] is not None and group[-1].error is None:
+        group.append(source.get())
+    return group
+
+
+def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> None:
+    """The stage takes part in the groups that other processes begin of a run that was closed here."""
+    assert work.length is not None
+    taken = channels[-1].taken
+    for stage, channel in zip(reversed(work.stages[index:]), reversed(channels[index:]), strict=True):
+        begun, taken = begun_groups(work.length, taken + channel.depth, stage.together)
+    with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
+        for _ in range(begun - groups):
+            work.stages[index].absent()
+
+
+def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:
+    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`.
+
+    The first item is a group of its own; the others have `together` items.
+    """
+    room = min(room, length)
+    if room <= 0:
+        return 0, 0
+    groups = 1 + -(-(room - 1) // together)
+    return groups, min(length, 1 + (groups - 1) * together)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
 from threading import Thread
 from typing import Any
@@ -47,6 +47,7 @@ class Work:
         self._nvtx = pipeline.streams.cuda.nvtx if pipeline.streams is not None else None
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
+        self.length = len(source) if isinstance(source, Sized) else None
         self._begun: deque[Flight] = deque()  # by the first stage; the item is a function that finishes it
         self._failure: BaseException | None = None  # comes after them
         self._together = 1  # the first item is begun by itself: the consumer has nothing to do before it
@@ -65,10 +66,7 @@ class Work:
                     if flight.timed:
                         flight.begun[0].record(self._stream(0))
                 finish = stage.begin([flight.item for flight in group]) if group else ()
-                if len(finish) != len(group):
-                    raise ValueError(
-                        f"stage '{stage.name}' began {len(group)} items and returned {len(finish)} functions"
-                    )
+                _check_answers(stage, group, finish)
                 for flight, item in zip(group, finish, strict=True):
                     flight.item = item
                     if flight.timed:
@@ -94,29 +92,42 @@ class Work:
         flight.error, self._failure = self._failure, None
         return flight
 
-    def through(self, index: int, flight: Flight) -> None:
-        """Takes a flight through a later stage, or finishes it in the first. An error takes the place of its item."""
-        if flight.error is not None:
+    def through(self, index: int, *group: Flight) -> None:
+        """Takes flights through a later stage, as one group, or finishes one in the first stage.
+
+        An error takes the place of the first item that was not finished; those after it in the group are lost.
+        """
+        if group[0].error is not None:
             return
-        stage, item = self.stages[index], flight.item
+        stage, number = self.stages[index], 0
         begin = self._enter(index)
         try:
-            stream: Any = self._stream(index) if self._own or flight.timed else None
+            stream: Any = self._stream(index) if self._own or any(flight.timed for flight in group) else None
             if self._own and index:
-                stream.wait_event(flight.ready)
-                item.record_stream(stream)
-            if flight.timed and index:
-                flight.begun[index].record(stream)
-            flight.item = stage.run(item) if index else item()
-            if self._own:
-                flight.ready = flight.done[index] if index else flight.finished
-                flight.ready.record(stream)
-            elif flight.timed:
-                flight.done[index].record(stream)
+                for flight in group:
+                    stream.wait_event(flight.ready)
+                    flight.item.record_stream(stream)
+            if group[0].timed and index:  # the time that a group takes as a whole counts as its first item's
+                group[0].begun[index].record(stream)
+            finish: Sequence[Any] = (group[0].item,)
+            if index and stage.together > 1:
+                finish = stage.begin([flight.item for flight in group])
+                _check_answers(stage, group, finish)
+            for number, (flight, last) in enumerate(zip(group, finish, strict=True)):
+                if number and flight.timed:
+                    flight.begun[index].record(stream)
+                flight.item = stage.run(last) if index and stage.together == 1 else last()
+                if self._own:
+                    flight.ready = flight.done[index] if index else flight.finished
+                    flight.ready.record(stream)
+                elif flight.timed:
+                    flight.done[index].record(stream)
         except self._caught as error:
-            flight.item, flight.error = None, _named(error, stage.name)
+            for flight in group[number:]:
+                flight.item = None
+            group[number].error = _named(error, stage.name)
         finally:
-            self._leave(index, begin, (flight,))
+            self._leave(index, begin, group)
 
     def close(self) -> None:
         """Lets go of everything."""
@@ -166,6 +177,11 @@ class Work:
             for flight in group:
                 if flight.traced:
                     self._timeline.add_host(name, flight.number, begin, end)
+
+
+def _check_answers(stage: Stage, group: Sequence[Flight], finish: Sequence[Any]) -> None:
+    if len(finish) != len(group):
+        raise ValueError(f"stage '{stage.name}' began {len(group)} items and returned {len(finish)} functions")
 
 
 def _named(error: BaseException, stage: str) -> BaseException:

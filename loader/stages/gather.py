@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from loader.pipeline import Stage
 from loader.samples import Rows, Sample
-from loader.stores import DeviceFeatures, FeatureStore
+from loader.stores import DeviceFeatures, FeatureStore, PartitionedFeatures, RowExchange
 from loader.timing import PipelineStats
 
 
 class GatherStage(Stage):
     """Gathers the rows of each kind that has a store, unless the sample has these rows already.
+
+    If a store fetches rows of other hosts, all processes of the run gather together, a group of mini-batches at a time.
 
     Args:
         stores: kind -> store, see `Sample.wants`.
@@ -32,10 +35,48 @@ class GatherStage(Stage):
             kind: (store, isinstance(store, DeviceFeatures) and store.lazy) for kind, store in stores.items()
         }
         self._stats = stats
+        self._partitioned = {
+            kind: store for kind, store in stores.items() if isinstance(store, PartitionedFeatures) and store.collective
+        }
+        self._exchanges: dict[str, RowExchange | None] = {}
+        self.collective = bool(self._partitioned)
+        self.together = max((store.together for store in self._partitioned.values()), default=1)
         self.asynchronous = all(store.asynchronous and store.device == device for store in stores.values())
         self.device = device if self.asynchronous else torch.device("cpu")
 
+    def prepare(self) -> None:
+        for kind, store in self._partitioned.items():
+            if kind not in self._exchanges:
+                self._exchanges[kind] = store.open_exchange()
+
+    def begin(self, group: Sequence[Sample]) -> Sequence[Callable[[], Sample]]:
+        return [partial(self._gather, sample) for sample in self._fetched(group)]
+
     def run(self, sample: Sample) -> Sample:
+        return self._gather(self._fetched((sample,))[0] if self.collective else sample)
+
+    def absent(self) -> None:
+        self._fetched(())
+
+    def _fetched(self, group: Sequence[Sample]) -> list[Sample]:
+        """The samples with their rows of stores that exchange, after one exchange of each."""
+        samples, error = list(group), None
+        for kind, store in self._partitioned.items():
+            wanting = [i for i, sample in enumerate(samples) if not sample.has(kind)]
+            ids = [_near(samples[i].ids(kind), store) for i in wanting] if error is None else []
+            try:
+                found = store.gather_together(ids, self._exchanges[kind])
+            except (TypeError, ValueError) as wrong:  # the others also wait for the exchanges of the next stores
+                error = wrong
+                continue
+            for i, rows in zip(wanting, found, strict=error is None):
+                samples[i] = samples[i].with_rows({kind: rows})
+                self._stats.add_bytes(self.name, rows.nbytes)
+        if error is not None:
+            raise error
+        return samples
+
+    def _gather(self, sample: Sample) -> Sample:
         rows: dict[str, Rows] = {}
         for kind, (store, lazy) in self._stores.items():
             if sample.has(kind):
@@ -47,6 +88,12 @@ class GatherStage(Stage):
                 found = rows[kind] = store.gather(_near(sample.ids(kind), store))
                 self._stats.add_bytes(self.name, found.nbytes)
         return sample.with_rows(rows) if rows else sample
+
+    def close(self) -> None:
+        for exchange in self._exchanges.values():
+            if exchange is not None:
+                exchange.close()
+        self._exchanges.clear()
 
     def check(self) -> None:
         for store, _ in self._stores.values():

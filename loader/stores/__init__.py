@@ -4,9 +4,11 @@ from loader.stores.auto import auto_features
 from loader.stores.base import FeatureStore, StoreContext, open_store, options_of
 from loader.stores.cached import CachedFeatures
 from loader.stores.device import DeviceFeatures
+from loader.stores.exchange import RowExchange
 from loader.stores.host import HostFeatures, as_store
 from loader.stores.hotness import count_visits, degree_hotness, k_hop_hotness, pagerank_hotness
 from loader.stores.memmap import MemmapFeatures
+from loader.stores.partitioned import PartitionedFeatures, Traffic
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.rows import RowOptions
 from loader.stores.sharded import ShardedFeatures
@@ -19,12 +21,15 @@ __all__ = [
     "FeatureStore",
     "HostFeatures",
     "MemmapFeatures",
+    "PartitionedFeatures",
     "PinnedFeatures",
+    "RowExchange",
     "RowOptions",
     "ShardedFeatures",
     "StagedFeatures",
     "StoreContext",
     "TensorRows",
+    "Traffic",
     "as_store",
     "auto_features",
     "count_visits",

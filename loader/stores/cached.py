@@ -160,15 +160,18 @@ def check_hotness(hotness: str | Tensor, num_rows: int, context: StoreContext | 
 
 def hottest(hotness: str | Tensor, count: int, context: StoreContext | None) -> Tensor:
     """`[count]` int64 on the CPU, ascending: the vertices with the highest scores, of equal ones the first."""
-    if isinstance(hotness, Tensor):
-        scores = hotness.cpu()
-    else:
-        assert context is not None
-        if hotness == "degree":
-            scores = degree_hotness(context.graph)
-        elif hotness == "pagerank":
-            scores = pagerank_hotness(context.graph)
-        else:
-            assert context.batches is not None
-            scores = count_visits(context.batches(), context.graph.num_nodes)
+    scores = hotness_scores(hotness, context)
     return torch.argsort(scores, descending=True, stable=True)[:count].sort().values
+
+
+def hotness_scores(hotness: str | Tensor, context: StoreContext | None) -> Tensor:
+    """`[num_rows]` on the CPU: a score of each vertex, for values that `check_hotness` has passed."""
+    if isinstance(hotness, Tensor):
+        return hotness.cpu()
+    assert context is not None
+    if hotness == "degree":
+        return degree_hotness(context.graph)
+    if hotness == "pagerank":
+        return pagerank_hotness(context.graph)
+    assert context.batches is not None
+    return count_visits(context.batches(), context.graph.num_nodes)

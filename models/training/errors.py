@@ -42,23 +42,31 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
         mendable = _mendable(error)
         if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        fail(" ".join(said(mendable, _key(error)).split()) or type(mendable).__name__)
+        line = " ".join(said(mendable, _key(error)).split()) or type(mendable).__name__
+        fail(line, at_once=_is_loss(mendable))
 
 
-def fail(line: str, status: int = 1, title: str = "error: ") -> None:
+def fail(line: str, status: int = 1, title: str = "error: ", *, at_once: bool = False) -> None:
     """Prints one line to stderr, its title in colour on a terminal, and ends the process.
 
     A process other than the first one of a run leaves the line to the first one, which mostly has the same to say and
-    then ends all. If that does not happen, it prints the line, too.
+    then ends all. If that does not happen, the first one of its host prints the line, too, and only then the others.
+
+    Args:
+        at_once: the others wait for this process to end, so Python does not clear up, which takes a second or more.
     """
     if rank_here() > 0:
         if status == INTERRUPTED:
             sys.exit(status)
-        time.sleep(GRACE)
+        time.sleep(GRACE if int(os.environ.get("LOCAL_RANK", 0)) == 0 else 2 * GRACE)  # one of a host after the other
         line = f"{line} (process {rank_here()} of the run)"
     if title and sys.stderr.isatty():
         title = f"\033[1;31m{title}\033[0m"
     print(f"{title}{line}", file=sys.stderr)
+    if at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 
@@ -110,6 +118,12 @@ def _mendable(error: BaseException) -> BaseException | None:
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
     return error if isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
+
+
+def _is_loss(error: BaseException) -> bool:
+    from loader.machine.lost import LostProcessError
+
+    return isinstance(error, LostProcessError)
 
 
 def _is_memory(error: BaseException) -> bool:

@@ -80,6 +80,17 @@ def check_together(trainer: Mapping[str, Any]) -> None:
         )
 
 
+def check_hosts(trainer: Mapping[str, Any]) -> None:
+    """Raises ValueError unless each process knows its host, as those that have features of their host's own need."""
+    devices, nodes = trainer.get("devices"), _nodes(trainer)
+    if (nodes > 1 or number_of_devices(devices) != 1) and "LOCAL_WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            f"features=partitioned with trainer.devices={devices}, trainer.num_nodes={nodes} and "
+            f"trainer.strategy={trainer.get('strategy')} would not know which process is on which host; start by "
+            "torchrun, or on one host give a number of devices and trainer.strategy=auto"
+        )
+
+
 def be_quiet_unless_first() -> None:
     """A process other than the first one logs and warns of nothing: the first one does."""
     if rank_here() > 0:

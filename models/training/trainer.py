@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from omegaconf import DictConfig
 
+from loader.machine.lost import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.errors import INTERRUPTED, Interrupted
@@ -64,6 +66,7 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     Raises:
         ValueError: the checkpoint is none, or of another model.
         Interrupted: by Ctrl-C; the message says how to go on.
+        LostProcessError: another process of the run ended; likewise.
     """
     if cfg.ckpt_path is not None:
         check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
@@ -72,13 +75,26 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     except SystemExit:  # so Lightning ends on Ctrl-C
         if not trainer.interrupted:
             raise
+    except Exception as error:
+        if not is_lost(error):
+            raise
+        with suppress(Exception):  # the others learn it at once, and this process does not wait for them when it ends
+            torch.distributed.destroy_process_group()
+        if trainer._signal_connector.received_sigterm:  # who ends this process says why
+            raise SystemExit(1) from error
+        what = "another process of this run ended or no longer answers,"
+        raise LostProcessError(_how_to_go_on(cfg, trainer, what)) from error
     if trainer.interrupted:
-        raise Interrupted(_how_to_go_on(cfg, trainer)) if trainer.is_global_zero else SystemExit(INTERRUPTED)
+        raise (
+            Interrupted(_how_to_go_on(cfg, trainer, "interrupted"))
+            if trainer.is_global_zero
+            else SystemExit(INTERRUPTED)
+        )
     return dict(trainer.callback_metrics)
 
 
-def _how_to_go_on(cfg: DictConfig, trainer: Trainer) -> str:
-    where = f"interrupted in epoch {trainer.current_epoch}, after step {trainer.global_step}"
+def _how_to_go_on(cfg: DictConfig, trainer: Trainer, what: str) -> str:
+    where = f"{what} in epoch {trainer.current_epoch}, after step {trainer.global_step}"
     checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
     if not checkpoint.is_file():
         return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"

@@ -174,6 +174,56 @@ def test_a_stage_answers_for_each_item(mode: str) -> None:
         next(items)
 
 
-def test_only_the_first_stage_takes_several_together() -> None:
-    with pytest.raises(ValueError, match="stage 'b' takes 4 items together; only the first one may"):
-        Pipeline([FunctionStage("a", abs), FunctionStage("b", abs, together=4)], 2)
+@pytest.mark.parametrize("together", [2, 3, 8])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_later_stage_takes_several_together(together: int, depth: int) -> None:
+    seen: list[list[int]] = []
+
+    def start(group: Sequence[int]) -> Sequence[Callable[[], int]]:
+        seen.append(list(group))
+        return [lambda item=item: 10 * item for item in group]
+
+    stages = [FunctionStage("a", abs), FunctionStage("b", abs, start, together), FunctionStage("c", abs)]
+    pipeline = Pipeline(stages, depth)
+    assert pipeline.max_items == 3 * depth + together - 1
+    for length in (0, 1, 2, 20):
+        seen.clear()
+        assert list(pipeline.run(range(length))) == [10 * i for i in range(length)]
+        assert seen == [[0], *(list(range(i, min(i + together, length))) for i in range(1, length, together))][:length]
+
+
+def test_a_later_stage_groups_on_streams() -> None:
+    cuda = FakeCuda()
+    work = StageOf(cuda)
+
+    def start(group: Sequence[FakeBatch]) -> Sequence[Callable[[], FakeBatch]]:
+        return [lambda batch=batch: work(batch) for batch in group]
+
+    stages = [FunctionStage("a", StageOf(cuda), asynchronous=True), FunctionStage("b", work, start, 3)]
+    pipeline = Pipeline(stages, 2, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda))
+    seen = []
+    for batch in pipeline.run(range(40)):
+        batch.read(1.0)  # which fails if the batch is not complete
+        seen.append(batch.value)
+    assert seen == list(range(40))
+
+
+@pytest.mark.parametrize("fail_at", [1, 2, 3, 5])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_later_group_fails_in_its_turn(fail_at: int, late: bool) -> None:
+    def finish(item: int) -> int:
+        if late and item == fail_at:
+            raise LookupError(f"item {item}")
+        return item
+
+    def start(group: Sequence[int]) -> Sequence[Callable[[], int]]:
+        if not late and fail_at in group:
+            raise LookupError(f"item {fail_at}")
+        return [lambda item=item: finish(item) for item in group]
+
+    items = Pipeline([FunctionStage("a", abs), FunctionStage("b", abs, start, 3)], 2).run(range(20))
+    before = fail_at if late else 1 + (fail_at - 1) // 3 * 3
+    assert [next(items) for _ in range(before)] == list(range(before))
+    with pytest.raises(LookupError, match=f"item {fail_at}"):
+        next(items)
+    assert items.closed

@@ -14,6 +14,7 @@ from graphs import WIDTHS, messy_graph, widen
 
 from loader.graph import Graph
 from loader.machine.pages import _advise, _bounds, file_behind
+from loader.node_loader import NodeLoader
 from loader.samplers import FullSampler, FusedSampler, HopwiseSampler
 from loader.stores import HostFeatures, MemmapFeatures
 
@@ -95,3 +96,22 @@ def test_rows_on_disk_are_equal(store: Any, tmp_path: Path) -> None:
             drop(table)
         assert np.array_equal(rows.gather(ids).numpy(), values[ids.numpy()])
     rows.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_mini_batches_from_disk_reach_a_gpu(tmp_path: Path) -> None:
+    graph = messy_graph(NUM_NODES, 60_000, seed=4)
+    mapped = on_disk(graph, tmp_path)
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).random((NUM_NODES, 65), dtype=np.float32))
+    table, labels, seeds = torch.from_numpy(np.load(tmp_path / "rows.npy")), torch.arange(NUM_NODES), torch.arange(900)
+
+    def batches(graph: Graph, store: Any, device: str) -> list[str]:
+        sampler = FusedSampler([7, 5], num_threads=2)
+        loader = NodeLoader(graph, store, labels, seeds, sampler, 128, shuffle=True, device=device)
+        return [batch.to("cpu").digest() for batch in loader]
+
+    expected = batches(graph, HostFeatures(table), "cpu")
+    for array in (mapped.indptr, mapped.indices):
+        drop(array)
+    assert batches(mapped, MemmapFeatures(tmp_path / "rows.npy", device="cuda"), "cuda") == expected

@@ -13,6 +13,8 @@ from hydra.utils import instantiate
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from loader.datasets import DatasetError
+from loader.machine.lost import LostProcessError
+from models.training import errors
 from models.training.errors import Interrupted, one_line_errors
 
 
@@ -116,3 +118,12 @@ def test_debug_keeps_every_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(ValueError, match="x"), one_line_errors():
         raise ValueError("x")
+
+
+def test_a_lost_process_ends_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(errors.os, "_exit", ended.append)
+    with pytest.raises(SystemExit), one_line_errors():
+        raise LostProcessError("another process of this run ended")
+    assert ended == [1]
+    assert capsys.readouterr().err == "error: another process of this run ended\n"

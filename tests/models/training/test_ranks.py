@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from omegaconf import OmegaConf
 from models.training import errors, ranks
 from models.training.ranks import (
     be_quiet_unless_first,
+    check_hosts,
     check_launch,
     check_together,
     number_of_devices,
@@ -147,8 +149,31 @@ def test_other_processes_leave_errors_to_the_first(
     monkeypatch.setattr(errors.time, "sleep", waited.append)
     with pytest.raises(SystemExit):
         errors.fail("it is wrong")
-    assert waited == [ranks.GRACE]
+    assert waited == [2 * ranks.GRACE]
     assert capsys.readouterr().err == "error: it is wrong (process 1 of the run)\n"
     with pytest.raises(SystemExit):
         errors.fail("interrupted", errors.INTERRUPTED, title="")
     assert capsys.readouterr().err == ""
+    monkeypatch.setenv("LOCAL_RANK", "0")  # the first of another host goes before the others there
+    monkeypatch.setenv("NODE_RANK", "1")
+    with pytest.raises(SystemExit):
+        errors.fail("it is wrong")
+    assert waited == [2 * ranks.GRACE, ranks.GRACE]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "told", "refused"),
+    [
+        ({"devices": 1}, False, False),
+        ({"devices": 2}, False, True),
+        ({"devices": 1, "num_nodes": 2}, False, True),
+        ({"devices": 2, "num_nodes": 2}, True, False),
+    ],
+)
+def test_processes_have_to_know_their_host(
+    trainer: dict[str, int], told: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="start by torchrun") if refused else nullcontext():
+        check_hosts(trainer)

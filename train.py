@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import math
@@ -181,8 +182,12 @@ def main(cfg: DictConfig) -> float:
     be_quiet_unless_first()
     trainer = cfg.get("trainer") or {}
     take_part(HydraConfig.get().launcher, cfg.device, trainer.get("devices"))
-    with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
-        return train(cfg)
+    try:
+        with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
+            return train(cfg)
+    finally:
+        # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.
+        gc.collect()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,20 @@ SWEEP = (
     *("-m", "experiment=convergence", "dataset=digits", "hydra.sweeper.params.seed='0,1'", "trainer.max_epochs=2"),
     *("hydra.sweeper.params.sampler='fused,hopwise'", "num_threads=1", "device=cpu", "model.hidden=8"),
 )
+# train.py, which tells before each job how many of the earlier ones' datasets are still in memory.
+WATCHED = """
+import runpy, sys, weakref
+from loader.datasets.base import Dataset
+load, seen = Dataset.load, []
+def watched(dataset):
+    print("datasets before:", sum(features() is not None for features in seen))
+    data = load(dataset)
+    seen.append(weakref.ref(data.features))
+    return data
+Dataset.load = watched
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def run(folder: Path, *command: str) -> str:
@@ -28,8 +42,9 @@ def run(folder: Path, *command: str) -> str:
 
 
 def test_jobs_that_ended_are_not_run_again(tmp_path: Path) -> None:
-    first = run(tmp_path, str(ROOT / "train.py"), *SWEEP)
+    first = run(tmp_path, "-c", WATCHED, str(ROOT / "train.py"), *SWEEP)
     assert "finished before" not in first
+    assert first.count("datasets before: 0\n") == first.count("datasets before:") == 8
     results = sorted(tmp_path.glob("multirun/convergence/*/result.json"))
     assert len(results) == 8  # 2 samplers, 2 depths, 2 seeds
     for path in results:  # the folder tells what ran in it

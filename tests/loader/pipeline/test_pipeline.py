@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -234,6 +235,15 @@ def test_many_abandoned_iterators_leave_nothing() -> None:
     wait_until(lambda: not loader_threads())
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts jobs in the background with SIGINT ignored, and Python leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_the_waiting_consumer() -> None:
     begun = threading.Event()
 

@@ -174,3 +174,27 @@ def disk(result: Result) -> list[str]:
         "",
         *markdown(("reads", "cold: sample, ms", "gather, ms", "MB", "warm: sample, ms", "gather, ms"), rows),
     ]
+
+
+def hosts_cpu(result: Result) -> list[str]:
+    settings = result["settings"]
+    rows = [
+        (
+            cell(row["hosts"]),
+            cell(row["together"]),
+            row["cache"],
+            *(f"{row[name]:,.0f}" for name in ("wanted", "distinct", "crossing")),
+            f"{row['crossing'] * result['row_bytes'] / 1e6:.2f}",
+        )
+        for row in result["cells"]
+    ]
+    return [
+        f"{settings['dataset']}, fanouts {cell(settings['fanouts'])}, mini-batches of {settings['batch_size']} seeds, "
+        f"{settings['processes']} processes per host. Rows of {result['row_bytes']} bytes, counted: means per group "
+        "and host over the groups of an epoch. A group has the mini-batches of one exchange. Wanted: the rows of all "
+        "of them. Distinct: each of these once. Crossing: from other hosts.",
+        "",
+        *markdown(
+            ("hosts", "mini-batches per exchange and process", "cache", "wanted", "distinct", "crossing", "MB"), rows
+        ),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader import _core
+from loader.datamodules.late_state import load_late_state
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH
@@ -171,6 +173,7 @@ class LinkDataModule(LightningDataModule):
                 world_size=world_size,
                 **self._options,
             )
+        self._loader.on_begin = None if self.trainer is None else partial(load_late_state, self.trainer)
         return self._loader
 
     def val_dataloader(self) -> HeldOutLinks:

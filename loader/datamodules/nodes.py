@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,6 +14,7 @@ from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
+from loader.datamodules.late_state import load_late_state
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
@@ -27,7 +29,8 @@ from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
 from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
-    from loader.datasets import NodeDataset
+    from loader.datamodules.late_state import load_late_state
+from loader.datasets import NodeDataset
 
 
 class GraphDataModule(LightningDataModule):
@@ -222,8 +225,9 @@ class GraphDataModule(LightningDataModule):
         state = None if self.trainer is None else self.trainer.state
         if state is not None and state.fn == TrainerFn.FITTING and state.status == TrainerStatus.RUNNING:
             loader.finished, loader.on_resume = self._finished_steps, self._set_steps
+            loader.on_begin = partial(load_late_state, self.trainer)
         else:  # no fit loop counts what is taken now
-            loader.finished = loader.on_resume = None
+            loader.finished = loader.on_resume = loader.on_begin = None
         return loader
 
     def val_dataloader(self) -> Any:
@@ -260,7 +264,8 @@ class GraphDataModule(LightningDataModule):
         self._end_threads()
         if "train" in self._loaders:
             # The fit loop is done with all that it was given, and counts no more.
-            self._loaders["train"].finished = self._loaders["train"].on_resume = None
+            train = self._loaders["train"]
+            train.finished = train.on_resume = train.on_begin = None
 
     def on_exception(self, exception: BaseException) -> None:
         """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`.

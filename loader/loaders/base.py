@@ -83,6 +83,7 @@ class Loader:
             without it, with the first one that the consumer was not given.
         on_resume: a function that is called with the number of finished steps when the rest of an epoch begins after
             `load_state_dict`, or None.
+        on_begin: a function that is called before the first mini-batch of an iterator, and may load a state; or None.
         follows_epochs: whether the loader takes the number of the epoch from Lightning.
 
     Raises:
@@ -145,6 +146,7 @@ class Loader:
         self.timeline: Timeline | None = None
         self.finished: Callable[[], int] | None = None
         self.on_resume: Callable[[int], None] | None = None
+        self.on_begin: Callable[[], None] | None = None
         self.follows_epochs = True
         self._more_stages = tuple(stages)
         self._session = session
@@ -282,7 +284,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
-        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "on_resume")
+        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "on_resume", "on_begin")
         return self.__dict__ | left | dict.fromkeys(not_copied)
 
     def __repr__(self) -> str:
@@ -342,6 +344,8 @@ class Loader:
     def _begin(self, iterator: _Epoch) -> PipelineRun:
         """Called by an iterator at its first `next()`."""
         self.close()
+        if self.on_begin is not None:
+            self.on_begin()
         pipeline = self._open()
         pipeline.timeline = self.timeline
         self._running = weakref.ref(iterator)

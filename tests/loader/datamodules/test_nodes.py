@@ -118,6 +118,26 @@ def test_resuming_gives_exactly_the_rest(
     assert trainer.global_step == len(expected)
 
 
+class Scheduled(Recorder):
+    """Asks for the number of steps, for which Lightning makes the loader before it reads the loader's state."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+@resumes
+@pytest.mark.parametrize(("step", "prefetch"), [(4, 0), (8, 3), (20, 2)])
+def test_a_scheduler_that_counts_steps_resumes(tmp_path: Path, step: int, prefetch: int) -> None:
+    make = partial(make_datamodule, prefetch=prefetch)
+    alone, resumed = tmp_path / "alone.log", tmp_path / "resumed.log"
+    make_trainer(tmp_path, 4).fit(Scheduled(alone), datamodule=make())
+    make_trainer(tmp_path, 4).fit(Scheduled(resumed), datamodule=make(), ckpt_path=tmp_path / f"step={step}.ckpt")
+    assert lines(resumed) == lines(alone)[step:]
+
+
 @resumes
 def test_an_epoch_cut_short_leaves_the_next_whole(tmp_path: Path) -> None:
     """To Lightning the epoch is over; the loader stands in the middle of it."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRAIN = Path(__file__).parents[1] / "train.py"
 SWEEP = (
     *("-m", "experiment=convergence", "dataset=digits", "hydra.sweeper.params.sampler=fused", "model.num_layers=2"),

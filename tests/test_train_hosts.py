@@ -48,6 +48,7 @@ def losses(folder: Path) -> dict[tuple[int, int], float]:
     return found
 
 
+@pytest.mark.slow
 def test_hosts_train_as_one_process_and_end_together(tmp_path: Path) -> None:
     folder = tmp_path / "hosts"
     command = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import labor_sizes
 import numpy as np
+import pytest
 import torch
 from marks import needs_dgl
 
@@ -29,6 +30,7 @@ def test_differences_are_percent_of_dgls() -> None:
 
 
 @needs_dgl
+@pytest.mark.slow
 def test_sizes_are_near_dgls() -> None:
     dgl = import_dgl("this test")
     dgl.seed(0)

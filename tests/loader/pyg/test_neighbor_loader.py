@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader as TheirLoader
 
 import loader.pyg
-from loader import FusedSampler, torch_options
+from loader import FusedSampler
+from loader.loaders import torch_options
 from loader.pyg import NeighborLoader
 from loader.stores import HostFeatures
 

@@ -125,7 +125,10 @@ def _serve(work: Work, index: int, channels: list[Channel]) -> None:
             if source.closed:
                 break
             if items := [flight for flight in group if flight is not None and flight.error is None]:
-                work.through(index, *items)
+                if stage.together > 1:
+                    work.through_together(index, items)
+                else:
+                    work.through(index, items[0])
                 groups += 1
             del items
         for place, flight in enumerate(group):

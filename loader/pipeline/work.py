@@ -92,33 +92,52 @@ class Work:
         flight.error, self._failure = self._failure, None
         return flight
 
-    def through(self, index: int, *group: Flight) -> None:
-        """Takes flights through a later stage, as one group, or finishes one in the first stage.
+    def through(self, index: int, flight: Flight) -> None:
+        """Takes a flight through a later stage, or finishes it in the first. An error takes the place of its item."""
+        if flight.error is not None:
+            return
+        stage, item = self.stages[index], flight.item
+        begin = self._enter(index)
+        try:
+            stream: Any = self._stream(index) if self._own or flight.timed else None
+            if self._own and index:
+                stream.wait_event(flight.ready)
+                item.record_stream(stream)
+            if flight.timed and index:
+                flight.begun[index].record(stream)
+            flight.item = stage.run(item) if index else item()
+            if self._own:
+                flight.ready = flight.done[index] if index else flight.finished
+                flight.ready.record(stream)
+            elif flight.timed:
+                flight.done[index].record(stream)
+        except self._caught as error:
+            flight.item, flight.error = None, _named(error, stage.name)
+        finally:
+            self._leave(index, begin, (flight,))
+
+    def through_together(self, index: int, group: Sequence[Flight]) -> None:
+        """Takes flights without an error through a later stage, as one group. `through` is faster for one.
 
         An error takes the place of the first item that was not finished; those after it in the group are lost.
         """
-        if group[0].error is not None:
-            return
         stage, number = self.stages[index], 0
         begin = self._enter(index)
         try:
             stream: Any = self._stream(index) if self._own or any(flight.timed for flight in group) else None
-            if self._own and index:
-                for flight in group:
-                    stream.wait_event(flight.ready)
-                    flight.item.record_stream(stream)
-            if group[0].timed and index:  # the time that a group takes as a whole counts as its first item's
+            for flight in group if self._own else ():
+                stream.wait_event(flight.ready)
+                flight.item.record_stream(stream)
+            if group[0].timed:  # the time that a group takes as a whole counts as its first item's
                 group[0].begun[index].record(stream)
-            finish: Sequence[Any] = (group[0].item,)
-            if index and stage.together > 1:
-                finish = stage.begin([flight.item for flight in group])
-                _check_answers(stage, group, finish)
+            finish = stage.begin([flight.item for flight in group])
+            _check_answers(stage, group, finish)
             for number, (flight, last) in enumerate(zip(group, finish, strict=True)):
                 if number and flight.timed:
                     flight.begun[index].record(stream)
-                flight.item = stage.run(last) if index and stage.together == 1 else last()
+                flight.item = last()
                 if self._own:
-                    flight.ready = flight.done[index] if index else flight.finished
+                    flight.ready = flight.done[index]
                     flight.ready.record(stream)
                 elif flight.timed:
                     flight.done[index].record(stream)

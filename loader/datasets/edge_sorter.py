@@ -36,8 +36,8 @@ Part = tuple[NDArray[np.integer], NDArray[np.integer]]
 class EdgeSorter:
     """Takes edges `src[i] -> dst[i]` in parts, and writes `indptr` and `indices` of their graph.
 
-    Memory: 8 bytes per vertex, and per thread about 0.5 GiB. Disk, in `scratch`: 8 bytes per edge, in both directions
-    if `undirected`, besides the result.
+    Memory: 8 bytes per vertex, and up to 0.3 GiB per thread (measured, docs/scale.md). Disk, in `scratch`: 8 bytes per
+    edge, in both directions if `undirected`, besides the result.
 
     Args:
         num_nodes: number of vertices, below 2^31.
@@ -66,7 +66,9 @@ class EdgeSorter:
     ) -> None:
         check_edge_options(self_loops, parallel_edges)
         if num_nodes > _MOST_VERTICES:
-            raise ValueError(f"the graph has {num_nodes} vertices; at most {_MOST_VERTICES} are sorted through files")
+            raise ValueError(
+                f"the graph has {num_nodes} vertices; at most {_MOST_VERTICES} are sorted through files: leave out some"
+            )
         self.num_nodes = num_nodes
         self.undirected = undirected
         self.self_loops = self_loops
@@ -118,11 +120,16 @@ class EdgeSorter:
         """The keys of a part, in both directions if asked for, by the file that they go to."""
         src, dst = part()
         if src.shape != dst.shape or src.ndim != 1:
-            raise ValueError(f"src has shape {src.shape}, dst {dst.shape}; both must be [num_edges]")
+            raise ValueError(
+                f"src has shape {src.shape}, dst {dst.shape}; both must be [num_edges], equally long; correct this part"
+            )
         for name, ids in (("src", src), ("dst", dst)):
             if ids.size and (ids.min() < 0 or ids.max() >= self.num_nodes):
                 bad = ids.min() if ids.min() < 0 else ids.max()
-                raise ValueError(f"{name} holds vertex {bad}; valid ids are 0 to {self.num_nodes - 1}")
+                raise ValueError(
+                    f"{name} holds vertex {bad}; valid ids are 0 to {self.num_nodes - 1}; correct it, or raise "
+                    "num_nodes"
+                )
         count = src.size
         proper = src != dst
         if self.self_loops != "keep" and not proper.all():

@@ -92,7 +92,7 @@ class MatDataset(EdgeListDataset):
         if network.shape[0] != network.shape[1]:
             raise DatasetError(
                 f"{self.name}: network in {path} has shape {list(network.shape)}; it must be square, a row and a "
-                "column of each vertex"
+                f"column of each vertex; copy the file again from {self.origin}"
             )
         group = found["group"]
         weights = network.data.astype(np.float64)

@@ -111,7 +111,10 @@ class PapersFiles:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran_order, dtype = read(file)
             if fortran_order and len(shape) > 1 and min(shape) > 1:
-                raise ValueError(f"{name} lies in memory column by column; save numpy.ascontiguousarray of it")
+                raise DatasetError(
+                    f"ogbn-papers100M: {name} in {self._data} lies there column by column; save "
+                    "numpy.ascontiguousarray of it"
+                )
             yield file, shape, dtype
 
     @contextmanager

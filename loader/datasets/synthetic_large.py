@@ -79,14 +79,13 @@ class LargeSyntheticDataset(Dataset):
         for what, value in (
             ("class_skew", class_skew),
             ("feature_noise", feature_noise),
-            ("label_noise", label_noise),
             ("skew", skew),
             ("homophily", homophily),
         ):
             if not 0 <= as_number(what, value) < math.inf:  # NaN is not
                 raise ValueError(f"{what} is {value}; it must be at least 0 and finite")
-        if label_noise > 1:
-            raise ValueError(f"label_noise is {label_noise}; it must be at most 1")
+        if not 0 <= as_number("label_noise", label_noise) <= 1:
+            raise ValueError(f"label_noise is {label_noise}; it must be in 0 to 1, a share of the vertices")
         check_edge_options(self_loops, parallel_edges)
         self.undirected = as_flag("undirected", undirected)
         self.self_loops = self_loops

@@ -73,5 +73,8 @@ def _number(name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdecimal():
-        raise ValueError(f"the environment variable {name} is {text!r}; it must be a number, or not be set")
+        raise ValueError(
+            f"the environment variable {name} is {text!r}; it must be an integer from 0 on; start by torchrun, or "
+            "unset it"
+        )
     return int(text)

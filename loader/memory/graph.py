@@ -58,7 +58,8 @@ class GraphMemory:
         """Raises ValueError if the samplers have no use for it."""
         if self.kind not in _WHOLE and all(s.device.type == "cpu" for s in samplers):
             raise ValueError(
-                f"graph is '{self.kind}', for a GPU sampler to read, but the samplers run on the CPU; leave it out"
+                f"graph is '{self.kind}', for a GPU sampler to read, but the samplers run on the CPU; leave "
+                "datamodule.graph out"
             )
         if self.kind == "cached" and not all(isinstance(s, NeighborSampler) for s in samplers):
             raise ValueError("graph is 'cached', but only samplers of neighbours read cached lists; use 'pinned'")

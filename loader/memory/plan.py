@@ -35,7 +35,7 @@ def as_memory(memory: Any, name: str = "memory") -> str | int | None:
         raise ValueError(f"{name} is {shown(memory)}; it must be 'auto', or a number of GiB")
     gib = as_number(name, memory)
     if not 0 <= gib < math.inf:
-        raise ValueError(f"{name} is {memory}; it must be 'auto', or a number of GiB from 0 on")
+        raise ValueError(f"{name} is {memory}; it must be 'auto', or a finite number of GiB from 0 on")
     return int(gib * _GIB)
 
 

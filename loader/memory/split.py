@@ -58,7 +58,10 @@ class Reads(NamedTuple):
 
         per_byte = list_hotness(graph, counted(), fanouts)
         if not count:
-            raise ValueError("there is no mini-batch to count; the train split has fewer vertices than one")
+            raise ValueError(
+                "there is no mini-batch that shows which lists and rows are read: the train split has 0 vertices; it "
+                "must have at least 1, or leave memory out"
+            )
         nbytes = graph.in_degrees().cpu().double() * graph.indices.itemsize
         return cls(count, per_byte * nbytes * LINE_BYTES / count, rows.cpu().double() / count, most)
 

@@ -68,7 +68,8 @@ class RowExchange:
             differs = self._across.difference(agreed, differs) or differs  # now all processes know of any difference
         if differs is not None:
             raise ValueError(
-                f"{differs} differs between the processes of this run; give all of them the same features and options"
+                f"{differs} is {agreed[differs]} in process {hosts.rank} and differs in others; it must be equal in "
+                "all, so give all processes the same features and options"
             )
 
     def swap(self, wanted: Tensor, owners: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor]) -> Tensor:

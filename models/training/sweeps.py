@@ -70,7 +70,8 @@ def failed_job(error: BaseException) -> str | None:
     errors = [line for line in said if line.startswith("error: ")] or said[-1:]
     why = errors[-1].removeprefix("error: ") if errors else type(error).__name__
     where = "; the outputs of the jobs are in .submitit, in the folder of the sweep" if package == "submitit" else ""
-    return f"a job of the sweep failed: {why}{where}"
+    again = "; correct this and repeat the command: with result_path it runs only the jobs that are left"
+    return f"a job of the sweep failed: {why.rstrip('.')}{where}{again}"
 
 
 def number_of_workers(n_jobs: Any, cpus: int) -> int:

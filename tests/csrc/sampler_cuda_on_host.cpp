@@ -248,9 +248,9 @@ int main(int argc, char** argv) {
   const int rounds = stress::rounds(argc, argv, 10);
   Random random(20261121);
   int64_t edges = 0, repetitions = 0, without_room = 0, by_lines = 0;
-  for (const Compared& c :
-       {compare<int32_t, int32_t>(random, rounds, {5, 10}), compare<int64_t, int32_t>(random, rounds, {3, 25}),
-        compare<int64_t, int64_t>(random, rounds, {5, 10})}) {
+  for (const Compared& c : {compare<int32_t, int32_t>(random, rounds, {5, 10}),
+                            compare<int64_t, int32_t>(random, rounds, {3, 25}),
+                            compare<int64_t, int64_t>(random, rounds, {5, 10})}) {
     edges += c.edges;
     repetitions += c.repetitions;
     without_room += c.without_room;

@@ -217,7 +217,7 @@ def test_memory_is_split_over_lists_and_rows(share: float, graph: str) -> None:
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        (-1, "memory_gib is -1; it must be 'auto', or a number of GiB from 0 on"),
+        (-1, "memory_gib is -1; it must be 'auto', or a finite number of GiB from 0 on"),
         (1e-4, r"memory is 104.9 KiB, less than the .* that training needs"),
         ("most", "memory_gib is 'most'; it must be 'auto', or a number of GiB"),
     ],

@@ -96,7 +96,7 @@ def test_other_features_leave_the_edges_as_they_are(load):
         ("num_nodes", 2**31, "num_nodes is 2147483648"),
         ("num_edges", -1, "num_edges is -1"),
         ("self_loops", "some", "self_loops is 'some'; it must be one of"),
-        ("label_noise", 1.5, "label_noise is 1.5; it must be at most 1"),
+        ("label_noise", 1.5, "label_noise is 1.5; it must be in 0 to 1"),
         ("homophily", float("nan"), "homophily is nan"),
     ],
 )

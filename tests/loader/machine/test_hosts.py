@@ -38,7 +38,10 @@ def test_train_py_numbers_hosts_by_node(monkeypatch: pytest.MonkeyPatch) -> None
         ({"WORLD_SIZE": 5, "LOCAL_WORLD_SIZE": 2}, "process 0 of 5 is number 0 of 2 on its host; each host must have"),
         ({"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "RANK": 4}, "process 4 of 4 is number 0 of 2"),
         ({"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "RANK": 2, "LOCAL_RANK": 1}, "process 2 of 4 is number 1 of 2"),
-        ({"WORLD_SIZE": "two"}, "the environment variable WORLD_SIZE is 'two'; it must be a number, or not be set"),
+        (
+            {"WORLD_SIZE": "two"},
+            "the environment variable WORLD_SIZE is 'two'; it must be an integer from 0 on",
+        ),
     ],
 )
 def test_contradictions_are_refused(

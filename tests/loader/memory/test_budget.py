@@ -77,7 +77,7 @@ def no_gpu_needed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"memory": -1}, "memory is -1; it must be 'auto', or a number of GiB from 0 on"),
+        ({"memory": -1}, "memory is -1; it must be 'auto', or a finite number of GiB from 0 on"),
         ({"memory": "all"}, "memory is 'all'; it must be 'auto', or a number of GiB"),
         ({"graph": "device"}, "memory and graph='device' are given, and memory decides where the graph lies; give one"),
         ({"features": HostFeatures}, "memory and features=HostFeatures are given"),

@@ -144,8 +144,8 @@ def test_memory_is_auto_or_gib(value: Any, known: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (-1, ValueError, "memory is -1; it must be 'auto', or a number of GiB from 0 on"),
-        (float("nan"), ValueError, "memory is nan; it must be 'auto', or a number of GiB from 0 on"),
+        (-1, ValueError, "memory is -1; it must be 'auto', or a finite number of GiB from 0 on"),
+        (float("nan"), ValueError, "memory is nan; it must be 'auto', or a finite number of GiB from 0 on"),
         (float("inf"), ValueError, "memory is inf"),
         ("much", ValueError, "memory is 'much'; it must be 'auto', or a number of GiB"),
         (True, TypeError, "memory is True; it must be a number"),

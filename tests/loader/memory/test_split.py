@@ -93,5 +93,5 @@ def test_reads_are_those_of_mini_batches() -> None:
     # Each visit reads one line at least, and as many lines as picks at most.
     visits = sum(sum(batch.frontier_sizes[:-1]) for batch in batches) / 4
     assert 0.5 * visits * 128 <= float(reads.lists.sum()) <= 3 * visits * 128
-    with pytest.raises(ValueError, match="there is no mini-batch to count"):
+    with pytest.raises(ValueError, match="there is no mini-batch that shows"):
         Reads.of(graph, [], [3, 2])

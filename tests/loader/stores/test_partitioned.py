@@ -238,8 +238,9 @@ def test_counts_begin_anew(ranks: list[dict[str, Any]]) -> None:
 
 
 def test_other_options_are_refused_everywhere(ranks: list[dict[str, Any]]) -> None:
-    message = "batches_per_exchange differs between the processes of this run; give all of them the same features"
-    assert all(seen["other options"].startswith(message) for seen in ranks)
+    for rank, seen in enumerate(ranks):
+        assert seen["other options"].startswith("batches_per_exchange is ")
+        assert f" in process {rank} and differs in others; it must be equal in all" in seen["other options"]
 
 
 def test_a_killed_process_ends_the_others(ranks: list[dict[str, Any]]) -> None:

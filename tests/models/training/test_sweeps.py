@@ -96,5 +96,5 @@ def test_a_failed_job_is_one_line() -> None:
     error = type("UncompletedJobError", (RuntimeError,), {"__module__": "submitit.core.utils"})(trace)
     assert (sweeps.failed_job(error) or "").startswith("a job of the sweep failed: fanout -3 is not possible; ")
     killed = type("TerminatedWorkerError", (RuntimeError,), {"__module__": "joblib.externals.loky"})("A worker died.")
-    assert sweeps.failed_job(killed) == "a job of the sweep failed: A worker died."
+    assert (sweeps.failed_job(killed) or "").startswith("a job of the sweep failed: A worker died; correct this")
     assert sweeps.failed_job(RuntimeError("ours")) is None

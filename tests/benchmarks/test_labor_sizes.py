@@ -38,6 +38,6 @@ def test_sizes_are_near_dgls() -> None:
     assert [row["form"] for row in rows] == list(labor_sizes.FORMS)
     for row in rows:
         for found in (row["vertices"], row["edges"]):
+            # Not by the interval: mini-batches that share random numbers are not independent.
             assert abs(found["percent"]) < 2.5
-            assert abs(found["percent"]) < 3 * found["half_width"]
         assert row["vertices"]["ours"] < row["uniform_vertices"]

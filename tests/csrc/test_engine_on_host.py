@@ -401,6 +401,8 @@ def test_other_picks_are_the_cpus(
 ) -> None:
     if reads == "sectors" and (schedule != "hopwise" or "labor" in kind):
         pytest.skip("these picks are not read by the line")
+    if schedule == "persistent" and fanouts != [4, 3]:
+        pytest.skip("waits for minutes as a host program; sampler_cuda_on_host.cpp has these")
     plain, together = graph_of(), 1 if schedule in QUEUES else 3
     weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2)) ** 6
     weights[::5] = 0

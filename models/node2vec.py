@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size
 
 
 class Node2Vec(nn.Module):
@@ -48,8 +46,7 @@ class Node2Vec(nn.Module):
         super().__init__()
         for name, size, least in (("num_nodes", num_nodes, 1), ("dim", dim, 1), ("context_size", context_size, 2)):
             as_size(name, size, least, most=2**40 if name == "num_nodes" else 2**31 - 1)
-        if not 0 < as_number("init_std", init_std) < math.inf:
-            raise ValueError(f"init_std is {init_std}; it must be greater than 0 and finite")
+        as_finite("init_std", init_std, positive=True)
         self.context_size = context_size
         self.embedding = nn.Embedding(num_nodes, dim, sparse=as_flag("sparse", sparse))
         with torch.no_grad():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size
 
 
 class LogisticRegression:
@@ -28,8 +26,7 @@ class LogisticRegression:
     """
 
     def __init__(self, num_classes: int, *, multilabel: bool = False, c: float = 1.0, max_iter: int = 150) -> None:
-        if not 0 < as_number("c", c) < math.inf:
-            raise ValueError(f"c is {c}; it must be greater than 0 and finite")
+        as_finite("c", c, positive=True)
         as_size("max_iter", max_iter)
         as_size("num_classes", num_classes)
         multilabel = as_flag("multilabel", multilabel)

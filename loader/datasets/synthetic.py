@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import csc_from_keys
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
@@ -81,8 +80,7 @@ class SyntheticDataset(Dataset):
             ("skew", skew),
             ("homophily", homophily),
         ):
-            if not 0 <= as_number(what, value) < math.inf:  # NaN is not
-                raise ValueError(f"{what} is {value}; it must be at least 0 and finite")
+            as_finite(what, value)
         if label_noise > 1:
             raise ValueError(f"label_noise is {label_noise}; it must be at most 1")
         self.feature_noise = feature_noise

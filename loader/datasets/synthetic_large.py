@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import check_edge_options
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_number, as_size
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 # What is drawn from one stream of random numbers. Another size would draw another graph.
@@ -82,8 +81,7 @@ class LargeSyntheticDataset(Dataset):
             ("skew", skew),
             ("homophily", homophily),
         ):
-            if not 0 <= as_number(what, value) < math.inf:  # NaN is not
-                raise ValueError(f"{what} is {value}; it must be at least 0 and finite")
+            as_finite(what, value)
         if not 0 <= as_number("label_noise", label_noise) <= 1:
             raise ValueError(f"label_noise is {label_noise}; it must be in 0 to 1, a share of the vertices")
         check_edge_options(self_loops, parallel_edges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -78,6 +79,19 @@ def as_number(name: str, value: float) -> float:
         except (TypeError, ValueError, OverflowError, RuntimeError):  # an array of several, an int beyond all floats
             pass
     raise TypeError(f"{name} is {shown(value)}; it must be a number")
+
+
+def as_finite(name: str, value: float, *, positive: bool = False) -> float:
+    """`value` as a float that is finite and at least 0, or greater than 0 if it must be `positive`.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is out of that range; NaN is.
+    """
+    number = as_number(name, value)
+    if 0 <= number < math.inf and (number > 0 or not positive):
+        return number
+    raise ValueError(f"{name} is {value}; it must be {'greater than' if positive else 'at least'} 0 and finite")
 
 
 def check_dense(name: str, array: Tensor) -> None:

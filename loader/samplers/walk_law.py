@@ -6,7 +6,7 @@ import operator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from loader.machine.arguments import as_number
+from loader.machine.arguments import as_finite, as_number
 
 _WORD = 2**32
 MOST_COPIES = 16  # of a vertex in a list: with more, tries that fall upon a copy that is not there would be too many
@@ -80,12 +80,7 @@ def _below(name: str, probability: Any) -> int:
 
 def _acceptance(p: Any, q: Any) -> tuple[int, int, int] | None:
     """Each of the weights 1/p, 1 and 1/q as a share of the largest, in 2**-32, less one."""
-    numbers = []
-    for name, value in (("p", p), ("q", q)):
-        number = as_number(name, value)
-        if not 0 < number < float("inf"):
-            raise ValueError(f"{name} is {value}; it must be greater than 0 and finite")
-        numbers.append(Fraction(number))
+    numbers = [Fraction(as_finite(name, value, positive=True)) for name, value in (("p", p), ("q", q))]
     weights = 1 / numbers[0], Fraction(1), 1 / numbers[1]
     most = max(weights)
     back, common, far = (round(weight / most * _WORD) - 1 for weight in weights)

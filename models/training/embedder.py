@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.loaders.whole_graph import WholeGraph
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.samples import Walks
 from models.node2vec import Node2Vec
 from models.probe import LogisticRegression, f1_scores, top_labels
@@ -60,10 +60,8 @@ class NodeEmbedder(LightningModule):
         probe_c: float = 1.0,
     ) -> None:
         super().__init__()
-        if not 0 < as_number("lr", lr) < math.inf:
-            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
-        if not 0 < as_number("probe_c", probe_c) < math.inf:
-            raise ValueError(f"probe_c is {probe_c}; it must be greater than 0 and finite")
+        as_finite("lr", lr, positive=True)
+        as_finite("probe_c", probe_c, positive=True)
         multilabel = as_flag("multilabel", multilabel)
         self.lr_decay = as_flag("lr_decay", lr_decay)
         as_size("num_classes", num_classes)

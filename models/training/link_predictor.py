@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
 from loader.datamodules.links import HeldOutLinks
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_finite, as_size
 from loader.samples import Links
 from models.inference import layerwise_inference
 from models.ranking import auc, average_precision, hits, mrr, ranks
@@ -58,10 +56,8 @@ class LinkPredictor(LightningModule):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if not 0 < as_number("lr", lr) < math.inf:
-            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
-        if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
-            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        as_finite("lr", lr, positive=True)
+        as_finite("weight_decay", weight_decay)
         for name, size in (("num_features", num_features), ("out", out)):
             as_size(name, size)
         self.save_hyperparameters()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.loaders.whole_graph import WholeGraph
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
 from models.inference import layerwise_inference
@@ -73,10 +72,8 @@ class NodeClassifier(LightningModule):
         cuda_graph: bool | None = None,
     ) -> None:
         super().__init__()
-        if not 0 < as_number("lr", lr) < math.inf:
-            raise ValueError(f"lr is {lr}; it must be greater than 0 and finite")
-        if not 0 <= as_number("weight_decay", weight_decay) < math.inf:
-            raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0 and finite")
+        as_finite("lr", lr, positive=True)
+        as_finite("weight_decay", weight_decay)
         if as_size("num_features", num_features, least=0) == 0:
             raise ValueError(
                 "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec, which "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from loader.machine.arguments import as_64_bits, as_flag, as_number, as_seed, as_size, check_dense
+from loader.machine.arguments import as_64_bits, as_finite, as_flag, as_number, as_seed, as_size, check_dense
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)])
@@ -79,3 +79,22 @@ def test_every_number_is_a_float(value):
 def test_other_numbers_are_refused(value):
     with pytest.raises(TypeError, match=r"^p is .*; it must be a number$"):
         as_number("p", value)
+
+
+@pytest.mark.parametrize(("value", "positive"), [(0, False), (0.5, False), (0.5, True), (5e-324, True)])
+def test_finite_numbers_are_floats(value, positive):
+    assert as_finite("p", value, positive=positive) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "positive", "message"),
+    [
+        (-0.5, False, "p is -0.5; it must be at least 0 and finite"),
+        (0, True, "p is 0; it must be greater than 0 and finite"),
+        (float("inf"), True, "p is inf; it must be greater than 0 and finite"),
+        (float("nan"), False, "p is nan; it must be at least 0 and finite"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(value, positive, message):
+    with pytest.raises(ValueError, match=message):
+        as_finite("p", value, positive=positive)

@@ -43,10 +43,11 @@ def anonymous_bytes() -> int:
     return 0 if found is None else int(found[1]) * 1024
 
 
-class Steps:
+class Steps(ConversionProgress):
     """In place of a progress bar: the seconds of each step, and the peak of memory in it."""
 
     def __init__(self) -> None:
+        super().__init__("")
         self.seconds: dict[str, float] = {}
         self.peaks: dict[str, int] = {}
         self._now = ""
@@ -71,11 +72,10 @@ def measure(part: int, threads: int, folder: Path) -> dict[str, Any]:
     dataset = LargeSyntheticDataset(
         f"papers100M-{part}", num_nodes=NODES // part, num_edges=EDGES // part, class_skew=0.7, data_dir=folder
     )
-    steps, progress = Steps(), ConversionProgress("")
-    progress.step = steps.step  # type: ignore[method-assign]
+    steps = Steps()
     start = time.perf_counter()
     with CacheWriter(folder, {}) as writer:
-        dataset.convert(writer, progress)
+        dataset.convert(writer, steps)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time()
     version = next(folder.glob("version-*"))
     digest = hashlib.sha256()

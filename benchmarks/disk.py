@@ -19,6 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +168,8 @@ def main() -> None:
                 if state == "warm":
                     for _ in range(20):
                         candidate.gather(candidate.sample(own, batch + 1))
-                ids, sample_ms, sample_mb = timed(lambda: candidate.sample(own, batch + 1))  # noqa: B023
-                rows[name], gather_ms, gather_mb = timed(lambda: candidate.gather(ids))  # noqa: B023
+                ids, sample_ms, sample_mb = timed(partial(candidate.sample, own, batch + 1))
+                rows[name], gather_ms, gather_mb = timed(partial(candidate.gather, ids))
                 run |= {f"sample_{state}_ms": sample_ms, f"gather_{state}_ms": gather_ms}
                 run |= {f"{state}_mb": sample_mb + gather_mb, "rows": float(ids.numel())}
             if batch >= 0:

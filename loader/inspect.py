@@ -65,8 +65,8 @@ def inspect(
             cached, and the second half is counted.
         prefetch: of the loader; it decides the memory of the mini-batches in flight.
         num_threads: of the sampler and of the feature store; None: one per processor.
-        memory_gib: a budget of GPU memory in GiB, or "auto" for that of the current GPU: what `memory` of a
-            `GraphDataModule` with a sampler on a GPU chooses for it is shown.
+        memory_gib: a budget of GPU memory in GiB, or "auto" for that of the current GPU. Shows the plan that a
+            `GraphDataModule` makes for this `memory` if its sampler is on a GPU.
         eval_batch_size: seeds of a mini-batch of validation, which the budget holds, too; by default `batch_size`.
 
     Returns:

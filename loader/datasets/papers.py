@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loader.datasets.edge_sorter import PART_EDGES, Part
+from loader.datasets.edge_sorter import PART_EDGES, Part, cut
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.splits import ids_of
@@ -65,17 +66,14 @@ class PapersFiles:
         with self._readable(), self._member("edge_index") as one, self._member("edge_index") as two:
             (src, _, dtype), dst = one, two[0]
             _skip(dst, self.num_edges * dtype.itemsize)
-            for at in range(0, self.num_edges, PART_EDGES):
-                count = min(PART_EDGES, self.num_edges - at)
-                part = _read(src, count, dtype), _read(dst, count, dtype)
-                yield lambda part=part: part  # type: ignore[misc]
+            for begin, end in cut(self.num_edges, PART_EDGES):
+                yield partial(_as_read, (_read(src, end - begin, dtype), _read(dst, end - begin, dtype)))
 
     def features(self, rows: int) -> Iterator[NDArray[np.floating]]:
         """The features of `rows` vertices at a time, in order."""
         with self._readable(), self._member("node_feat") as (file, shape, dtype):
-            for at in range(0, shape[0], rows):
-                count = min(rows, shape[0] - at)
-                yield _read(file, count * shape[1], dtype).reshape(count, shape[1])
+            for begin, end in cut(shape[0], rows):
+                yield _read(file, (end - begin) * shape[1], dtype).reshape(end - begin, shape[1])
 
     def labels(self) -> NDArray[np.generic]:
         """`[num_nodes]`; NaN for a vertex without a label."""
@@ -130,11 +128,15 @@ class PapersFiles:
             ) from error
 
 
+def _as_read(part: Part) -> Part:
+    return part
+
+
 def _read(file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     data = bytearray(count * dtype.itemsize)
     view, got = memoryview(data), 0
     while got < len(data):
-        read = file.readinto(view[got:])  # type: ignore[attr-defined]
+        read = file.readinto(view[got:])  # type: ignore[attr-defined]  # zipfile's streams have it, IO[bytes] does not
         if not read:
             raise EOFError(f"the file ends {len(data) - got} bytes early")
         got += read

@@ -342,7 +342,7 @@ class Graph:
         *,
         fraction: float | None = None,
         budget_gib: float | None = None,
-        hotness: str | Tensor = "degree",
+        hotness: str | Tensor | None = None,
         vertices: Tensor | None = None,
     ) -> Graph:
         """The same graph, with copies of its hottest lists in GPU memory, from which samplers on that GPU read them.
@@ -353,8 +353,8 @@ class Graph:
             device: the GPU.
             fraction: share of the edges to copy, in [0, 1].
             budget_gib: GPU memory for the copies and for the table of their places, in GiB. Give this or `fraction`.
-            hotness: `"degree"` copies the longest lists; a tensor `[num_dst]` of scores those with the highest scores,
-                see `loader.samplers.list_hotness`.
+            hotness: `"degree"`, the default, copies the longest lists; a tensor `[num_dst]` of scores those with the
+                highest scores, see `loader.samplers.list_hotness`.
             vertices: `[n]`, integer, distinct: copy exactly their lists. Give this in place of the three above.
 
         Weights and ids of edges are not copied.
@@ -365,10 +365,11 @@ class Graph:
                 the above or does not fit the graph; `vertices` is given with them, or names no vertex or one twice.
             NoGpuError: build or machine have no GPU.
         """
+        others = {"fraction": fraction, "budget_gib": budget_gib, "hotness": hotness}
         if vertices is None:
-            vertices = hottest_lists(self, fraction, budget_gib, hotness)
-        elif fraction is not None or budget_gib is not None:
-            raise ValueError(f"vertices and {'budget_gib' if fraction is None else 'fraction'} are given; give one")
+            vertices = hottest_lists(self, fraction, budget_gib, "degree" if hotness is None else hotness)
+        elif given := [name for name, value in others.items() if value is not None]:
+            raise ValueError(f"vertices and {' and '.join(given)} are given; give vertices, or the others")
         else:
             vertices = check_lists(self, vertices)
         if Placement.of(self.indices).kind != "pinned":

@@ -23,7 +23,7 @@ from loader.samplers.gpu.needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, StoreContext, auto_features
-from loader.stores.auto import may_lock, open_rows
+from loader.stores.auto import GPU_SHARE, may_lock, open_rows
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 _AUTO_SHARE = 0.75  # of the free memory: the rest is for the activations of the model
 _TRAINED = 4  # copies of a model's parameters: themselves, their gradients, two moments of Adam
-_GPU_SHARE = 0.5  # the default of `auto_features`, which has no say
 _COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one counts
 
 
@@ -87,7 +86,7 @@ class MemoryBudget:
                 raise ValueError(f"memory does not count what {type(sampler).__name__} takes; leave memory out")
             check_counted(sampler)
         given = features.keywords if isinstance(features, functools.partial) else {}
-        if given.get("gpu_share", _GPU_SHARE) != _GPU_SHARE:
+        if given.get("gpu_share", GPU_SHARE) != GPU_SHARE:
             raise ValueError(f"memory and gpu_share={given['gpu_share']} are given; leave gpu_share out")
         options = {name: given[name] for name in RowOptions.__annotations__ if name in given}
         return cls(wanted, cast(RowOptions, options))

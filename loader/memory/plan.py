@@ -133,7 +133,7 @@ class MemoryPlan(NamedTuple):
     Attributes:
         budget: bytes of GPU memory in all.
         needs: what is taken whatever is kept.
-        split: what is kept of lists and rows.
+        split: the lists and rows that are kept.
         share_of_edges, share_of_rows: kept.
         nbytes: the most that torch's allocator counts for all of it.
     """

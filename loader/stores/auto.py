@@ -26,15 +26,16 @@ from loader.stores.rows import RowFormat, RowOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_HOST_SHARE = 0.5  # of the same memory, that rows may take which are expected to stay there
-_LOCKED_SHARE = 0.5  # of the memory that processes here may use, that may be locked for GPUs to read
+GPU_SHARE = 0.5  # of the GPU memory that is free, that rows may take by default
+_HOST_SHARE = 0.5  # of the memory that processes here may use, that rows may take which are expected to stay there
+_LOCKED_SHARE = 0.5  # of the same memory, that may be locked for GPUs to read
 
 
 def auto_features(
     tensor: Tensor,
     device: str | int | torch.device | None = None,
     *,
-    gpu_share: float = 0.5,
+    gpu_share: float = GPU_SHARE,
     num_threads: int | None = None,
     context: StoreContext | None = None,
     **options: Unpack[RowOptions],

@@ -28,7 +28,8 @@ from loader.stores.staged import StagedFeatures
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_BLOCKS = 32  # of each host, at most: so many that hot rows lie on all hosts, and few pages lie on two of them
+# Of each host, at most. Fewer could put most hot rows on one host. With more, more pages would lie on two hosts.
+_BLOCKS = 32
 _COPIED = 64 << 20  # bytes of the cache that are read at once
 
 _stores = 0  # that this process made: all processes of a run make them in the same order

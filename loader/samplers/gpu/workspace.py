@@ -93,7 +93,7 @@ class Workspace(Sizes):
     def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds` seeds, `together` of them per launch. Sets the engine to it.
 
-        `stream` is the current one, and that of the launch. `ahead`: beside other work.
+        `stream` is the current one, which the launch is put on. `ahead`: other work runs beside it.
         """
         if stream is not self._stream:  # the arrays are there once: what the last stream holds comes first
             stream.wait_stream(self._stream)

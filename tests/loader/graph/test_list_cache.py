@@ -59,7 +59,11 @@ def test_hottest_lists_are_long_or_as_scored() -> None:
         ({"budget_gib": 1e-9}, "places of 60 lists take; give more, or leave the lists in pinned memory"),
         ({"fraction": 0.5, "hotness": "age"}, "hotness is 'age'; it must be 'degree' or a tensor of scores"),
         ({"fraction": 0.5, "hotness": torch.ones(3)}, r"hotness has shape \[3\]; it must have one score for 60 lists"),
-        ({"fraction": 0.5, "vertices": torch.arange(3)}, "vertices and fraction are given; give one"),
+        (
+            {"fraction": 0.5, "vertices": torch.arange(3)},
+            "vertices and fraction are given; give vertices, or the others",
+        ),
+        ({"hotness": "degree", "vertices": torch.arange(3)}, "vertices and hotness are given"),
         ({"vertices": torch.tensor([1, 60])}, "vertices holds vertex 60; valid ids are 0 to 59"),
         ({"vertices": torch.tensor([1, 2, 1])}, "vertices holds one more than once; a list is cached once"),
         ({"vertices": torch.arange(3)}, r"indices lies on cpu; lists are cached of a graph in pinned memory"),

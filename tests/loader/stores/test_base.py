@@ -71,7 +71,7 @@ def test_each_file_shows_every_option_of_its_store(name: str) -> None:
     if name == "memmap":
         options -= {"shape", "offset", "storage_dtype"}  # of a raw file; here is a tensor
     if name == "partitioned":
-        options -= {"hosts", "storage_dtype"}  # those of the run, and that of the file
+        options -= {"hosts", "storage_dtype"}  # the hosts are those of the run, the type is that of the file
     assert set(config) - {"_target_", "_partial_"} == options
 
 

@@ -58,7 +58,7 @@ class Training:
         loss.backward()
         self._optimizer.step()
         int(out.argmax(dim=-1).eq(y).sum())  # the script counts what is right, and waits for the GPU by that
-            return float(loss.detach())
+        return float(loss.detach())
 
 
 def copied(batch: Data) -> Data:

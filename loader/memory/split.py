@@ -143,14 +143,15 @@ class _Items(NamedTuple):
 def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room."""
     nbytes, saved = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("nbytes", "saved"))
-    useful = (saved > 0).nonzero().view(-1)
-    best = torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)
-    # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
-    order = torch.cat([useful[best], (saved <= 0).nonzero().view(-1)])
-    taken = order[torch.cumsum(nbytes[order], 0) <= room].sort().values
-    ids, first = [], 0
-    for kind in kinds:
-        length = kind.nbytes.numel()
-        ids.append(taken[(taken >= first) & (taken < first + length)] - first)
-        first += length
-    return ids
+    read = saved > 0
+    useful = read.nonzero().view(-1)
+    best = useful[torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)]
+    ends = torch.cumsum(nbytes[best], 0)
+    kept = torch.zeros(nbytes.numel(), dtype=torch.bool)
+    kept[best[ends <= room]] = True
+    left = room - (int(ends[-1]) if ends.numel() else 0)
+    if left >= 0:
+        # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
+        others = (~read).nonzero().view(-1)
+        kept[others[torch.cumsum(nbytes[others], 0) <= left]] = True
+    return [part.nonzero().view(-1) for part in kept.split([kind.nbytes.numel() for kind in kinds])]

@@ -48,6 +48,7 @@ from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
 from loader.stages.move import to_gpu
 from loader.stores import CachedFeatures, DeviceFeatures, HostFeatures, PinnedFeatures, RowOptions, auto_features
+from loader.stores.rows import RowFormat
 
 FANOUTS, BATCH_SIZE, PREFETCH = (15, 10, 5), 1024, 2
 WARM_UP = 48  # mini-batches, in which the step is captured
@@ -168,6 +169,11 @@ def forget(device: torch.device) -> int:
     return held_bytes(device)
 
 
+def row_options(arguments: argparse.Namespace) -> RowOptions:
+    """Of the stores: the model gets float32 in any case."""
+    return {"storage_dtype": arguments.storage_dtype, "dtype": "float32"}
+
+
 def plan_of(data: NodeDataset, budget: int, options: RowOptions) -> MemoryPlan:
     """The plan of a data module with this budget. It needs no GPU."""
     sampler = GpuOptions(FANOUTS)
@@ -258,9 +264,8 @@ def measure(
     shape: Shape, data: NodeDataset, budget: str | None, needs: int, arguments: argparse.Namespace, log: Log
 ) -> dict[str, Any]:
     """A row."""
-    device, kept = torch.device(arguments.device), getattr(torch, arguments.storage_dtype)
-    options: RowOptions = {} if kept == torch.float32 else {"storage_dtype": kept}
-    row_bytes = data.num_features * kept.itemsize
+    device, options = torch.device(arguments.device), row_options(arguments)
+    row_bytes = RowFormat(data.features, **options).nbytes
     wanted = budget_bytes(budget, needs, data, row_bytes)
     before, begin = forget(device), time.perf_counter()
     datamodule = make(data, wanted, device, options)
@@ -343,7 +348,7 @@ def main() -> None:
             budgets = tuple(None if word == "none" else word for word in arguments.budgets)
         needs = 0
         if any(budget and budget.endswith("%") for budget in budgets):
-            needs = plan_of(data, 2**50, {}).needs.total
+            needs = plan_of(data, 2**50, row_options(arguments)).needs.total
             log(f"{name}: {needs / 2**20:,.0f} MiB are needed in any case")
         found = {"num_nodes": data.num_nodes, "num_edges": data.graph.num_edges, "num_features": data.num_features}
         results[name] = {**found, "num_classes": data.num_classes, "needs_bytes": needs, "rows": []}

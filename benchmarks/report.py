@@ -327,7 +327,11 @@ def _convergence(result: Result) -> tuple[str, bool]:
 def _convergence_labor(result: Result) -> tuple[str, bool]:
     text, shown = _convergence(result)
     rows = result["settings"]
-    shares = [row["sides"]["labor"]["vertices"] / row["sides"]["fused"]["vertices"] for row in rows]
+    shares = [
+        next(s["vertices"] for name, s in row["sides"].items() if name.startswith("labor"))
+        / next(s["vertices"] for name, s in row["sides"].items() if name.startswith("fused"))
+        for row in rows
+    ]
     seeds = min(len(side["seeds"]) for row in rows for side in row["sides"].values())
     graphs = ", ".join(f"{row['dataset']} {x:.0%}" for row, x in zip(rows, shares, strict=True))
     whole = seeds >= 10 and {row["dataset"] for row in rows} >= {"coauthor-physics", "ogbn-arxiv"}

@@ -103,8 +103,11 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 
-    def kept(of: _Items, table: int, left: int) -> tuple[Tensor, int, float]:
-        (ids,) = _fill([of], left - table)
+    best = _best([lists, rows])  # in which each kind has its own order: one sort for all
+    best_lists, best_rows = best[best < n], best[best >= n] - n
+
+    def kept(of: _Items, best: Tensor, table: int, left: int) -> tuple[Tensor, int, float]:
+        (ids,) = _fill([of], best, left - table)
         return (ids, table + int(of.nbytes[ids].sum()), float(of.saved[ids].sum())) if ids.numel() else (none, 0, 0.0)
 
     indptr = graph.indptr.nbytes
@@ -112,19 +115,19 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
     if all_lists + all_rows <= room:
         return Split(None, None, all_lists, all_rows, 0.0, without)
     if all_lists <= room:
-        ids, nbytes, saved = kept(rows, row_table, room - all_lists)
+        ids, nbytes, saved = kept(rows, best_rows, row_table, room - all_lists)
         found.append(Split(None, ids, all_lists, nbytes, float(rows.saved.sum()) - saved, without))
     if all_rows + indptr <= room:
-        ids, nbytes, saved = kept(lists, list_table, room - all_rows)
+        ids, nbytes, saved = kept(lists, best_lists, list_table, room - all_rows)
         found.append(Split(ids, None, nbytes or indptr, all_rows, float(lists.saved.sum()) - saved, without))
     if indptr + row_table <= room:
-        ids, nbytes, saved = kept(rows, row_table, room - indptr)
+        ids, nbytes, saved = kept(rows, best_rows, row_table, room - indptr)
         found.append(Split(none, ids, indptr, nbytes, without - saved, without))
     if list_table <= room:
-        ids, nbytes, saved = kept(lists, list_table, room)
+        ids, nbytes, saved = kept(lists, best_lists, list_table, room)
         found.append(Split(ids, none, nbytes, 0, without - saved, without))
     if list_table + row_table <= room:
-        of_lists, of_rows = _fill([lists, rows], room - list_table - row_table)
+        of_lists, of_rows = _fill([lists, rows], best, room - list_table - row_table)
         list_bytes = list_table + int(lists.nbytes[of_lists].sum())
         row_bytes_kept = row_table + int(rows.nbytes[of_rows].sum())
         saved = float(lists.saved[of_lists].sum() + rows.saved[of_rows].sum())
@@ -140,17 +143,24 @@ class _Items(NamedTuple):
     saved: Tensor  # float64
 
 
-def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
-    """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room."""
+def _best(kinds: Sequence[_Items]) -> Tensor:
+    """What is read of all kinds, numbered one behind the other: first what saves most per byte."""
     nbytes, saved = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("nbytes", "saved"))
-    useful = (saved > 0).nonzero().view(-1)
-    best = torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)
-    # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
-    order = torch.cat([useful[best], (saved <= 0).nonzero().view(-1)])
-    taken = order[torch.cumsum(nbytes[order], 0) <= room].sort().values
-    ids, first = [], 0
-    for kind in kinds:
-        length = kind.nbytes.numel()
-        ids.append(taken[(taken >= first) & (taken < first + length)] - first)
-        first += length
-    return ids
+    read = (saved > 0).nonzero().view(-1)
+    return read[torch.argsort(saved[read] / nbytes[read].clamp(min=1), descending=True, stable=True)]
+
+
+def _fill(kinds: Sequence[_Items], best: Tensor, room: int) -> list[Tensor]:
+    """For each kind the ids, ascending, that are kept: the best as long as there is room, then what was never read.
+
+    The latter comes as it lies: of large graphs it is most, and takes long to sort.
+    """
+    nbytes = torch.cat([kind.nbytes for kind in kinds]) if len(kinds) > 1 else kinds[0].nbytes
+    ends = torch.cumsum(nbytes[best], 0)
+    kept = torch.zeros(nbytes.numel(), dtype=torch.bool)
+    kept[best[ends <= room]] = True
+    left = room - (int(ends[-1]) if ends.numel() else 0)
+    if left >= 0:
+        others = torch.cat([kind.saved <= 0 for kind in kinds]).nonzero().view(-1)
+        kept[others[torch.cumsum(nbytes[others], 0) <= left]] = True
+    return [part.nonzero().view(-1) for part in kept.split([kind.nbytes.numel() for kind in kinds])]

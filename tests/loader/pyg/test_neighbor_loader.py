@@ -263,3 +263,9 @@ def test_batches_on_a_gpu_are_the_same(data, graph):
         assert_consistent(on_gpu.cpu(), data)  # which moves it
         for key in ("n_id", "e_id", "edge_index", "x", "y", "input_id"):
             assert torch.equal(ours[key], on_gpu[key].cpu())
+
+
+def test_features_have_a_row_per_vertex() -> None:
+    data = Data(x=torch.zeros(3, 2), edge_index=torch.zeros(2, 4, dtype=torch.int64), num_nodes=5)
+    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 5 vertices; give a row to each"):
+        next(iter(NeighborLoader(data, [2])))

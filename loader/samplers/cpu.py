@@ -62,7 +62,7 @@ class CoreSampler(NeighborSampler):
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         """Raises TypeError for an unknown option: Python would name the base class, and no way out."""
-        known = [*PickOptions.__annotations__, "num_threads"]
+        known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
         for name in options.keys() - set(known):
             found = difflib.get_close_matches(name, known, n=1)
             way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"

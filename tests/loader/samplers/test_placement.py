@@ -45,7 +45,7 @@ def test_options_of_the_other_device_are_refused(options: dict[str, Any], messag
 def test_unknown_options_are_refused() -> None:
     for name, way in (
         ("sede", "did you mean seed?"),
-        ("colour", "it knows replace"),
+        ("colour", "it knows fanouts"),
         ("device", "it samples on the C"),
     ):
         with pytest.raises(TypeError, match=f"{name} is no option of FusedSampler; {re.escape(way)}"):

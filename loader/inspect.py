@@ -24,7 +24,7 @@ from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loaders.base import MAX_PREFETCH
-from loader.machine.arguments import as_seed, as_size
+from loader.machine.arguments import as_seed, as_size, kind_of
 from loader.machine.cpus import as_threads
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
@@ -90,7 +90,7 @@ def inspect(
         ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.
     """
     if not isinstance(data, NodeDataset):
-        raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
+        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset")
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
     _check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")

@@ -228,7 +228,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"pin_memory": "no"}, TypeError, "pin_memory is 'no'; it must be True or False"),
         ({"generator": 3}, TypeError, "generator is 3; it must be a torch.Generator"),
         ({"transform": 3}, TypeError, "transform is 3; it must be a function of a mini-batch"),
-        ({"features": 3}, TypeError, "features is a int; it must be a function that makes"),
+        ({"features": 3}, TypeError, "features is an int; it must be a function that makes"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"num_neighbors": [0]}, ValueError, "fanout 0 is not possible"),
         ({"input_nodes": [3, 3]}, ValueError, "vertex 3 more than once; take input_nodes.unique"),

@@ -24,6 +24,7 @@ import argparse
 import gc
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -39,7 +40,7 @@ from loader import GraphDataModule
 from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
-from loader.machine.pinning import PinnedTensor, host_memory
+from loader.machine.pinning import PinnedTensor, host_memory, memory_for_gpu
 from loader.memory.budget import MemoryBudget
 from loader.memory.plan import MemoryPlan
 from loader.memory.split import LINE_BYTES
@@ -103,19 +104,25 @@ class Locked:
     def __init__(self) -> None:
         self._locks: list[PinnedTensor] = []
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def empty(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        make: Callable[[int], torch.Tensor] = memory_for_gpu,
+    ) -> torch.Tensor:
         count = 1
         for length in shape:
             count *= length
         if device.type == "cpu":
             return torch.empty(shape, dtype=dtype)
         # Written before it is locked: by all threads, which takes a system less time than to lock what is not there.
-        memory = host_memory(count * dtype.itemsize).view(dtype).view(shape).zero_()
+        memory = make(count * dtype.itemsize).view(dtype).view(shape).zero_()
         self._locks.append(PinnedTensor(memory))
         return self._locks[-1].tensor
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.empty(tuple(tensor.shape), tensor.dtype, tensor.device).copy_(tensor)
+        return self.empty(tuple(tensor.shape), tensor.dtype, tensor.device, host_memory).copy_(tensor)
 
     def close(self) -> None:
         for lock in self._locks:

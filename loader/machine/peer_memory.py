@@ -23,15 +23,16 @@ import torch
 from torch import Tensor
 
 from loader.machine.shared import RUN, local_ranks
+from loader.machine.virtual_memory import ON_DEVICE, PINNED, READ_WRITE, U64, Access, Driver, Location, Prop
 
 _PARTS = 32  # at most this many of each process: so many that hot rows lie everywhere, and few file descriptors
 _PATIENCE = 600.0  # seconds until another process has filled its parts
 _POSIX_FILE = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-_PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
-_ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
-_READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-_RECOMMENDED = 1  # CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
 _CUDA = 2  # kDLCUDA
+_ADVICE = (
+    "features=sharded needs GPUs that reach each other's memory (nvidia-smi topo -m), and room for its part of the "
+    "rows on each; else take features=device or features=cached"
+)
 
 _tables = 0  # that this process made: all processes of a run make them in the same order
 
@@ -81,23 +82,21 @@ def peer_table(
     global _tables
     nbytes = math.prod(shape) * dtype.itemsize
     rank, processes = local_ranks()
-    driver = _Driver()
-    prop = _Prop(_PINNED, _POSIX_FILE, _Location(_ON_DEVICE, device.index))
-    granularity = ctypes.c_size_t()
-    driver("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(prop), _RECOMMENDED)
-    parts = parts_of(nbytes, processes, granularity.value)
+    driver = Driver(_ADVICE)
+    prop = Prop(PINNED, _POSIX_FILE, Location(ON_DEVICE, device.index))
+    parts = parts_of(nbytes, processes, driver.granularity(prop))
     address = ctypes.c_uint64()
     size = parts[-1].end
-    driver("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0), _U64(0), _U64(0))
+    driver("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0), U64(0), U64(0))
     mapped: list[Part] = []
     release = weakref.finalize(driver, _release, driver.library, device, address.value, size, mapped)
 
     def put(part: Part, handle: ctypes.c_uint64) -> None:
-        begin, length = _U64(address.value + part.begin), ctypes.c_size_t(part.end - part.begin)
-        driver("cuMemMap", begin, length, ctypes.c_size_t(0), handle, _U64(0))
+        begin, length = U64(address.value + part.begin), ctypes.c_size_t(part.end - part.begin)
+        driver("cuMemMap", begin, length, ctypes.c_size_t(0), handle, U64(0))
         mapped.append(part)
         driver("cuMemRelease", handle)  # the mapping keeps it
-        access = _Access(_Location(_ON_DEVICE, device.index), _READ_WRITE)
+        access = Access(Location(ON_DEVICE, device.index), READ_WRITE)
         driver("cuMemSetAccess", begin, length, ctypes.byref(access), ctypes.c_size_t(1))
 
     mine: list[int] = []
@@ -108,8 +107,8 @@ def peer_table(
         for part in (part for part in parts if part.owner == rank):
             handle, file = ctypes.c_uint64(), ctypes.c_int()
             length = ctypes.c_size_t(part.end - part.begin)
-            driver("cuMemCreate", ctypes.byref(handle), length, ctypes.byref(prop), _U64(0))
-            driver("cuMemExportToShareableHandle", ctypes.byref(file), handle, _POSIX_FILE, _U64(0))
+            driver("cuMemCreate", ctypes.byref(handle), length, ctypes.byref(prop), U64(0))
+            driver("cuMemExportToShareableHandle", ctypes.byref(file), handle, _POSIX_FILE, U64(0))
             mine.append(file.value)
             put(part, handle)
             fill(table[part.begin : min(part.end, nbytes)], part.begin)
@@ -145,8 +144,8 @@ def _release(library: Any, device: torch.device, address: int, size: int, mapped
     torch.cuda.synchronize(device)  # kernels of any stream may still read it
     with torch.cuda.device(device):
         for part in mapped:
-            library.cuMemUnmap(_U64(address + part.begin), ctypes.c_size_t(part.end - part.begin))
-        library.cuMemAddressFree(_U64(address), ctypes.c_size_t(size))
+            library.cuMemUnmap(U64(address + part.begin), ctypes.c_size_t(part.end - part.begin))
+        library.cuMemAddressFree(U64(address), ctypes.c_size_t(size))
 
 
 class _Meeting:
@@ -219,45 +218,6 @@ def _check_user(other: socket.socket) -> None:
     _, uid, _ = struct.unpack("3i", other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.getuid():
         raise RuntimeError(f"a process of user {uid} asked for this run's GPU memory")
-
-
-_U64 = ctypes.c_uint64
-
-
-class _Location(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
-
-
-class _Prop(ctypes.Structure):  # CUmemAllocationProp
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("handle_types", ctypes.c_int),
-        ("location", _Location),
-        ("windows", ctypes.c_void_p),
-        ("flags", ctypes.c_ubyte * 8),
-    )
-
-
-class _Access(ctypes.Structure):  # CUmemAccessDesc
-    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
-
-
-class _Driver:
-    """Calls of NVIDIA's driver in the context that is current; what it refuses is a RuntimeError."""
-
-    def __init__(self) -> None:
-        self.library: Any = ctypes.CDLL("libcuda.so.1")
-
-    def __call__(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            word = ctypes.c_char_p()
-            self.library.cuGetErrorName(status, ctypes.byref(word))
-            what = word.value.decode() if word.value else f"error {status}"
-            raise RuntimeError(
-                f"{name}: {what}; features=sharded needs GPUs that reach each other's memory (nvidia-smi topo -m), and "
-                "room for its part of the rows on each; else take features=device or features=cached"
-            )
 
 
 class _DLTensor(ctypes.Structure):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.large_pages import FROM_BYTES, is_on_large_pages, large_page_memory
 from loader.machine.pages import use_huge_pages
 from loader.machine.shared import shared_copy
 
@@ -20,6 +21,12 @@ _locked: dict[tuple[int, int], tuple[_core.HostRegistration, int]] = {}
 def host_memory(nbytes: int) -> Tensor:
     """`nbytes` bytes of fresh host memory, aligned to 2 MiB and on huge pages where the system has them."""
     return torch.frombuffer(_core.BufferPool(0).take(nbytes), dtype=torch.uint8)
+
+
+def memory_for_gpu(nbytes: int) -> Tensor:
+    """`nbytes` bytes of fresh host memory for a `PinnedTensor`, of some GiB on large pages if the driver has them."""
+    large = large_page_memory(nbytes) if nbytes >= FROM_BYTES else None
+    return host_memory(nbytes) if large is None else large
 
 
 class PinnedTensor:
@@ -36,6 +43,8 @@ class PinnedTensor:
         tensor: contiguous, on the CPU.
         copy: always copy. Memory of our own begins on a line of 128 bytes, so rows of whole lines are read in as
             few requests as possible; torch aligns its memory to 64 bytes.
+        large_pages: a copy of some GiB lies on large pages for the GPU, if the driver has them, see
+            `loader.machine.large_pages`. Torch may not know that such memory is locked.
 
     Attributes:
         tensor: the locked tensor.
@@ -45,18 +54,25 @@ class PinnedTensor:
         RuntimeError: the system does not lock that much memory.
     """
 
-    def __init__(self, tensor: Tensor, *, copy: bool = False) -> None:
+    def __init__(self, tensor: Tensor, *, copy: bool = False, large_pages: bool = False) -> None:
         self.tensor = tensor
         self.address = 0
         self._finalizer: weakref.finalize | None = None
         if tensor.numel() == 0:
             return
+        if is_on_large_pages(tensor) and not copy:  # locked for good, at the same address
+            self.address = tensor.data_ptr()
+            return
         shared = shared_copy(tensor)
         if shared is not None or copy or not self._hold_in_place():
             nbytes = tensor.numel() * tensor.element_size()
             if shared is None:
-                shared = host_memory(nbytes).view(tensor.dtype).view(tensor.shape).copy_(tensor)
+                memory = memory_for_gpu(nbytes) if large_pages else host_memory(nbytes)
+                shared = memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
             self.tensor = shared
+            if is_on_large_pages(shared):
+                self.address = shared.data_ptr()
+                return
             try:
                 self._hold()
             except RuntimeError as error:

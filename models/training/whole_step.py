@@ -145,8 +145,7 @@ class _ReplayedAdam:
 
     def step(self) -> None:
         found = self._look()
-        if found == self._captured:
-            assert self._graph is not None
+        if self._graph is not None and found == self._captured:
             self._graph.replay()
             return
         if found is None or found != self._before:

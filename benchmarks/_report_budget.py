@@ -24,6 +24,8 @@ def tables(result: Result) -> list[str]:
         "that torch's allocator counted for the data module, without the model.",
         "",
     ]
+    if result.get("note"):
+        lines += [result["note"], ""]
     if result["part"] > 1:
         lines += [f"The graphs are 1/{result['part']} of their size.", ""]
     for name, shape in result["shapes"].items():

@@ -88,7 +88,7 @@ def links_gpu(result: Result) -> list[str]:
 def pyg_gpu(result: Result) -> list[str]:
     rows = [
         (
-            row["what"],
+            row.get("what", "alone"),
             cell(row["fanouts"]),
             cell(row["batch_size"]),
             f"{row['theirs_per_s']:,.0f}",

@@ -34,7 +34,7 @@ class NodeEmbedder(LightningModule):
         num_nodes, num_classes: of the data.
         multilabel: vertices have several labels.
         dim, context_size: see `Node2Vec`.
-        init_std: see `Node2Vec`.
+        init_std, objective, negative_weight: see `Node2Vec`.
         lr: SparseAdam's learning rate.
         lr_decay: the learning rate falls linearly over the steps of the run, from `lr` to 0, as in word2vec (Mikolov et
             al., NeurIPS 2013).
@@ -54,7 +54,9 @@ class NodeEmbedder(LightningModule):
         multilabel: bool = False,
         dim: int = 128,
         context_size: int = 10,
-        init_std: float = 1.0,
+        init_std: float | None = None,
+        objective: str = "torch_geometric",
+        negative_weight: float | None = None,
         lr: float = 0.01,
         lr_decay: bool = False,
         probe_c: float = 1.0,
@@ -66,7 +68,14 @@ class NodeEmbedder(LightningModule):
         self.lr_decay = as_flag("lr_decay", lr_decay)
         as_size("num_classes", num_classes)
         self.save_hyperparameters()
-        self.net = Node2Vec(num_nodes, dim, context_size, init_std=init_std)
+        self.net = Node2Vec(
+            num_nodes,
+            dim,
+            context_size,
+            init_std=init_std,
+            objective=objective,
+            negative_weight=negative_weight,
+        )
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
         self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
         self._resumed: dict[str, Any] | None = None

@@ -29,12 +29,21 @@ if __name__ == "__main__":
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 # None of these imports torch, which takes seconds: the other processes of a run start before.
 from models.training.command_line import command_of_rank, composed, composing
+from models.training.console import leave_no_empty_folder
 from models.training.errors import one_line_errors
-from models.training.ranks import be_quiet_unless_first, check_hosts, check_launch, check_together, other_ranks
+from models.training.ranks import (
+    be_quiet_unless_first,
+    check_hosts,
+    check_launch,
+    check_together,
+    other_ranks,
+    rank_here,
+)
 from models.training.sweeps import share_imports, take_part
 
 PROGRAM = Path(__file__).resolve()
@@ -60,12 +69,14 @@ def train(cfg: DictConfig) -> float:
 
     from loader.machine.arguments import as_flag, as_seed
     from loader.machine.cpus import as_threads
-    from models.training.checks import check_length, check_metrics
+    from models.training.checks import check_length, check_metrics, read_checkpoint
     from models.training.options import (
         check_depth,
         check_monitors,
         check_parts,
         check_places,
+        check_sizes,
+        check_targets,
         check_test,
         check_trainer,
     )
@@ -74,7 +85,11 @@ def train(cfg: DictConfig) -> float:
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
-    as_seed(cfg.seed)
+    if as_seed(cfg.seed) >= 2**32:
+        raise ValueError(
+            f"seed is {cfg.seed}; it must be below 2**32, as numpy's has to be: sampler.seed and datamodule.seed take "
+            "64 bits"
+        )
     for name in ("debug", "timeline"):
         as_flag(name, cfg[name])
     check_length(cfg.trainer)
@@ -98,6 +113,9 @@ def train(cfg: DictConfig) -> float:
     if cfg.features["_target_"].endswith(".PartitionedFeatures"):
         check_hosts(cfg.trainer)
 
+    if cfg.ckpt_path is not None:
+        read_checkpoint(Path(cfg.ckpt_path))
+
     # Lightning takes seconds to import: what needs none of it was refused before.
     with kept_levels("lightning.pytorch"):
         from lightning.pytorch import seed_everything
@@ -108,6 +126,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.link_job import train_links
     from models.training.trainer import fit, make_trainer
 
+    check_targets(cfg)
     check_monitors(cfg)
     if cfg.task == "link":
         return train_links(cfg, why)
@@ -120,6 +139,7 @@ def train(cfg: DictConfig) -> float:
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])
     if not hasattr(datamodule_class, "trial_sizes"):
         raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
+    check_sizes(cfg.model, (*datamodule_class.trial_sizes, "multilabel"))
     trial = instantiate(cfg.model, **datamodule_class.trial_sizes)
     datamodule = instantiate(cfg.datamodule)
     check_depth(trial, datamodule)
@@ -185,6 +205,10 @@ def main(cfg: DictConfig) -> float:
     try:
         with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
             return train(cfg)
+    except SystemExit:
+        if HydraConfig.get().mode == RunMode.RUN and rank_here() == 0:
+            leave_no_empty_folder(Path(HydraConfig.get().runtime.output_dir))
+        raise
     finally:
         # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.
         gc.collect()

@@ -21,13 +21,13 @@ def sizes_of(config: dict[str, Any], data: NodeDataset) -> dict[str, float]:
     """Mean numbers of input vertices and of edges of a job's training mini-batches, in one epoch.
 
     Args:
-        config: of the job, with a sampler on the CPU.
+        config: of the job. Its sampler runs on the CPU here, also if it ran on a GPU: the mini-batches are the same.
         data: its dataset.
     """
     from hydra.utils import instantiate
 
     options = config["datamodule"]
-    sampler = instantiate(config["sampler"])
+    sampler = instantiate({**config["sampler"], **({"device": "cpu"} if "device" in config["sampler"] else {})})
     loader = NodeLoader(
         data.graph,
         None,

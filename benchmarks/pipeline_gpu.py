@@ -81,9 +81,17 @@ def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStor
 class Training:
     """Forward, backward, Adam: a loop written by hand."""
 
-    def __init__(self, num_features: int, num_layers: int, *, graphed: bool) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        num_layers: int,
+        *,
+        graphed: bool,
+        num_classes: int = NUM_CLASSES,
+        device: torch.device | str = "cuda",
+    ) -> None:
         torch.manual_seed(0)
-        self.model = GraphSAGE(num_features, HIDDEN, NUM_CLASSES, num_layers).cuda()
+        self.model = GraphSAGE(num_features, HIDDEN, num_classes, num_layers).to(device)
         # As `models.training.module.NodeClassifier`.
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
         self.graphed = graphed

@@ -50,6 +50,13 @@ class PlainSignature(Classifier):
         return super().training_step(batch, batch_idx)
 
 
+class LightningsStep(Classifier):
+    """Lightning runs each step: hooks, autograd and optimiser, see `models.training.whole_step`."""
+
+    def optimizer_step(self, *given: Any) -> None:
+        LightningModule.optimizer_step(self, *given)
+
+
 class Setting:
     """Graph, rows and seeds that all epochs share."""
 
@@ -107,6 +114,7 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
+        "whole": ("a step past autograd and hooks", of_lightning(setting, LightningsStep)),
     }
 
 
@@ -152,7 +160,7 @@ def main() -> None:
     for name in arguments.only or rows:
         words, make = rows[name]
         begin = time.perf_counter()
-        fits = name in ("notes", "signature")  # each epoch is a fit of several, which warms up by itself
+        fits = name in ("notes", "signature", "whole")  # each epoch is a fit of several, which warms up by itself
         row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
         found.append({"shortcut": name, "what": words, **row})
         shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))

@@ -24,7 +24,8 @@ from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loaders.base import MAX_PREFETCH
-from loader.machine.arguments import as_size
+from loader.machine.arguments import as_seed, as_size
+from loader.machine.cpus import as_threads
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
 from loader.memory.card import memory_card, show_memory
@@ -91,9 +92,7 @@ def inspect(
     if not isinstance(data, NodeDataset):
         raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
-    if as_size("batches", batches, most=MAX_BATCHES) < 2:
-        raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
-    as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+    _check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
     graph, train = data.graph, data.splits["train"]
     plan = {}
@@ -296,18 +295,44 @@ def _mean_and_spread(values: dict[str, float]) -> str:
     return f"{mean:,.0f} ±{differs / mean:.0%}" if mean else "0"
 
 
+def _check_numbers(
+    batches: int, prefetch: int, num_threads: int | None, seed: int, eval_batch_size: int | None
+) -> None:
+    """Raises TypeError or ValueError for a number of `inspect` that is out of its range, whatever the data are."""
+    if as_size("batches", batches, most=MAX_BATCHES) < 2:
+        raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
+    as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
+    as_seed(seed)
+    if num_threads is not None:
+        as_threads(num_threads)
+    if eval_batch_size is not None:
+        as_size("eval_batch_size", eval_batch_size)
+
+
 def _fanouts(text: str) -> list[int]:
     try:
-        return list(resolve_fanouts([int(word) for word in text.split(",")]))
-    except ValueError as error:
+        return list(resolve_fanouts([_integer(word) for word in text.split(",")]))
+    except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _integer(word: str) -> Any:
+    try:
+        return int(word)
+    except ValueError:
+        return word.strip()  # which is refused as a fanout
 
 
 def _memory(text: str) -> str | float:
     try:
-        return text if text == "auto" else float(text)
+        memory = text if text == "auto" else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither 'auto' nor a number of GiB") from None
+    try:
+        as_memory(memory)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return memory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -352,7 +377,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.json not in (None, "-") and not is_writable(Path(args.json).absolute().parent):
         sys.exit(f"error: --json is {args.json}; its folder cannot be written to, give another one")
+    if args.json not in (None, "-") and Path(args.json).is_dir():
+        sys.exit(f"error: --json is {args.json}, which is a folder; give the path of a file")
+    if args.conf is not None and not (args.conf / "dataset").is_dir():
+        sys.exit(f"error: --conf is {args.conf}; there is no folder {args.conf / 'dataset'}, leave --conf out")
     try:
+        _check_numbers(args.batches, args.prefetch, args.num_threads, args.seed, args.eval_batch_size)
         data = open_dataset(
             args.dataset,
             args.options,
@@ -384,6 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
     show(card, console)
     if args.json is not None:
+        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
         Path(args.json).write_text(text + "\n", encoding="utf-8")
 
 

@@ -70,6 +70,24 @@ from models.training.errors import one_line_errors
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),
         (["seed=-1"], "seed is -1"),
+        (["seed=4294967296"], "seed is 4294967296; it must be below 2**32, as numpy's has to be"),
+        (["data_dir=/etc/passwd"], "data_dir is /etc/passwd, which is a file; it must be the path of a folder"),
+        (["ckpt_path=/etc/passwd"], "ckpt_path is /etc/passwd, which is no checkpoint of train.py or is damaged"),
+        (["result_path=/etc/passwd"], "result_path is /etc/passwd, and that file is no result of a job; give another"),
+        (["trainer.default_root_dir=3"], "trainer.default_root_dir is 3; it must be the path of a folder"),
+        (["model._target_=models.Nope"], "model._target_ is 'models.Nope', which cannot be imported (No module named"),
+        (["+model.num_classes=5"], "model.num_classes is 5, but the data decide it; leave it out"),
+        (["task=link", "+model.num_features=5"], "model.num_features is 5, but the data decide it; leave it out"),
+        (["features._target_=builtins.int"], "features._target_ is builtins.int; it must be a store"),
+        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of Dataset; leave it out"),
+        (
+            ["+callbacks.own={_target_: builtins.dict}"],
+            "callbacks.own._target_ is builtins.dict; it must be a Callback",
+        ),
+        (["+callbacks.own={_target_: nope.Own}"], "callbacks.own._target_ is 'nope.Own', which cannot be imported"),
+        (["+logger.own={_target_: builtins.dict}"], "logger.own._target_ is builtins.dict; it must be a Logger"),
+        (["features=partitioned", "features.fraction=2"], "features.fraction is 2; it must be in 0 to 1"),
+        (["features=host", "features.num_threads=x"], "num_threads is 'x'; it must be an integer of at least 1"),
         (["dataset=npz"], "dataset.path is not set; add dataset.path=..."),
         (["dataset=npz", "dataset.path=nowhere.npz"], "nowhere.npz"),
         (["dataset=npz", "dataset.path=."], "is a folder; set dataset.path to the .npz file in it"),
@@ -93,6 +111,7 @@ def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "model.dropout=1")
     assert done.returncode == 1
     assert done.stderr == "error: dropout is 1; it must be in [0, 1)\n"
+    assert not list(tmp_path.iterdir())  # the folder that Hydra makes before the job is removed
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

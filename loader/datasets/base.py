@@ -74,6 +74,9 @@ class Dataset(ABC):
         check_folder("data_dir", data_dir)
         if cache_dir is not None:
             check_folder("cache_dir", cache_dir)
+        for what, folder in (("data_dir", data_dir), ("cache_dir", cache_dir)):
+            if folder is not None and Path(folder).expanduser().is_file():
+                raise ValueError(f"{what} is {folder}, which is a file; it must be the path of a folder")
         self.data_dir = Path(os.path.abspath(Path(data_dir).expanduser()))
         self.cache_dir = resolve_cache_dir(cache_dir, self.data_dir)
         self.rebuild = rebuild

@@ -38,6 +38,8 @@ class DistanceFeatures:
 
     def __call__(self, data: NodeDataset) -> NodeDataset:
         """The dataset with features `[num_nodes, num_features + num_anchors]`."""
+        if not isinstance(data, NodeDataset):
+            raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
         train = data.splits["train"]
         if train.numel() < self.num_anchors:
             raise DatasetError(

@@ -263,6 +263,8 @@ def checked_labels(
             f"{name}: labels have shape {list(labels.shape)}; they must be [{num_nodes}], or "
             f"[{num_nodes}, num_classes] for several labels per vertex: features have {num_nodes} rows"
         )
+    if labels.ndim == 2 and labels.shape[1] == 0:
+        raise DatasetError(f"{name}: labels have shape {list(labels.shape)}; they must have at least 1 column")
     check_real(labels, f"{name}: labels")
     if labels.ndim == 2 and labels.shape[1] == 1:  # as OGB has them
         labels = labels.reshape(-1)
@@ -296,7 +298,10 @@ def checked_labels(
         vertex = int(labels.argmax())
         raise DatasetError(f"{name}: vertex {vertex} has label {largest}; valid labels are 0 to {num_classes - 1}")
     if num_classes < 2:
-        raise DatasetError(f"{name}: the labels make {num_classes} classes; at least 2 are needed")
+        raise DatasetError(
+            f"{name}: the labels make {num_classes} classes, since the largest is {largest}; at least 2 are needed: "
+            "number the classes from 0 on"
+        )
     return labels, num_classes
 
 

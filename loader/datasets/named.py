@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
+from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -53,17 +55,23 @@ def open_dataset(
         conf: the folder; None takes `conf_folder()`.
 
     Raises:
+        TypeError: `name` is no text.
         ValueError: there is no such configuration, or an option is not `key=value`.
         DatasetError: the dataset cannot be read.
     """
     OmegaConf = import_optional("omegaconf", "a dataset by its name", "datasets").OmegaConf
 
+    if not isinstance(name, str):
+        raise TypeError(f"name is {shown(name)}; it must be that of a dataset, or of a .npz file")
     for option in options:
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value")
     if name.endswith(".npz"):
         given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
         assert isinstance(given, dict)
+        known = sorted(_keywords(NpzDataset) - {"data_dir", "cache_dir"})
+        for key in given.keys() - set(known):
+            raise ValueError(f"{key} is no option of {name}; it has {', '.join(known)}{nearest(str(key), known)}")
         return NpzDataset(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
     folder = (conf_folder() if conf is None else conf) / "dataset"
     file = folder / f"{name}.yaml"
@@ -94,3 +102,9 @@ def open_dataset(
         raise error.__cause__ or error from None
     loaded: NodeDataset = dataset.load()
     return loaded
+
+
+def _keywords(cls: type) -> set[str]:
+    """The keywords that a class and those above it take."""
+    inits = [inspect.signature(vars(base)["__init__"]).parameters for base in cls.__mro__ if "__init__" in vars(base)]
+    return {name for parameters in inits for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}

@@ -115,6 +115,10 @@ class NpzDataset(EdgeListDataset):
             raise DatasetError(
                 f"{self.name}: {self.path.absolute()} is a folder; set dataset.path to the .npz file in it"
             )
+        if self.path.exists() and not self.path.is_file():
+            raise DatasetError(
+                f"{self.name}: {self.path.absolute()} is no regular file; set dataset.path to your .npz file"
+            )
         if not self.path.is_file():
             raise DatasetError(
                 f"{self.name}: there is no file {self.path.absolute()}; set dataset.path to your .npz file"

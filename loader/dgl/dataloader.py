@@ -209,6 +209,7 @@ class DataLoader:
         source, target = self.graph.find_edges(ids)
         if sampler.exclude == "reverse_id":
             assert sampler.reverse_eids is not None
+            _check_reverses(sampler.reverse_eids, self.graph.num_edges())
             reverse = sampler.reverse_eids.to(ids.device)[ids.long()]
             back, forth = self.graph.find_edges(reverse.to(self.graph.idtype))
             if not (torch.equal(back, target) and torch.equal(forth, source)):
@@ -250,6 +251,17 @@ def _turns() -> dict[str, int]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         raise ValueError("use_ddp needs torch.distributed; call init_process_group first, or leave it out")
     return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+
+
+def _check_reverses(ids: Tensor, num_edges: int) -> None:
+    if ids.shape != (num_edges,) or ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"reverse_eids has shape {list(ids.shape)} and dtype {ids.dtype}; it must be int64 [{num_edges}], the "
+            "reverse of each edge"
+        )
+    if num_edges and (int(ids.min()) < 0 or int(ids.max()) >= num_edges):
+        bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ValueError(f"reverse_eids holds edge {bad}; valid ids are 0 to {num_edges - 1}")
 
 
 def _check_distinct(indices: Tensor, num_nodes: int) -> None:

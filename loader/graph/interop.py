@@ -24,6 +24,9 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         )
     if getattr(data, "edge_index", None) is not None:
         edges = data.edge_index
+        if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.shape[0] != 2:
+            kind = list(edges.shape) if isinstance(edges, Tensor) else f"the type {type(edges).__name__}"
+            raise ValueError(f"edge_index has {kind}; it must be a tensor [2, num_edges] (edge_index.t())")
         src, dst = (
             edges.as_tensor() if hasattr(edges, "as_tensor") else edges
         )  # an EdgeIndex watches what is done to it

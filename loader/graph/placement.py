@@ -78,7 +78,7 @@ class Placement:
         Raises:
             ValueError: "disk" names no file, and the array is not in a file yet.
             RuntimeError: the system does not lock that much memory.
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or its folder is not there.
         """
         if self.kind == "pinned":
             lock = PinnedTensor(array.cpu())  # also of memory that another keeps locked, and may release
@@ -94,6 +94,10 @@ class Placement:
             if now.kind == "disk":
                 return array, None
             raise ValueError(f"{name} lies in no file yet; name one: place({name}='disk:/folder/{name}.npy')")
+        if not self.file.parent.is_dir():
+            raise FileNotFoundError(
+                f"{name} is to lie in {self.file}, but there is no folder {self.file.parent}; make it first"
+            )
         return save_and_map(array, self.file), None
 
     def __str__(self) -> str:

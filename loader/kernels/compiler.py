@@ -18,6 +18,7 @@ import torch
 from loader import _core
 from loader.kernels import cache as disk
 from loader.kernels.nvrtc import NoCompilerError, compiler
+from loader.machine.arguments import as_size
 from loader.machine.cpus import available_cpus
 
 OLDEST_ARCHITECTURE = 75
@@ -146,6 +147,7 @@ def _options(architecture: int) -> list[str]:
 
 
 def _check_architecture(architecture: int) -> None:
+    as_size("architecture", architecture, least=0)  # of 9.0 it is 90
     if architecture < OLDEST_ARCHITECTURE:
         raise NoCompilerError(
             f"this GPU has compute capability {_version(architecture)}; the kernels need "

@@ -13,7 +13,7 @@ import torch
 
 from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
-from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
@@ -203,7 +203,7 @@ class Loader:
 
         After `load_state_dict` of a state within this same epoch it changes nothing: the rest of the epoch follows.
         """
-        epoch = as_size("epoch", epoch, least=0)
+        epoch = as_64_bits("epoch", epoch)
         amid = 0 < self._next[1] < self.sequence.num_batches
         if self._next[0] != epoch:
             self._next = (epoch, 0)
@@ -235,7 +235,8 @@ class Loader:
                 first difference. `prefetch`, ranks, devices and threads may differ, and the sampler may be another one
                 of the same spec.
         """
-        if not isinstance(state, dict) or not {"version", "epoch", "next", "config"} <= state.keys():
+        parts = {"version", "epoch", "next", "config"}
+        if not isinstance(state, dict) or not parts <= state.keys() or not isinstance(state["config"], dict):
             raise ValueError(f"this is not the state of a {type(self).__name__}; give what its state_dict() returned")
         if state["version"] != _STATE_VERSION:
             raise ValueError(
@@ -250,9 +251,12 @@ class Loader:
                     f"cannot resume: {key} was {theirs!r} when the state was saved and is {own.get(key)!r} now; "
                     "restore it, or start a new run with only the weights"
                 )
-        epoch, following, most = int(state["epoch"]), int(state["next"]), self.sequence.num_batches
-        if epoch < 0 or following < 0:
-            raise ValueError(f"the state stands at mini-batch {following} of epoch {epoch}; both count from 0")
+        epoch, following, most = as_index(state["epoch"]), as_index(state["next"]), self.sequence.num_batches
+        if epoch is None or following is None or epoch < 0 or following < 0:
+            raise ValueError(
+                f"the state stands at mini-batch {shown(state['next'])} of epoch {shown(state['epoch'])}; both count "
+                "from 0: give what state_dict() returned"
+            )
         self.close()
         self._next = (epoch, min(following, most))
         self._at = None

@@ -44,6 +44,8 @@ def check_labels(labels: Any, count: int, why: str) -> None:
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
     check_dense("labels", labels)
+    if labels.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"labels lies on {labels.device}; it must lie on cpu or cuda")
     if labels.dim() == 0 or labels.shape[0] != count:
         raise ValueError(f"labels has shape {list(labels.shape)}, {why}")
 
@@ -56,6 +58,10 @@ def check_dataset(dataset: Any) -> None:
 
 def check_sampler(name: str, sampler: Any, kind: str) -> None:
     """Raises TypeError unless it is a `Sampler` that takes items of that kind."""
+    if isinstance(sampler, type) and issubclass(sampler, Sampler):
+        raise TypeError(
+            f"{name} is the class {sampler.__name__}; give an object of it, e.g. {sampler.__name__}([10, 5])"
+        )
     if not isinstance(sampler, Sampler):
         raise TypeError(f"{name} is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
     if sampler.items != kind:

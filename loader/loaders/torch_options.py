@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.devices import as_device
-from loader.machine.gpu import cuda_device
+from loader.machine.gpu import NoGpuError, cuda_device
 
 _log = logging.getLogger("loader")
 
@@ -21,6 +22,8 @@ _NOTE = (
 )
 _told = False
 
+# What `read_options` takes beside the options of a loader.
+_OURS = ("batch_size", "seed", "generator", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 # Arguments of torch's DataLoader that say how it makes mini-batches, which is ours to say.
 _ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context", "timeout")
 
@@ -72,7 +75,9 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     pin = _flag("pin_memory", given) and device.type == "cpu"
     known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
     if unknown := sorted(given.keys() - known):
-        raise TypeError(f"{who} takes no argument {unknown[0]!r}")
+        found = difflib.get_close_matches(unknown[0], [*known, *_OURS], n=1)
+        way = f"did you mean {found[0]}?" if found else f"it takes {', '.join(sorted([*known, *_OURS]))}"
+        raise TypeError(f"{who} takes no argument {unknown[0]!r}; {way}")
     return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
 
 
@@ -83,7 +88,7 @@ def as_fanouts(name: str, fanouts: Any) -> list[Any]:
         TypeError: it is no list.
     """
     if (
-        isinstance(fanouts, (str, bytes, Set))
+        isinstance(fanouts, (str, bytes, Set, Mapping))
         or not isinstance(fanouts, Iterable)
         or not getattr(fanouts, "ndim", True)
     ):
@@ -98,7 +103,8 @@ def as_ids(name: str, ids: Any) -> Tensor:
         TypeError: it is none of them.
     """
     try:
-        return ids if isinstance(ids, Tensor) else torch.as_tensor(ids)
+        made = ids if isinstance(ids, Tensor) else torch.as_tensor(ids)
+        return made if made.numel() or isinstance(ids, Tensor) else made.long()  # torch makes an empty list float32
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} is {shown(ids)}; it must be a tensor or a list of ids, [n]") from None
 
@@ -110,6 +116,8 @@ def device_of(device: torch.device | str | None) -> torch.device:
         NoGpuError: a GPU was asked for and there is none.
     """
     device = as_device("cpu" if device is None else device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise NoGpuError(f"device is '{device}', but torch finds no NVIDIA GPU here; give device='cpu'")
     return cuda_device(device) if device.type == "cuda" else device
 
 

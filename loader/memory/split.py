@@ -15,21 +15,24 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.samplers import list_hotness
+from loader.memory.visits import classes_of
+from loader.samplers.list_hotness import hop_visits, lines_of_visits
 from loader.samples import MiniBatch
 
 LINE_BYTES = 128  # of a request to pinned memory
 _PLACE_BYTES = 4  # of a row, in the table of a cache
+_LEVEL_BITS = 44  # of a float64 that are left out: levels lie 1/256 apart
+_LEVELS = 1 << (63 - _LEVEL_BITS)
 
 
 class Reads(NamedTuple):
-    """What mini-batches read.
+    """What mini-batches read, as far as some of them tell.
 
     Attributes:
         counted: how many mini-batches.
-        lists: `[num_nodes]` float64, bytes that a mini-batch reads of each list on average, in whole lines.
-        rows: `[num_nodes]` float64, how often a mini-batch reads each row on average.
-        most_rows: of a mini-batch.
+        lists: `[num_nodes]` float64, bytes that a mini-batch is expected to read of each list, in whole lines.
+        rows: `[num_nodes]` float64, how often a mini-batch is expected to read each row.
+        most_rows: of those that were counted.
     """
 
     counted: int
@@ -39,7 +42,8 @@ class Reads(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Reads:
-        """Counts what `batches` of a sampler with these fanouts read of a square graph.
+        """Counts what `batches` of a sampler with these fanouts read of a square graph, and expects the like of others,
+        see `loader.memory.visits`.
 
         Raises:
             ValueError: there are none.
@@ -56,14 +60,16 @@ class Reads(NamedTuple):
                 count, most = count + 1, max(most, nodes.numel())
                 yield batch
 
-        per_byte = list_hotness(graph, counted(), fanouts)
+        visits = hop_visits(graph, counted(), fanouts)
         if not count:
             raise ValueError(
                 "there is no mini-batch that shows which lists and rows are read: the train split has 0 vertices; it "
                 "must have at least 1, or leave memory out"
             )
-        nbytes = graph.in_degrees().cpu().double() * graph.indices.itemsize
-        return cls(count, per_byte * nbytes * LINE_BYTES / count, rows.cpu().double() / count, most)
+        rows = rows.cpu()
+        classes = classes_of(graph, rows)
+        lines = lines_of_visits(graph, (classes.expected(of_hop) for of_hop in visits), fanouts)
+        return cls(count, lines * (LINE_BYTES / count), classes.expected(rows) / count, most)
 
 
 class Split(NamedTuple):
@@ -98,8 +104,8 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
     n, list_table = graph.num_nodes, 2 * graph.indptr.nbytes  # with `indptr`, which is copied for pinned lists, too
     all_rows, row_table = n * row_bytes, n * _PLACE_BYTES
     whole_row = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-    lists = _Items(degrees * graph.indices.itemsize, reads.lists)
-    rows = _Items(torch.full((n,), row_bytes), reads.rows * whole_row)
+    lists = _Items.of(degrees * graph.indices.itemsize, reads.lists)
+    rows = _Items.of(torch.full((n,), row_bytes), reads.rows * whole_row)
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 
@@ -138,19 +144,35 @@ class _Items(NamedTuple):
 
     nbytes: Tensor  # int64
     saved: Tensor  # float64
+    worth: Tensor  # float64, saved per byte
+    level: Tensor  # int32, the leading bits of `worth`, and so in its order
+    on_level: Tensor  # float64, bytes of each level
+
+    @classmethod
+    def of(cls, nbytes: Tensor, saved: Tensor) -> _Items:
+        worth = saved / nbytes.clamp(min=1)
+        level = (worth.view(torch.int64) >> _LEVEL_BITS).int()
+        return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=_LEVELS))
 
 
 def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
-    """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room."""
-    nbytes, saved = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("nbytes", "saved"))
-    useful = (saved > 0).nonzero().view(-1)
-    best = torch.argsort(saved[useful] / nbytes[useful].clamp(min=1), descending=True, stable=True)
-    # What was never read comes last, as it lies: of large graphs that is most, and takes long to sort.
-    order = torch.cat([useful[best], (saved <= 0).nonzero().view(-1)])
-    taken = order[torch.cumsum(nbytes[order], 0) <= room].sort().values
-    ids, first = [], 0
-    for kind in kinds:
-        length = kind.nbytes.numel()
-        ids.append(taken[(taken >= first) & (taken < first + length)] - first)
-        first += length
-    return ids
+    """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room.
+
+    Only those of the level on which the room ends are sorted: to sort all of a large graph takes a minute.
+    """
+    above = torch.stack([kind.on_level for kind in kinds]).sum(0).flip(0).cumsum(0)  # of a level and those above it
+    fits = int((above <= room).sum())  # from the highest level on
+    kept = [kind.level >= _LEVELS - fits for kind in kinds]
+    if fits < _LEVELS:
+        left = room - (int(above[fits - 1]) if fits else 0)
+        ends = [(kind.level == _LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
+        worth, nbytes = (
+            torch.cat([getattr(kind, name)[ids] for kind, ids in zip(kinds, ends, strict=True)])
+            for name in ("worth", "nbytes")
+        )
+        best = torch.argsort(worth, descending=True, stable=True)
+        taken = torch.zeros(best.numel(), dtype=torch.bool)
+        taken[best[torch.cumsum(nbytes[best], 0) <= left]] = True
+        for mask, ids, of_kind in zip(kept, ends, taken.split([ids.numel() for ids in ends]), strict=True):
+            mask[ids[of_kind]] = True
+    return [mask.nonzero().view(-1) for mask in kept]

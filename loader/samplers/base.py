@@ -174,6 +174,7 @@ class Sampler(ABC):
             RuntimeError: the sampler was closed.
         """
         self.require_open()
+        require_graph(graph)
         return _EagerSession(self, graph)
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph, require_square
+from loader.graph import Graph, require_graph, require_square
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
@@ -78,6 +78,7 @@ class CoreSampler(NeighborSampler):
             RuntimeError: the sampler was closed.
         """
         self.require_open()
+        require_graph(graph)
         if graph.device.type != "cpu":
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"

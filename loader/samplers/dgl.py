@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from loader.graph import Graph, require_square
+from loader.graph import Graph, require_graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
@@ -48,6 +48,7 @@ class DGLSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
+        require_graph(graph)
         return _DGLSession(self, graph)
 
     def __repr__(self) -> str:

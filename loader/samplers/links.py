@@ -130,6 +130,7 @@ class LinkSampler(Sampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
+        require_graph(graph)
         require_square(graph, "LinkSampler")
         if self.known is not None and self.known.num_nodes != graph.num_nodes:
             raise ValueError(

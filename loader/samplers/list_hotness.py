@@ -30,20 +30,39 @@ def list_hotness(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[i
     Raises:
         ValueError: a mini-batch has another number of hops.
     """
-    fanouts = resolve_fanouts(fanouts)
-    visits = torch.zeros(len(fanouts), graph.num_nodes, dtype=torch.int64)
+    visits = hop_visits(graph, batches, fanouts)
+    return lines_of_visits(graph, visits, fanouts) / (graph.in_degrees().cpu().double() * graph.indices.itemsize).clamp(
+        min=1
+    )
+
+
+def hop_visits(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Tensor:
+    """`[hops, num_nodes]` int64 on the CPU: how often each hop picked for each vertex; see `list_hotness`."""
+    num_hops = len(resolve_fanouts(fanouts))
+    visits = torch.zeros(num_hops, graph.num_nodes, dtype=torch.int64)
     for batch in batches:
-        if len(batch.blocks) != len(fanouts):
-            raise ValueError(f"a mini-batch has {len(batch.blocks)} hops; there are {len(fanouts)} fanouts")
+        if len(batch.blocks) != num_hops:
+            raise ValueError(f"a mini-batch has {len(batch.blocks)} hops; there are {num_hops} fanouts")
         visits = visits.to(batch.nodes.device)
-        for hop in range(len(fanouts)):
+        for hop in range(num_hops):
             # The vertices of a mini-batch are distinct.
             visits[hop, batch.nodes[: batch.frontier_sizes[hop]].long()] += 1
-    degrees, visits = graph.in_degrees().cpu().double(), visits.cpu()
-    score = torch.zeros(graph.num_nodes, dtype=torch.float64)
-    for hop, fanout in enumerate(fanouts):
-        score += visits[hop] * lines_read(degrees, fanout, graph.indices.itemsize)
-    return score / (degrees * graph.indices.itemsize).clamp(min=1)
+    return visits.cpu()
+
+
+def lines_of_visits(graph: Graph, visits: Iterable[Tensor], fanouts: Sequence[int]) -> Tensor:
+    """`[num_nodes]` float64 on the CPU: lines of pinned memory that these visits read of each list.
+
+    Args:
+        graph: square.
+        visits: of each hop, `[num_nodes]` on the CPU.
+        fanouts: those of the sampler, in hop order.
+    """
+    degrees = graph.in_degrees().cpu().double()
+    lines = torch.zeros(graph.num_nodes, dtype=torch.float64)
+    for fanout, of_hop in zip(resolve_fanouts(fanouts), visits, strict=True):
+        lines += of_hop * lines_read(degrees, fanout, graph.indices.itemsize)
+    return lines
 
 
 def lines_read(degrees: Tensor, fanout: int, itemsize: int) -> Tensor:

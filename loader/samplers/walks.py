@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
@@ -236,6 +236,7 @@ class WalkSampler(Sampler):
             RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
+        require_graph(graph)
         walked = walked_graph(self, graph)
         if self.next is not None:
             walked.prepare(self.next)

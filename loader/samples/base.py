@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from loader.machine.devices import as_device
 from loader.samples.lazy_rows import LazyRows
 
 Rows = Tensor | LazyRows
@@ -71,7 +72,7 @@ class Sample(ABC):
 
     def numbers(self) -> tuple[Any, ...]:
         """The values that count in the digest beside the tensors."""
-        return self.epoch, self.index
+        return int(self.epoch), int(self.index)  # an integer of numpy's prints another way
 
     def digest(self) -> str:
         """SHA-256 of shapes, types and bytes of all tensors: equal for equal samples on any device."""
@@ -90,8 +91,13 @@ class Sample(ABC):
         return copy
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The sample on `device`; `non_blocking` copies from pinned memory run asynchronously."""
-        return self.map(lambda t: t.to(device, non_blocking=non_blocking))
+        """The sample on `device`; `non_blocking` copies from pinned memory run asynchronously.
+
+        Raises:
+            ValueError: torch knows no such device.
+        """
+        place = as_device(device)
+        return self.map(lambda t: t.to(place, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """The sample in page-locked host memory."""

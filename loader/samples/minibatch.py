@@ -162,7 +162,7 @@ class MiniBatch(Sample):
         return [t for t in found if t is not None]
 
     def numbers(self) -> tuple[Any, ...]:
-        return self.frontier_sizes, self.epoch, self.index
+        return self.frontier_sizes, *super().numbers()
 
     def digest(self) -> str:
         """See `Sample.digest`. If there are `rows`, the digest is that with `x` in their place."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import shown
 from loader.stores.rows import RowOptions
 
 if TYPE_CHECKING:
@@ -106,12 +107,15 @@ def open_store(make: Callable[..., FeatureStore], tensor: Tensor, context: Store
         context: of the run; None if there is no graph yet.
 
     Raises:
-        TypeError: `make` makes nothing.
+        TypeError: `make` is no function, or returns no store.
     """
     check_store_factory(make)
-    if context is not None and _takes_context(make):
-        return make(tensor, context=context)
-    return make(tensor)
+    store = make(tensor, context=context) if context is not None and _takes_context(make) else make(tensor)
+    if not isinstance(store, (FeatureStore, Tensor)):
+        raise TypeError(
+            f"features returned {shown(store)}; it must return a store of the rows, e.g. HostFeatures(tensor)"
+        )
+    return store
 
 
 def check_store_factory(features: Any) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import as_finite, as_number
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.pinning import PinnedTensor
@@ -125,10 +126,10 @@ def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | Non
     if (fraction is None) == (budget_gib is None):
         raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
     if fraction is not None:
-        if not 0 <= fraction <= 1:
+        if not 0 <= as_number("fraction", fraction) <= 1:
             raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
         return int(fraction * rows.num_rows)
-    assert budget_gib is not None
+    budget_gib = as_finite("budget_gib", budget_gib)  # type: ignore[arg-type]
     table = rows.num_rows * SLOT_BYTES
     room = int(budget_gib * 2**30) - table
     if room < 0:

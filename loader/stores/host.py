@@ -110,6 +110,8 @@ def as_store(name: str, rows: Any) -> FeatureStore | None:
     Raises:
         TypeError: it is neither.
     """
+    if isinstance(rows, type):
+        raise TypeError(f"{name} is the class {rows.__name__}; give an object of it, e.g. {rows.__name__}(tensor)")
     if rows is None or isinstance(rows, FeatureStore):
         return rows
     if isinstance(rows, Tensor):

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
-from loader.machine.arguments import as_size
+from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_size, shown
 from loader.samples import MiniBatch
 from loader.traverse import pagerank
 
@@ -23,6 +23,7 @@ def degree_hotness(graph: Graph) -> Tensor:
     graph this is also its in-degree. It is a static estimate, as in PaGraph (Lin et al., "PaGraph: Scaling GNN Training
     on Large Graphs via Computation-aware Caching", SoCC 2020), and takes one pass over the edges.
     """
+    require_graph(graph)
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
     for part in graph.indices.split(_CHUNK):
         counts += torch.bincount(part, minlength=graph.num_nodes)
@@ -41,6 +42,7 @@ def pagerank_hotness(graph: Graph, seeds: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: a seed is no vertex; and as `loader.traverse.pagerank`.
     """
+    require_graph(graph)
     own = None if seeds is None else _marked(seeds, graph.num_nodes).double()
     return pagerank(graph, personalization=own, reverse=True).cpu()
 
@@ -62,7 +64,10 @@ def k_hop_hotness(graph: Graph, seeds: Tensor, fanouts: Sequence[int], batch_siz
     Raises:
         ValueError: a seed is no vertex, or a number is too small.
     """
+    require_graph(graph)
     size = as_size("batch_size", batch_size)
+    if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Iterable):
+        raise TypeError(f"fanouts is {shown(fanouts)}; it must be a list of integers, e.g. [15, 10, 5]")
     picks = [as_size("fanouts", fanout, least=-1) for fanout in fanouts]
     chosen = _marked(seeds, graph.num_nodes).to(graph.device)
     chance = chosen.double() * min(1.0, size / int(chosen.sum()))  # of being reached so far
@@ -93,11 +98,16 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
         num_rows: number of rows; for mini-batches the number of vertices.
 
     Raises:
+        TypeError: `batches` holds something else.
         ValueError: an id is out of range.
     """
-    counts = torch.zeros(num_rows, dtype=torch.int64)
+    counts = torch.zeros(as_size("num_rows", num_rows, least=0), dtype=torch.int64)
     for batch in batches:
         ids = batch.input_nodes if isinstance(batch, MiniBatch) else batch
+        if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
+            raise TypeError(
+                f"batches holds {shown(batch)}; it must hold mini-batches, or tensors of int32 or int64 ids"
+            )
         if counts.device != ids.device:
             counts = counts.to(ids.device)
         if ids.numel():
@@ -110,6 +120,10 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
 
 def _marked(seeds: Tensor, num_nodes: int) -> Tensor:
     """`[num_nodes]` bool: the seeds."""
+    if not isinstance(seeds, Tensor):
+        raise TypeError(f"seeds is {shown(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
+    if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
+        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
     ids = seeds.cpu().long()
     if ids.numel() == 0:
         raise ValueError("seeds is empty; give at least one vertex")

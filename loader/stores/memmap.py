@@ -83,6 +83,9 @@ class MemmapFeatures(StoreOfRows):
             self.path, tensor = None, source
         else:
             self.path = Path(source)
+            if not self.path.is_file():
+                what = "a folder" if self.path.is_dir() else "no file"
+                raise FileNotFoundError(f"source is {self.path}, which is {what}; give the path of a file of rows")
             tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
         if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
             raise TypeError(

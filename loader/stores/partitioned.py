@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_number, as_size, shown
 from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.hosts import Hosts, hosts_of_run
@@ -135,6 +135,8 @@ class PartitionedFeatures(StoreOfRows):
         self._timeout = as_number("timeout", timeout)
         if not 0 < self._timeout <= 86400:
             raise ValueError(f"timeout is {timeout}; it must be greater than 0 and at most 86400 seconds, a day")
+        if hosts is not None and not isinstance(hosts, Hosts):
+            raise TypeError(f"hosts is {shown(hosts)}; it must be a loader.machine.hosts.Hosts, or None")
         self.hosts = hosts_of_run() if hosts is None else hosts
         self.collective = self.hosts.num_hosts > 1 and rows.dim > 0
         self.together = together if self.collective else 1

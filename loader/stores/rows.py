@@ -59,6 +59,11 @@ class RowFormat:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
         check_dense("features", tensor)
+        if tensor.requires_grad:  # it would stay as it is, without a word
+            raise ValueError(
+                "features requires a gradient, and gathered rows carry none; give features.detach(), and look up "
+                "learned rows in the model: torch.nn.Embedding of batch.input_nodes"
+            )
         if tensor.dim() == 0:
             raise ValueError("features has no dimension; it must be [num_rows, ...]")
         if tensor.device.type not in device_types:

@@ -189,7 +189,10 @@ def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str)
         TypeError: they are no integers.
         ValueError: there are none, or one is no vertex.
     """
-    given = vertices if isinstance(vertices, Tensor) else torch.as_tensor(vertices)
+    try:
+        given = vertices if isinstance(vertices, Tensor) else torch.as_tensor(vertices)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices") from None
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.dim() > 1:
         raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices")
     given = given.reshape(-1).cpu().long()

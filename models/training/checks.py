@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,21 +58,21 @@ def computed_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> set[str]:
     return found
 
 
-def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> None:
-    """Raises ValueError unless training of `model` can go on from the file.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The parts of a checkpoint; its arrays stay in the file until they are read.
 
-    Args:
-        path: of the checkpoint.
-        model: as the run would train it.
-        hparams: the options that it was made with.
+    Raises:
+        ValueError: training cannot go on from it, whatever the model is.
     """
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no archive of torch.save")
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # an unpickler raises anything
-        first = str(error).split(". ")[0].split("\n")[0]
+        first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
         raise ValueError(
-            f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({type(error).__name__}: "
-            f"{first[:120]}); give one that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+            f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({first}); give one "
+            "that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
         ) from error
     lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
     if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
@@ -81,13 +82,29 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
             f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "
             "train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
         )
+    found: dict[str, Any] = saved
+    return found
+
+
+def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> None:
+    """Raises ValueError unless training of `model` can go on from the file.
+
+    Args:
+        path: of the checkpoint.
+        model: as the run would train it.
+        hparams: the options that it was made with.
+    """
+    saved = read_checkpoint(path)
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
     if shapes == theirs:
         return
     before = saved["hyper_parameters"]
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
-    raise ValueError(f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}")
+    raise ValueError(
+        f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
+        "options (and the dataset) of the run that wrote it"
+    )
 
 
 def _difference(
@@ -99,7 +116,7 @@ def _difference(
 ) -> str:
     told = [f"{name} was {before[name]} and is {now[name]}" for name in changed]
     if told:
-        return f"{', '.join(told)}; give the options (and the dataset) of the run that wrote it"
+        return ", ".join(told)
     name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
     return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -33,6 +34,24 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
         written = save_config(cfg, Path(cfg.run_dir))
         # Flushed, or a pipe shows nothing until the data are read.
         print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
+
+
+def leave_no_empty_folder(run_dir: Path) -> None:
+    """Removes the folder of a run that was refused before it wrote anything, and empty folders above it.
+
+    Hydra makes the folder before the job starts, with its own configuration in `.hydra` and an empty log.
+    """
+    logs = [path for path in run_dir.glob("*.log") if path.is_file() and path.stat().st_size == 0]
+    if {path.name for path in run_dir.iterdir()} - {path.name for path in logs} != {".hydra"}:
+        return
+    for path in [*logs, *(run_dir / ".hydra").iterdir()]:
+        path.unlink()
+    (run_dir / ".hydra").rmdir()
+    with suppress(OSError):  # up to the first one that is not empty
+        for folder in (run_dir, *run_dir.parents):
+            if folder == Path.cwd():
+                break
+            folder.rmdir()
 
 
 def folders(cfg: DictConfig) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from loader.kernels import NoCompilerError, check_kernels
 from loader.stores import options_of
+from models.training.options import object_of
+from models.training.store_options import check_store_options
 
 
 def device_of_run(wanted: str) -> tuple[str, str]:
@@ -40,18 +41,26 @@ def check_features(features: DictConfig, device: str) -> None:
         device: "cpu" or "cuda", where the run trains.
 
     Raises:
-        TypeError: a keyword that the store does not know.
-        ValueError: the store puts its rows on a GPU, and the run has none; or it would be made at once.
+        TypeError: a keyword that the store does not know, or a value of another type.
+        ValueError: a value is out of range; the store puts its rows on a GPU, and the run has none; or it would be
+            made at once.
     """
     if features.get("_partial_") is not True:
         raise ValueError(
             f"features._partial_ is {features.get('_partial_')}; it must be true: the store is made once there are data"
         )
-    store = get_object(features["_target_"])
+    store = object_of("features", features)
     options = {str(key): value for key, value in features.items() if not str(key).startswith("_")}
-    known = options_of(store)
+    try:
+        known = options_of(store)
+    except (TypeError, ValueError):  # of what is no function, or one of C
+        raise ValueError(
+            f"features._target_ is {features['_target_']}; it must be a store, e.g. loader.stores.HostFeatures"
+        ) from None
     for name in options.keys() - set(known):
         raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(known)}")
+    if store.__module__.startswith("loader.stores."):
+        check_store_options(options)
     on_gpu = getattr(store, "needs_gpu", False) or str(options.get("device") or "cpu") != "cpu"
     if on_gpu and device == "cpu":
         raise ValueError(

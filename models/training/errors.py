@@ -137,4 +137,5 @@ def _is_memory(error: BaseException) -> bool:
 def _key(error: BaseException) -> str:
     """The key of the configuration that Hydra was making an object of, "" if it was none."""
     found = re.search(r"^full_key: (\S+)$", str(error), re.MULTILINE) if isinstance(error, HydraException) else None
-    return found[1] if found else ""
+    # Parts of the run are made within the data module; its user gave them by their own names.
+    return re.sub(r"^datamodule\.(?=dataset|sampler|features)", "", found[1]) if found else ""

@@ -94,6 +94,22 @@ class GraphedLoss:
         self.replayed += 1
         return self._captured.run(batch)
 
+    def with_gradients(self, batch: MiniBatch) -> tuple[Tensor, Tensor] | None:
+        """Loss and output of a mini-batch, and the gradients as the parameters' `grad`: one graph, without autograd.
+
+        For who would call `backward` next, and has no hook that could notice that nobody did. Gradients that were there
+        are replaced. The loss is valid until the next call, as the output is.
+
+        Returns:
+            None if the mini-batch cannot be replayed at present; call the object itself then.
+        """
+        captured = self._captured
+        if captured is None or not captured.is_valid() or not captured.live.holds(batch):
+            return None
+        self._others = 0
+        self.replayed += 1
+        return captured.run_whole(batch)
+
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
         self._others = 0 if kind == self._kind else self._others + 1
@@ -164,7 +180,7 @@ def _forget_workspaces() -> None:
 
 
 class _Captured:
-    """The two graphs, and the memory that they work in."""
+    """The graphs, and the memory that they work in: one of each pass, and one of both if it was asked for."""
 
     def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch) -> None:
         self.live = live
@@ -175,19 +191,8 @@ class _Captured:
         self.runs = 0
         # Tensors of our own for the parameters' memory: those that accumulate the parameters' gradients may be alive in
         # some other graph, and belong to a stream that cannot be captured.
-        weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
-
-        def loss_and_output() -> tuple[Tensor, Tensor]:
-            loss, output = torch.func.functional_call(call, weights, (live.batch,))
-            if loss.device != live.kind.device or output.device != live.kind.device:
-                raise RuntimeError(
-                    f"the loss came out on {loss.device}: with CUDA graphs, the function may use x and blocks only "
-                    "through the functions of loader.ops.mean"
-                )
-            return loss, output
-
-        def gradients_of(loss: Tensor, grad_loss: Tensor | None = None) -> tuple[Tensor | None, ...]:
-            return torch.autograd.grad(loss, list(weights.values()), grad_loss, allow_unused=True)
+        self._weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
+        self._call = call
 
         live.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
@@ -196,7 +201,7 @@ class _Captured:
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
-                gradients = gradients_of(loss_and_output()[0])
+                gradients = self._gradients_of(self._loss_and_output()[0])
             # Not in the graphs' memory, where the next forward pass would write over them. With the strides of the
             # parameters, as autograd hands them over. All in one piece, for processes to exchange.
             have = [p for p, g in zip(self.parameters, gradients, strict=True) if g is not None]
@@ -208,19 +213,49 @@ class _Captured:
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         live.forget_draws()
         # Other threads, the loader's, may do on their streams what they like meanwhile.
-        mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(self.forward, **mode):
-            loss, output = loss_and_output()
+        self._mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(self.forward, **self._mode):
+            loss, output = self._loss_and_output()
         self._grad_loss = torch.ones_like(loss)  # what the backward pass begins with
         one_thread = torch.autograd.set_multithreading_enabled(False)
-        with torch.cuda.graph(self.backward, pool=self.forward.pool(), **mode), one_thread:
-            found = gradients_of(loss, self._grad_loss)
-            torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
+        with torch.cuda.graph(self.backward, pool=self.forward.pool(), **self._mode), one_thread:
+            self._copy_gradients(self._gradients_of(loss, self._grad_loss))
         _forget_workspaces()
         torch.clear_autocast_cache()
         live.check_draws()
         self.loss, self.output = loss.detach(), output.detach()
         self._handed = [(p, g) for p, g in zip(self.parameters, self.gradients, strict=True) if g is not None]
+        self._whole: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None  # and its loss and output
+
+    def _loss_and_output(self) -> tuple[Tensor, Tensor]:
+        loss, output = torch.func.functional_call(self._call, self._weights, (self.live.batch,))
+        if loss.device != self.live.kind.device or output.device != self.live.kind.device:
+            raise RuntimeError(
+                f"the loss came out on {loss.device}: with CUDA graphs, the function may use x and blocks only "
+                "through the functions of loader.ops.mean"
+            )
+        return loss, output
+
+    def _gradients_of(self, loss: Tensor, grad_loss: Tensor | None = None) -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(loss, list(self._weights.values()), grad_loss, allow_unused=True)
+
+    def _copy_gradients(self, found: tuple[Tensor | None, ...]) -> None:
+        torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
+
+    def _capture_whole(self) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        _forget_workspaces()
+        torch.clear_autocast_cache()
+        self.live.forget_draws()
+        one_thread = torch.autograd.set_multithreading_enabled(False)
+        # In the memory of the other graphs: they never run at the same time.
+        with torch.cuda.graph(graph, pool=self.forward.pool(), **self._mode), one_thread:
+            loss, output = self._loss_and_output()
+            self._copy_gradients(self._gradients_of(loss))
+        _forget_workspaces()
+        torch.clear_autocast_cache()
+        self.live.check_draws()
+        return graph, loss.detach(), output.detach()
 
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()
@@ -230,6 +265,19 @@ class _Captured:
         self.runs += 1
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
         return loss, self.output
+
+    def run_whole(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """Loss and output, and the gradients as `grad` of the parameters."""
+        if self._whole is None:
+            self._whole = self._capture_whole()
+        graph, loss, output = self._whole
+        self.live.load(batch)
+        self.runs += 1
+        graph.replay()
+        for parameter, gradient in self._handed:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+        return loss, output
 
     def replay_backward(self, ctx: Any, grad_loss: Tensor) -> None:
         """Of the forward pass whose `ctx` is given."""

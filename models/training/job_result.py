@@ -28,6 +28,9 @@ class JobResult:
     Args:
         cfg: of the job, with its device chosen. Without `result_path` nothing is read or written.
 
+    Raises:
+        ValueError: there is a file that is no result of a job.
+
     Attributes:
         metric: what the job returned when it ran before; None where it has to run.
     """
@@ -38,9 +41,9 @@ class JobResult:
         self.config = _settings(cfg)
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
-            before = json.loads(self.path.read_text(encoding="utf-8"))
-            if before["settings"] == _digest(self.config):
-                self.metric = float(before["metric"])
+            settings, metric = _read(self.path)
+            if settings == _digest(self.config):
+                self.metric = metric
             if rank_here() > 0:
                 return
             if self.metric is not None:
@@ -75,6 +78,21 @@ class JobResult:
         part.write_text(json.dumps(result) + "\n", encoding="utf-8")
         os.replace(part, self.path)
         return metric
+
+
+def _read(path: Path) -> tuple[str, float]:
+    """The settings and the metric of a file that a job wrote.
+
+    Raises:
+        ValueError: another program wrote it.
+    """
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        return before["settings"], float(before["metric"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"result_path is {path}, and that file is no result of a job; give another path, or remove the file"
+        ) from error
 
 
 def _settings(cfg: DictConfig) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from models.training.console import announce, folders
+from models.training.options import check_sizes
 from models.training.trainer import fit, make_trainer
 
 # Of the groups model and datamodule: what node classification has and links have not.
@@ -39,6 +40,7 @@ def train_links(cfg: DictConfig, why: str) -> float:
         for group, names in _NODE_OPTIONS.items():
             for name in names:
                 cfg[group].pop(name, None)
+    check_sizes(cfg.model, ["num_features"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
 from models.training.metrics import METRICS, SPLITS
 from models.training.scores import RunningScores
+from models.training.whole_step import WholeStep
 
 _PRECISIONS = ("highest", "high", "medium")
 
@@ -98,6 +100,8 @@ class NodeClassifier(LightningModule):
         self.matmul_precision = matmul_precision
         self.cuda_graph = cuda_graph if norm != "batch" else False
         self.graphed = GraphedLoss(self._loss, self.net)
+        self.whole_step = WholeStep(NodeClassifier, self._replayed)
+        self._batch: MiniBatch | None = None  # of the training step
         self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
@@ -127,6 +131,13 @@ class NodeClassifier(LightningModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None or not self.whole_step.take(self, batch, epoch, optimizer_closure):
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
 
     # Lightning looks at the signature in each step: this way there is nothing to work out. Functions take attributes,
     # but are declared without any.
@@ -169,7 +180,11 @@ class NodeClassifier(LightningModule):
             torch.set_float32_matmul_precision(self._precision_before)
             self._precision_before = None
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self._batch = batch if isinstance(batch, MiniBatch) else None
+
     def on_train_start(self) -> None:
+        self.whole_step.forget()
         resumed, self._resumed = self._resumed, None
         if resumed is not None and resumed["epoch"] == self.current_epoch:
             self.scores["train"].reset()
@@ -265,15 +280,27 @@ class NodeClassifier(LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused or None)
 
     def _step(self, batch: MiniBatch, stage: str) -> Tensor:
-        y = batch.y
-        if y is None:
+        if batch.y is None:
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
         batch = self._in_precision(batch)
         graphed = stage == "train" and self._may_be_graphed(batch)
         loss, found = (self.graphed if graphed else self._loss)(batch)
-        if not batch.repeats:  # which another process counts
-            self.scores[stage].add_found(found, y.shape[0], loss)
+        self._count(batch, stage, loss, found)
         return loss
+
+    def _replayed(self, batch: MiniBatch) -> Tensor | None:
+        """The loss of a training step, with its gradients; None if no graph has them."""
+        batch = self._in_precision(batch)
+        done = self.graphed.with_gradients(batch) if self._may_be_graphed(batch) else None
+        if done is None:
+            return None
+        self._count(batch, "train", *done)
+        return done[0]
+
+    def _count(self, batch: MiniBatch, stage: str, loss: Tensor, found: Tensor) -> None:
+        if not batch.repeats:  # which another process counts
+            assert batch.y is not None
+            self.scores[stage].add_found(found, batch.y.shape[0], loss)
 
     def _in_precision(self, batch: MiniBatch) -> MiniBatch:
         """What a trainer of another precision did not convert: rows that still lie in their table."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from loader.datasets.locations import check_folder, is_writable
 from loader.machine.arguments import as_flag, as_number, as_size, shown
 from models.training.checks import not_run
 from models.training.metrics import METRICS
+from models.training.ranks import MOST_PROCESSES, number_of_devices
 
+_ACCELERATORS = ("auto", "cpu", "gpu", "cuda")
+_PROFILERS = ("simple", "advanced", "pytorch", "xla")  # Lightning's, by name
 _PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
 # What the configuration gives to the trainer by itself, and by which group.
 _GIVEN = {
@@ -56,6 +60,43 @@ def check_parts(cfg: DictConfig) -> None:
         raise ValueError("sampler=full has no fanouts, which task=link sets to -1, all neighbours; leave sampler out")
 
 
+def object_of(group: str, part: DictConfig) -> Any:
+    """What `part._target_` names. Hydra's own look-up writes three lines to the log before it raises.
+
+    Raises:
+        ValueError: it cannot be imported.
+    """
+    log = logging.getLogger("hydra.utils")
+    disabled, log.disabled = log.disabled, True
+    try:
+        return get_object(part["_target_"])
+    except Exception as error:  # an import raises anything
+        why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
+            f"name of a class, as the options of conf/{group.split('.')[0]} have"
+        ) from error
+    finally:
+        log.disabled = disabled
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Raises ValueError unless each part, callback and logger names what can be imported."""
+    for name in _PARTS:
+        object_of(name, cfg[name])
+    for group in ("callbacks", "logger"):
+        for name, entry in _entries(cfg, group):
+            if "_target_" in entry:
+                object_of(f"{group}.{name}", entry)
+
+
+def check_sizes(model: DictConfig, sizes: Iterable[str]) -> None:
+    """Raises ValueError for an option of the model that the data decide: it would be ignored."""
+    for name in sizes:
+        if name in model:
+            raise ValueError(f"model.{name} is {shown(model[name])}, but the data decide it; leave it out")
+
+
 def check_depth(model: Any, datamodule: Any) -> None:
     """Raises ValueError unless samples reach as far from their seeds as the network has layers.
 
@@ -76,6 +117,8 @@ def check_depth(model: Any, datamodule: Any) -> None:
 def check_places(cfg: DictConfig) -> None:
     """Raises TypeError or ValueError unless the run can write where it is told to."""
     places = {name: cfg[name] for name in ("run_dir", "checkpoint_dir")}
+    if cfg.trainer.get("default_root_dir") is not None:
+        places["trainer.default_root_dir"] = cfg.trainer.default_root_dir
     for group in ("callbacks", "logger"):
         for name, entry in _entries(cfg, group):
             places |= {f"{group}.{name}.{key}": entry[key] for key in ("dirpath", "save_dir") if entry.get(key)}
@@ -98,6 +141,13 @@ def check_trainer(cfg: DictConfig) -> None:
     for name, check in _CHECKS.items():
         if trainer.get(name) is not None:
             check(f"trainer.{name}", trainer[name])
+    if trainer.get("accelerator", "auto") not in _ACCELERATORS:
+        raise ValueError(
+            f"trainer.accelerator is {shown(trainer.accelerator)}; it must be one of {', '.join(_ACCELERATORS)}: leave "
+            "it out, and give device"
+        )
+    if "devices" in trainer and cfg.device == "cpu":
+        _check_processes(trainer.devices)
     if trainer.get("accelerator") in ("gpu", "cuda") and cfg.device == "cpu":
         raise ValueError(
             f"trainer.accelerator is {trainer.accelerator}, but this run has no GPU (device=cpu); leave it out, and "
@@ -129,7 +179,7 @@ def check_monitors(cfg: DictConfig) -> None:
 
     What a model of the user's own logs is not known, unless it has `METRICS`: there callbacks may watch anything.
     """
-    known: tuple[str, ...] | None = getattr(get_object(cfg.model["_target_"]), "METRICS", None)
+    known: tuple[str, ...] | None = getattr(object_of("model", cfg.model), "METRICS", None)
     metrics = METRICS if known is None else known
     watched = {"optimized_metric": cfg.optimized_metric}
     for name, callback in _entries(cfg, "callbacks"):
@@ -181,8 +231,8 @@ def _share_or_number(name: str, value: Any) -> None:
 
 
 def _interval(name: str, value: Any) -> None:
-    if isinstance(value, (str, Mapping)):  # a time
-        return
+    if isinstance(value, (str, Mapping)):
+        return _time(name, value)
     _share_or_number(name, value)
     if value == 0:
         raise ValueError(f"{name} is {value}; it must be above 0, or null to validate after each epoch")
@@ -205,6 +255,27 @@ def _devices(name: str, value: Any) -> None:
     ):
         return
     as_size(name, value)
+
+
+def _check_processes(devices: Any) -> None:
+    """Raises ValueError unless this many processes can train on a machine's processors: all would start at once."""
+    most = MOST_PROCESSES * (os.cpu_count() or 1)
+    count = None if isinstance(devices, ListConfig) else number_of_devices(devices)
+    if devices == "auto" or (count is not None and 1 <= count <= most and "," not in str(devices)):
+        return
+    raise ValueError(
+        f"trainer.devices is {shown(devices)}; without a GPU (device=cpu) it is the number of processes, 1 to {most} "
+        "on this machine"
+    )
+
+
+def _profiler(name: str, value: Any) -> None:
+    if isinstance(value, Mapping) and "_target_" in value:
+        return
+    if value not in _PROFILERS:
+        raise ValueError(
+            f"{name} is {shown(value)}; it must be null, one of {', '.join(_PROFILERS)}, or have a _target_"
+        )
 
 
 def _norm(name: str, value: Any) -> None:
@@ -232,5 +303,6 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "val_check_interval": _interval,
     "devices": _devices,
     "gradient_clip_val": _norm,
+    "profiler": _profiler,
     "max_time": _time,
 }

@@ -28,7 +28,7 @@ _STARTED_BY_OTHERS = (
 _LOOK = 0.2  # seconds between two looks at the other processes
 GRACE = 10.0  # seconds in which a process ends by itself, or the first one prints what all would print
 _PAUSE = 1.0  # seconds after which it is known whether another process was lost
-_MOST = 4  # processes per processor
+MOST_PROCESSES = 4  # per processor
 _SAID = (1, 130)  # a status with which a process has printed why it ended
 
 
@@ -116,7 +116,7 @@ def other_ranks(trainer: Any, command: list[str], folder: str) -> Iterator[None]
             yield
         return
     count = (number_of_devices(trainer.get("devices")) or 1) if isinstance(trainer, Mapping) else 1
-    sensible = 1 < count <= _MOST * (os.cpu_count() or 1)  # else Lightning says what is wrong
+    sensible = 1 < count <= MOST_PROCESSES * (os.cpu_count() or 1)  # else this process says what is wrong
     if not sensible or trainer.get("strategy") != "auto" or any(name in os.environ for name in _STARTED_BY_OTHERS):
         yield
         return

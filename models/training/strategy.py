@@ -67,7 +67,12 @@ class OneExchangeStrategy(DDPStrategy):
         self._exchange = GradientExchange(module.named_parameters())
 
     def post_backward(self, closure_loss: Tensor) -> None:
-        if self._exchange is not None and not self._accumulates:
+        if not self._accumulates:
+            self.exchange_gradients()
+
+    def exchange_gradients(self) -> None:
+        """Replaces the gradients by their mean over all processes, each of which has to call this."""
+        if self._exchange is not None:
             self._exchange.run()
 
     @contextmanager

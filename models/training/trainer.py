@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from hydra.utils import instantiate
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from loader.machine.lost import LostProcessError, is_lost
@@ -24,7 +25,7 @@ from models.training.strategy import OneExchangeStrategy
 def make_trainer(cfg: DictConfig) -> Trainer:
     """The trainer of a run, with its callbacks and loggers, and with none of Lightning's own in their place."""
 
-    def each(group: str) -> list[Any]:
+    def each(group: str, kind: type) -> list[Any]:
         # An entry that an experiment sets to null is left out. Without the group (callbacks=none) a task or an
         # experiment still has options for some of its entries, which then are no objects.
         entries = {name: entry for name, entry in (cfg.get(group) or {}).items() if entry is not None}
@@ -35,9 +36,15 @@ def make_trainer(cfg: DictConfig) -> Trainer:
                 raise ValueError(
                     f"{group}.{name} has no _target_, the class that it is of; give it one, or leave it out"
                 )
-        return [instantiate(entry) for entry in entries.values()]
+        made = {name: instantiate(entry) for name, entry in entries.items()}
+        for name, one in made.items():
+            if not isinstance(one, kind):
+                raise ValueError(
+                    f"{group}.{name}._target_ is {entries[name]['_target_']}; it must be a {kind.__name__} of Lightning"
+                )
+        return list(made.values())
 
-    callbacks, loggers = each("callbacks"), each("logger")
+    callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,

@@ -128,7 +128,7 @@ def npz(tmp_path: Path) -> Path:
 
 
 def test_the_command_prints_a_card_and_writes_json(npz: Path, tmp_path: Path, capsys) -> None:
-    out = tmp_path / "card.json"
+    out = tmp_path / "cards" / "card.json"  # the folder is made
     main(["--dataset", str(npz), "--fanouts", "4,2", "--batch-size", "8", "--batches", "4", "--num-threads", "1",
           "--json", str(out), "--data-dir", str(tmp_path)])  # fmt: skip
     shown = capsys.readouterr().out
@@ -165,6 +165,12 @@ def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None
             ["--dataset", "synthetic", "--json", "/dev/null/card"],
             "error: --json is /dev/null/card; its folder cannot be",
         ),
+        (["--dataset", "nowhere", "--json", "/"], "error: --json is /, which is a folder; give the path of a file"),
+        (["--dataset", "nowhere", "--conf", "/nowhere"], "error: --conf is /nowhere; there is no folder /nowhere/dat"),
+        (["--dataset", "nowhere", "--batches", "1"], "error: batches is 1; it must be at least 2"),
+        (["--dataset", "nowhere", "--eval-batch-size", "0"], "error: eval_batch_size is 0; it must be at least 1"),
+        (["--dataset", "nowhere", "--seed", "-1"], "error: seed is -1"),
+        (["--dataset", "nowhere", "--num-threads", "0"], "error: num_threads is 0"),
     ],
 )
 def test_bad_input_ends_in_one_line(tmp_path: Path, arguments, message) -> None:
@@ -177,7 +183,15 @@ def test_bad_fanouts_are_refused_by_the_parser(capsys) -> None:
     for text in ("0", "a", "3,3,3,3,3,3,3,3,3"):
         with pytest.raises(SystemExit):
             main(["--dataset", "synthetic", "--fanouts", text])
-    assert "fanout 0 is not possible" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "fanout 0 is not possible" in said
+    assert "fanout 'a' is not an integer; give 1 to 1024" in said
+
+
+def test_a_bad_budget_is_refused_by_the_parser(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--dataset", "nowhere", "--memory", "-3"])
+    assert "argument --memory: memory is -3.0; it must be 'auto', or a finite number" in capsys.readouterr().err
 
 
 def test_tables_of_large_graphs_fit_80_columns() -> None:

@@ -65,7 +65,8 @@ class Recorder(LightningModule):
             os.fsync(file.fileno())
 
     def loss(self, batch: MiniBatch) -> Tensor:
-        return torch.nn.functional.cross_entropy(self.layer(batch.x[: batch.batch_size]), batch.y)
+        x = batch.gathered().x  # a GPU may have left the rows in their table
+        return torch.nn.functional.cross_entropy(self.layer(x[: batch.batch_size]), batch.y)
 
     def training_step(self, batch: MiniBatch) -> Tensor:
         self.note("train", batch)

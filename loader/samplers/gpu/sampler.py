@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import PickOptions
@@ -184,6 +184,7 @@ class CudaSampler(GpuOptions):
 
     def open(self, graph: Graph) -> CudaSession:
         self.require_open()
+        require_graph(graph)
         return CudaSession(self, graph)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from loader.kernels.compiler import add_source
 from loader.kernels.host import function_of
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_flag, as_number, as_size, shown
 from loader.samplers.walk_next.faults import Fault, NextError, described
 from loader.samplers.walk_next.source import INTEGERS, MOST_CONSTANTS, Source, source_of
 from loader.samplers.walk_next.translate import translated
@@ -107,6 +107,8 @@ class Next:
         made.constants = tuple(sorted((constants or {}).items()))
         if len(made.constants) > MOST_CONSTANTS:
             raise ValueError(f"there are {len(made.constants)} constants; at most {MOST_CONSTANTS} are possible")
+        if not text.strip():
+            raise ValueError(f"text is {shown(text)}; it must be C++, the body of a function, e.g. 'return -1;'")
         for name, value in made.constants:
             if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or type(value) is not int or value not in INTEGERS:
                 raise ValueError(f"constants has {name!r}: {value!r}; they are names and integers of 64 bits")

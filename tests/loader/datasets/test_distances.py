@@ -63,3 +63,8 @@ def test_what_is_no_transform_is_refused(npz_file: Callable[..., Path], transfor
 def test_a_transform_returns_a_dataset(npz_file: Callable[..., Path]) -> None:
     with pytest.raises(TypeError, match="a transform of mine returned a Tensor; it must return a NodeDataset"):
         load(npz_file(), lambda data: data.features)
+
+
+def test_only_a_dataset_gets_distances() -> None:
+    with pytest.raises(TypeError, match=r"data is a Tensor; it must be a loader\.datasets\.NodeDataset"):
+        DistanceFeatures(2)(torch.zeros(3, 2))  # type: ignore[arg-type]

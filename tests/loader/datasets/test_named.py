@@ -55,3 +55,13 @@ def test_another_folder_may_be_named(tmp_path):
 def test_an_unknown_option_is_named_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"num_neighbours is no option of digits; .*did you mean num_neighbors\?$"):
         open_dataset("digits", ["num_neighbours=3"])
+
+
+def test_an_unknown_option_of_a_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"undirect is no option of a\.npz; .*did you mean undirected\?$"):
+        open_dataset("a.npz", ["undirect=true"], data_dir=tmp_path)
+
+
+def test_a_name_is_text() -> None:
+    with pytest.raises(TypeError, match=r"name is 3; it must be that of a dataset, or of a \.npz file"):
+        open_dataset(3)

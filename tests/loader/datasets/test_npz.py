@@ -80,6 +80,12 @@ def test_a_folder_is_no_file(load, tmp_path):
         load(tmp_path)
 
 
+def test_a_pipe_is_no_file(load, tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(DatasetError, match=r"pipe\.npz is no regular file; set dataset\.path to your \.npz file"):
+        load(tmp_path / "pipe.npz")
+
+
 def test_a_relative_path_is_searched_in_data_dir(npz_file, load):
     assert load(npz_file().name).num_nodes == 6
 
@@ -124,7 +130,11 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"labels": np.full((6, 2), 3)}, "label 0 of vertex 0 is 3; it must be 0 or 1"),
         ({"labels": np.array([0, 1, -1, 0, 1, 2])}, "vertex 2 of split train has label -1"),
         ({"labels": np.array([0, 1, 0.5, 0, 1, 2])}, "are not whole numbers"),
-        ({"labels": np.zeros(6, dtype=int)}, "the labels make 1 classes; at least 2"),
+        (
+            {"labels": np.zeros(6, dtype=int)},
+            "the labels make 1 classes, since the largest is 0; at least 2 are needed: number the classes from 0 on",
+        ),
+        ({"labels": np.zeros((6, 0), dtype=int)}, r"labels have shape \[6, 0\]; they must have at least 1 column"),
         ({"train": np.array([0, 6])}, "split train holds vertex 6; valid ids are 0 to 5"),
         ({"train": np.array([0, 3])}, "vertex 3 is in the splits train and val"),
         ({"train": np.array([0, 0])}, "train holds vertex 0 twice"),

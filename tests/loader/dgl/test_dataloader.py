@@ -183,6 +183,10 @@ def test_unsupported_options_are_refused(g):
     import loader.dgl as ours
 
     sampler, seeds = ours.NeighborSampler([2]), torch.arange(4)
+
+    def reversed_by(back):
+        return ours.DataLoader(g, seeds, ours.as_edge_prediction_sampler(sampler, "reverse_id", back))
+
     for make, error, message in (
         (lambda: ours.NeighborSampler([2], prob="w"), NotImplementedError, "does not know prob='w'; leave it out"),
         (lambda: ours.NeighborSampler([2], mask="m"), NotImplementedError, "does not know mask='m'"),
@@ -229,6 +233,14 @@ def test_unsupported_options_are_refused(g):
             ),
             ValueError,
             "reverse_eids says that edge 0",
+        ),
+        *(
+            (lambda back=back: reversed_by(back), ValueError, message)
+            for back, message in (
+                (torch.arange(3), r"reverse_eids has shape \[3\] and dtype torch\.int64; it must be int64 \[300\]"),
+                (torch.rand(NUM_EDGES), r"reverse_eids has shape \[300\] and dtype torch\.float32"),
+                (torch.full((NUM_EDGES,), 999), "reverse_eids holds edge 999; valid ids are 0 to 299"),
+            )
         ),
     ):
         with pytest.raises(error, match=message):

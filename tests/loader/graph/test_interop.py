@@ -69,6 +69,8 @@ def test_from_pyg_names_missing_attributes(edges):
         Graph.from_pyg([edges])
     with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
         Graph.from_pyg(Data(x=torch.zeros(3, 1)))
+    with pytest.raises(ValueError, match=r"edge_index has \[9, 2\]; it must be a tensor \[2, num_edges\]"):
+        Graph.from_pyg(Data(edge_index=torch.zeros(9, 2, dtype=torch.int64), num_nodes=3))
     data = Data(edge_index=edges, num_nodes=NUM_NODES, name="w")
     with pytest.raises(ValueError, match=r"weight_attr is 'v'; data has \['edge_index', 'name', 'num_nodes'\]"):
         Graph.from_pyg(data, weight_attr="v")

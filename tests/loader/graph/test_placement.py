@@ -73,7 +73,7 @@ def test_a_placement_on_disk_needs_a_path(tmp_path: Path) -> None:
         graph.place(f"disk:{tmp_path}/a.npy")
     with pytest.raises(ValueError, match=r"a\.npy is the file of two arrays"):
         graph.place(indptr=f"disk:{tmp_path}/a.npy", indices=f"disk:{tmp_path}/a.npy")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"nowhere/a\.npy, but there is no folder .*nowhere; make it first"):
         graph.place(indptr=f"disk:{tmp_path}/nowhere/a.npy")
     with pytest.raises(ValueError, match="the graph has no array 'edge_times' to place; it has indptr, indices"):
         graph.place(edge_times="cpu")

@@ -220,6 +220,11 @@ class TestWithNvrtc:
             compile_kernels([(HEADER, "loader::no_kernel")], 90)
 
 
+def test_an_architecture_is_a_number() -> None:
+    with pytest.raises(TypeError, match="architecture is 'sm_90'; it must be an integer"):
+        check_kernels("sm_90")  # type: ignore[arg-type]
+
+
 def test_names_of_kernels_are_distinct() -> None:
     kernels = _core.cuda_kernels()
     assert len(set(kernels)) == len(kernels) > 300

@@ -325,6 +325,18 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"features": torch.zeros(NUM_NODES - 1, 3)}, ValueError, "features has 199 rows, the graph 200"),
         ({"labels": torch.zeros(NUM_NODES + 1)}, ValueError, r"labels has shape \[201\], the graph 200"),
         ({"labels": [0] * NUM_NODES}, TypeError, "labels is a list"),
+        (
+            {"labels": torch.zeros(NUM_NODES, device="meta")},
+            ValueError,
+            "labels lies on meta; it must lie on cpu or cuda",
+        ),
+        ({"features": HostFeatures}, TypeError, r"features is the class HostFeatures; .* HostFeatures\(tensor\)"),
+        ({"features": torch.ones(NUM_NODES, 3, requires_grad=True)}, ValueError, r"a gradient.*features\.detach\(\)"),
+        (
+            {"sampler": HopwiseSampler},
+            TypeError,
+            r"sampler is the class HopwiseSampler; .* HopwiseSampler\(\[10, 5\]\)",
+        ),
         ({"labels": torch.eye(NUM_NODES).to_sparse()}, ValueError, r"labels has the layout torch.sparse_coo.*to_dense"),
         ({"features": np.zeros((NUM_NODES, 3))}, TypeError, r"features is a ndarray.*torch\.from_numpy"),
         ({"features": [[0.0]] * NUM_NODES}, TypeError, r"features is a list.*torch\.as_tensor"),

@@ -195,12 +195,12 @@ def test_a_state_of_another_graph_is_refused(
 def test_values_that_are_no_state_are_refused(make: Callable[..., NodeLoader]) -> None:
     loader = make()
     state = loader.state_dict()
-    for wrong in ({}, {"epoch": 0}, None):
+    for wrong in ({}, {"epoch": 0}, None, {**state, "config": [1]}):
         with pytest.raises(ValueError, match="not the state of a NodeLoader"):
             loader.load_state_dict(wrong)
     with pytest.raises(ValueError, match="version 99"):
         loader.load_state_dict({**state, "version": 99})
-    for wrong in ({"next": -1}, {"epoch": -1}):
+    for wrong in ({"next": -1}, {"epoch": -1}, {"epoch": "x"}, {"next": 1.5}):
         with pytest.raises(ValueError, match=r"the state stands at mini-batch .* both count from 0"):
             loader.load_state_dict({**state, **wrong})
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
-from loader.memory.split import Reads, Split, split_memory
+from loader.memory.split import Reads, Split, _fill, _Items, split_memory
+from loader.memory.visits import classes_of
 from loader.samplers import FusedSampler
 
 ROW = 200  # bytes, two lines over the bus
@@ -70,6 +71,33 @@ def test_the_rest_is_worth_less_than_the_kept(seed: int, share: float) -> None:
     assert float(kept.min()) >= float(rest.max()) - 1e-12 or left < largest
 
 
+def sorted_fill(kinds: list[tuple[torch.Tensor, torch.Tensor]], room: int) -> list[torch.Tensor]:
+    """By a sort of everything: bytes and savings of each kind -> ids of each."""
+    nbytes, saved = (torch.cat(parts) for parts in zip(*kinds, strict=True))
+    order = torch.argsort(saved / nbytes.clamp(min=1), descending=True, stable=True)
+    taken = torch.zeros(nbytes.numel(), dtype=torch.bool)
+    taken[order[torch.cumsum(nbytes[order], 0) <= room]] = True
+    return [part.nonzero().view(-1) for part in taken.split([len(of) for of, _ in kinds])]
+
+
+sizes_and_savings = st.lists(
+    st.tuples(st.integers(0, 300), st.sampled_from([0.0, 1.0, 1.0000001, 5.0, 1e-9, 1e9]) | st.floats(0, 1e6)),
+    max_size=30,
+)
+
+
+@given(kinds=st.lists(sizes_and_savings, min_size=1, max_size=2), room=st.integers(-5, 3000))
+@settings(max_examples=200)
+def test_a_sort_keeps_the_same(kinds: list[list[tuple[int, float]]], room: int) -> None:
+    made = [
+        (torch.tensor([a for a, _ in of], dtype=torch.int64), torch.tensor([b for _, b in of], dtype=torch.float64))
+        for of in kinds
+    ]
+    found = _fill([_Items.of(*of) for of in made], room)
+    for ids, expected in zip(found, sorted_fill(made, room), strict=True):
+        assert torch.equal(ids, expected)
+
+
 def test_no_room_keeps_nothing() -> None:
     graph = graph_of(1)
     split = split_memory(10, graph, ROW, reads_of(graph, 1))
@@ -84,11 +112,11 @@ def test_reads_are_those_of_mini_batches() -> None:
     sampler = FusedSampler([3, 2], num_threads=1)
     batches = [sampler.sample(graph, torch.arange(5 * i, 5 * i + 5), batch=i) for i in range(4)]
     reads = Reads.of(graph, batches, [3, 2])
-    rows = torch.zeros(50, dtype=torch.float64)
+    counts = torch.zeros(50, dtype=torch.int64)
     for batch in batches:
-        rows[batch.input_nodes.long()] += 0.25
+        counts[batch.input_nodes.long()] += 1
     assert reads.counted == 4
-    assert torch.equal(reads.rows, rows)
+    assert torch.equal(reads.rows, classes_of(graph, counts).expected(counts) / 4)
     assert reads.most_rows == max(batch.input_nodes.numel() for batch in batches)
     # Each visit reads one line at least, and as many lines as picks at most.
     visits = sum(sum(batch.frontier_sizes[:-1]) for batch in batches) / 4

@@ -13,7 +13,18 @@ import torch
 from marks import needs_dgl
 
 from loader.graph import Graph
-from loader.samplers import DGLSampler, FullSampler, FusedSampler, HopwiseSampler, Request, Sampler, resolve_fanouts
+from loader.samplers import (
+    DGLSampler,
+    FullSampler,
+    FusedSampler,
+    HopwiseSampler,
+    LinkSampler,
+    Request,
+    Sampler,
+    SubgraphSampler,
+    WalkSampler,
+    resolve_fanouts,
+)
 from loader.samplers.base import Session
 
 CORE = [HopwiseSampler, FusedSampler]
@@ -132,6 +143,20 @@ def test_epoch_and_batch_may_be_integers_of_numpy(graph) -> None:
     found = sampler.sample(graph, seeds, epoch=np.int64(3), batch=np.uint8(4)).tensors()
     expected = sampler.sample(graph, seeds, epoch=3, batch=4).tensors()
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_digest_knows_no_type_of_integers(graph) -> None:
+    sampler, seeds = FusedSampler([1]), torch.tensor([0, 2])
+    found = sampler.sample(graph, seeds, epoch=np.int64(3), batch=np.uint8(4))
+    assert found.digest() == sampler.sample(graph, seeds, epoch=3, batch=4).digest()
+
+
+@pytest.mark.parametrize(
+    "sampler", [*(make([1]) for make in CORE), LinkSampler(FusedSampler([1])), WalkSampler(3), SubgraphSampler([1])]
+)
+def test_a_session_wants_a_graph(sampler) -> None:
+    with pytest.raises(TypeError, match=r"graph is a NoneType; it must be a loader\.Graph"):
+        sampler.open(None)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])

@@ -116,6 +116,8 @@ def test_to_moves_every_tensor() -> None:
     assert (moved.frontier_sizes, moved.epoch, moved.index) == ((2, 4, 5), 3, 6)
     assert [(b.num_src, b.num_dst) for b in moved.blocks] == [(5, 4), (4, 2)]
     assert batch.to("cpu").digest() == batch.digest()
+    with pytest.raises(ValueError, match="device is 'gpu'; it must be cpu, cuda or cuda:N"):
+        batch.to("gpu")
     bare = make().to("meta")
     assert bare.x is None
     assert bare.y is None

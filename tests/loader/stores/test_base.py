@@ -86,3 +86,8 @@ def test_the_files_work_on_the_cpu(name: str, context: StoreContext) -> None:
     store = open_store(make, torch.ones(2, 3), context)
     assert torch.equal(store.gather(torch.tensor([1])), torch.ones(1, 3, dtype=torch.float16))
     store.close()
+
+
+def test_a_factory_has_to_return_a_store() -> None:
+    with pytest.raises(TypeError, match="features returned None; it must return a store of the rows"):
+        open_store(lambda tensor: None, torch.zeros(2, 3))  # type: ignore[arg-type,return-value]

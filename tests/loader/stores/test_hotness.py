@@ -136,3 +136,21 @@ def test_visits_without_mini_batches_are_refused(random_graph) -> None:
 def test_a_graph_of_another_size_is_refused(random_graph) -> None:
     with pytest.raises(ValueError, match="features has 10 rows, the graph 200 vertices"):
         CachedFeatures(torch.zeros(10, 4), fraction=0.5, context=StoreContext(random_graph()))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda graph: degree_hotness(None), "graph is a NoneType; it must be a loader.Graph"),
+        (lambda graph: pagerank_hotness(None), "graph is a NoneType; it must be a loader.Graph"),
+        (lambda graph: pagerank_hotness(graph, [1]), r"seeds is \[1\]; it must be a tensor of vertex ids"),
+        (lambda graph: pagerank_hotness(graph, torch.ones(200) > 0), r"torch\.bool; it must be an integer type"),
+        (lambda graph: k_hop_hotness(graph, None, [5], 1), "seeds is None; it must be a tensor of vertex ids"),
+        (lambda graph: k_hop_hotness(graph, torch.tensor([1]), "10,5", 1), "fanouts is '10,5'; it must be a list"),
+        (lambda graph: k_hop_hotness(graph, torch.tensor([1]), 5, 1), "fanouts is 5; it must be a list of integers"),
+        (lambda graph: count_visits([3], 5), "batches holds 3; it must hold mini-batches, or tensors of int32 or"),
+    ],
+)
+def test_what_is_no_tensor_is_refused(random_graph, call, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(random_graph())

@@ -81,10 +81,13 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
     np.save(npy, values)
     values.tofile(raw)
     np.save(tmp_path / "f.npy", np.asfortranarray(values))
-    with pytest.raises(FileNotFoundError):
-        MemmapFeatures(tmp_path / "none.npy")
-    with pytest.raises(FileNotFoundError):
-        MemmapFeatures(tmp_path / "none.bin", shape=(1,), storage_dtype="uint8")
+    for missing in ({"source": tmp_path / "none.npy"}, {"source": tmp_path / "none.bin", "shape": (1,)}):
+        with pytest.raises(
+            FileNotFoundError, match=r"source is .*none\.\w+, which is no file; give the path of a file"
+        ):
+            MemmapFeatures(**missing)
+    with pytest.raises(FileNotFoundError, match="which is a folder; give the path of a file"):
+        MemmapFeatures(tmp_path, shape=(1,), storage_dtype="uint8")
     with pytest.raises(ValueError, match="Fortran order"):
         MemmapFeatures(tmp_path / "f.npy")
     with pytest.raises(ValueError, match="say its shape and storage_dtype"):

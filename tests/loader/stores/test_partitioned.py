@@ -315,13 +315,17 @@ class TestRefusals:
             ({"fraction": 0.5, "budget_gib": 1.0}, "give exactly one"),
             ({"fraction": 0.5}, "hotness='degree' needs a graph"),
             ({"timeout": 0}, "timeout is 0; it must be greater than 0 and at most 86400 seconds"),
+            ({"fraction": "x"}, "fraction is 'x'; it must be a number"),
+            ({"budget_gib": "x"}, "budget_gib is 'x'; it must be a number"),
+            ({"budget_gib": -1}, "budget_gib is -1; it must be at least 0 and finite"),
+            ({"hosts": 2}, r"hosts is 2; it must be a loader\.machine\.hosts\.Hosts"),
             ({"batches_per_exchange": 0}, "batches_per_exchange is 0"),
             ({"storage_dtype": "float16"}, "storage_dtype is torch.float16, but the rows stay in their file"),
         ],
     )
     def test_invalid_options_are_refused(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            PartitionedFeatures(table(), num_threads=1, hosts=Hosts(0, 2, 0, 1), **options)
+        with pytest.raises((TypeError, ValueError), match=message):
+            PartitionedFeatures(table(), **{"num_threads": 1, "hosts": Hosts(0, 2, 0, 1), **options})
 
     def test_several_hosts_need_a_process_group(self) -> None:
         store = PartitionedFeatures(table(), num_threads=1, hosts=Hosts(0, 2, 0, 1))

@@ -92,6 +92,7 @@ def test_a_changed_graph_is_looked_at_again() -> None:
         ({"source": []}, TypeError, r"source is \[\]"),
         ({"source": torch.zeros(0, dtype=torch.int64)}, ValueError, "source holds no vertex"),
         ({"source": 1.5}, TypeError, "source is 1.5"),
+        ({"source": ["a"]}, TypeError, r"source is \['a'\]; it must be a vertex or a vector of vertices"),
         ({"graph": "no graph"}, TypeError, "graph is a str"),
         ({"schedule": "fast"}, ValueError, "schedule is 'fast'; it must be one of auto, node"),
         ({"access": "fast"}, ValueError, "access is 'fast'; it must be one of auto, naive"),

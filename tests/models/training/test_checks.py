@@ -111,6 +111,12 @@ def test_a_checkpoint_of_another_model_names_the_changes(model: NodeClassifier, 
         check_checkpoint(path, model, model.hparams)
 
 
+def test_a_checkpoint_of_other_names_is_refused(model: NodeClassifier, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ckpt", model, state_dict={})
+    with pytest.raises(ValueError, match=r"has shape none there and \[.*\] here; give the options \(and the dataset\)"):
+        check_checkpoint(path, model, model.hparams)
+
+
 def test_weights_without_the_rest_are_refused(model: NodeClassifier, tmp_path: Path) -> None:
     path = write(tmp_path / "a.ckpt", model, loops=None)
     with pytest.raises(ValueError, match="which holds no loops, so training cannot go on from it"):

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.training.console import announce, folders, save_config
+from models.training.console import announce, folders, leave_no_empty_folder, save_config
 
 
 def test_saves_the_resolved_configuration_and_prints_nothing(
@@ -46,3 +46,20 @@ def test_a_run_that_went_on_names_two_folders() -> None:
     assert folders(cfg) == "outputs: /a/second"
     cfg.checkpoint_dir = "/a/first/checkpoints"
     assert folders(cfg) == "outputs: /a/second; checkpoints: /a/first/checkpoints"
+
+
+@pytest.mark.parametrize("kept", [None, "config.yaml", "train.log"])
+def test_only_a_folder_without_results_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "outputs" / "train" / "now"
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text("a: 1")
+    (folder / "train.log").touch()
+    if kept is not None:
+        (folder / kept).write_text("something")
+    leave_no_empty_folder(folder)
+    assert folder.exists() == (kept is not None)
+    assert (tmp_path / "outputs").exists() == (kept is not None)
+    assert tmp_path.exists()

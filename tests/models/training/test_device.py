@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from loader.kernels import NoCompilerError
 from models.training import device
-from models.training.device import device_of_run
+from models.training.device import check_features, device_of_run
 
 
 @pytest.fixture
@@ -59,3 +60,29 @@ def test_missing_parts_are_named(  # type: ignore[no-untyped-def]
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ValueError, match="device is 'tpu'; it must be auto, cpu or cuda"):
         device_of_run("tpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float128"}, "features.dtype is 'float128'; it must be a torch.dtype or its name"),
+        ({"fraction": 2}, "features.fraction is 2; it must be in 0 to 1"),
+        ({"fraction": "x"}, "features.fraction is 'x'; it must be a number"),
+        ({"fraction": None, "budget_gib": -1}, "features.budget_gib is -1; it must be at least 0 and finite"),
+        ({"fraction": 0.1, "budget_gib": 1}, "features.fraction is 0.1 and features.budget_gib is 1; give one"),
+        ({"hotness": "size"}, "features.hotness is 'size'; it must be one of degree, pagerank, visits"),
+        ({"timeout": 0}, "features.timeout is 0; it must be greater than 0 and at most 86400 seconds"),
+        ({"batches_per_exchange": 0}, "features.batches_per_exchange is 0; it must be at least 1"),
+        ({"num_threads": 0}, "num_threads is 0; it must be at least 1"),
+    ],
+)
+def test_values_no_store_can_have_are_refused(options: dict[str, object], message: str) -> None:
+    features = {"_target_": "loader.stores.PartitionedFeatures", "_partial_": True, **options}
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_features(OmegaConf.create(features), "cpu")
+
+
+def test_a_gpu_share_is_above_zero() -> None:
+    features = {"_target_": "loader.stores.auto_features", "_partial_": True, "gpu_share": 0}
+    with pytest.raises(ValueError, match=r"features.gpu_share is 0; it must be in \(0, 1\]"):
+        check_features(OmegaConf.create(features), "cpu")

@@ -63,6 +63,13 @@ def test_a_job_of_other_settings_runs_again(tmp_path: Path, capsys, changes) -> 
     assert "settings have changed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("content", [b"hello", b"[1]", b"{}", b"\xff\xfe", b'{"settings": "", "metric": null}'])
+def test_a_foreign_file_is_no_result(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "result.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"result_path is .*result\.json, and that file is no result of a job; give"):
+        JobResult(config(tmp_path))
+
+
 def test_a_kill_while_writing_leaves_no_result(tmp_path: Path, monkeypatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

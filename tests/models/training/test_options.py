@@ -55,6 +55,16 @@ def config(**changes: Any) -> DictConfig:
         ({"deterministic": "maybe"}, "deterministic is 'maybe'; it must be True or False"),
         ({"inference_mode": "no"}, "inference_mode is 'no'; it must be True or False"),
         ({"gradient_clip_val": -1}, "gradient_clip_val is -1; it must be at least 0 and finite"),
+        ({"val_check_interval": "0:0:0:-5"}, "val_check_interval is '0:0:0:-5'; it must be days:hours:minutes:sec"),
+        ({"profiler": "fast"}, "profiler is 'fast'; it must be null, one of simple, advanced"),
+        ({"profiler": 3}, "profiler is 3; it must be null, one of simple, advanced"),
+        ({"accelerator": "tpu"}, "accelerator is 'tpu'; it must be one of auto, cpu, gpu, cuda"),
+        ({"devices": [0, 1]}, r"devices is \[0, 1\]; without a GPU \(device=cpu\) it is the number of processes"),
+        ({"devices": []}, r"devices is \[\]; without a GPU"),
+        ({"devices": None}, "devices is None; without a GPU"),
+        ({"devices": "0,"}, "devices is '0,'; without a GPU"),
+        ({"devices": -1}, "devices is -1; without a GPU"),
+        ({"devices": 10**6}, "devices is 1000000; without a GPU .* 1 to [0-9]+ on this machine"),
         ({"max_time": 12}, "max_time is 12; it must be days:hours:minutes:seconds"),
         ({"max_time": "an hour"}, "max_time is 'an hour'; it must be days:hours:minutes:seconds"),
         ({"accelerator": "gpu"}, r"accelerator is gpu, but this run has no GPU \(device=cpu\)"),
@@ -75,7 +85,9 @@ def test_what_lightning_takes_is_taken() -> None:
         {"fast_dev_run": True, "devices": -1, "benchmark": None, "gradient_clip_val": 0.5, "overfit_batches": 0.0},
         {"fast_dev_run": 3, "devices": 2, "benchmark": False, "num_sanity_val_steps": -1},
     ):
-        check_trainer(config(trainer=options))
+        check_trainer(config(trainer=options, device="cuda"))
+    for devices in (1, 2, "2", "auto"):
+        check_trainer(config(trainer={"devices": devices, "profiler": "simple"}))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from loader.samplers.base import Request
 from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.sizes import QUEUES, choose_vertex_set
+from loader.samplers.gpu.workspace import Workspace
 
 vertex_sets = pytest.mark.parametrize("vertex_set", VERTEX_SETS)
 schedules = pytest.mark.parametrize(
@@ -327,19 +329,22 @@ class TestOnGPU:
         assert chosen[0] == "cooperative"
         assert chosen[3] == "hopwise"
 
-    def test_auto_leaves_some_multiprocessors_free(self) -> None:
+    def test_auto_leaves_some_multiprocessors_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(3000, (2, 60_000)), 3000)
         session, oracle = CudaSampler([10, 10]).open(graph.to("cuda")), HopwiseSampler([10, 10])
-        blocks = []
+        blocks, launch = [], Workspace.launch
+
+        def note(space: Workspace, batches: Any, plan: Any) -> Any:
+            blocks.append(plan.blocks)
+            return launch(space, batches, plan)
+
+        monkeypatch.setattr(Workspace, "launch", note)
         for ahead in (False, True, True, False):
             seeds = torch.randperm(3000)[:100]
             (finish,) = session.begin([Request(seeds, 0, 0)], ahead=ahead)
             assert finish().digest() == oracle.sample(graph, seeds).digest()
             assert session.launched == "cooperative"
             assert session.launches == 1
-            assert session._space is not None
-            assert session._space._planned is not None
-            blocks.append(session._space._planned.blocks)
         processors = torch.cuda.get_device_properties(0).multi_processor_count
         assert blocks == [0, processors // 2, processors // 2, 0]  # 0: all
 

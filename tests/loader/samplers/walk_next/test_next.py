@@ -171,6 +171,7 @@ def test_numbers_out_of_range_are_named() -> None:
         (lambda: Next.cpp("return 1;", constants={"a b": 1}), "'a b': 1; they are names"),
         (lambda: Next.cpp("return 1;", constants={"a": 2**63}), "integers of 64 bits"),
         (lambda: Next.cpp("", constants={f"a{i}": 1 for i in range(33)}), "33 constants; at most 32"),
+        (lambda: Next.cpp(" "), "text is ' '; it must be C"),
     ]
     for make, what in refused:
         with pytest.raises(ValueError, match=what):

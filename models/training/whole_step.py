@@ -1,0 +1,189 @@
+"""A training step from the loss to the optimiser by CUDA graphs, without autograd and Lightning's hooks around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+from models.training.strategy import OneExchangeStrategy
+
+# What happens between the loss and the optimiser's step, for who asks to be told.
+_BETWEEN = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
+_OF_THE_MODULE = (*_BETWEEN, "training_step", "backward", "optimizer_zero_grad", "configure_gradient_clipping")
+_PRIORITY = -2  # as that of the other graphs of a step, see models/training/graphed.py
+
+
+class WholeStep:
+    """Runs training steps by graphs of their own, as long as nobody could tell the difference.
+
+    A step by Lightning's automatic optimisation is some 900 calls of Python, with autograd and the optimiser: on a slow
+    processor more time than the GPU has work. If a mini-batch can be replayed, loss and gradients are one CUDA graph
+    here, and the optimiser's step is another. Between them, processes exchange the gradients. Losses, gradients and
+    parameters are those of Lightning's way, bit by bit, and so are its counters.
+
+    It takes part only if all of this holds, and otherwise does nothing:
+
+    - one optimiser, `torch.optim.Adam` in its fused form, without hooks
+    - float32 in full ("32-true"), no clipping, no accumulation of gradients, no detection of anomalies
+    - one device, or several processes with `OneExchangeStrategy`
+    - neither the module nor a callback has a hook between the loss and the optimiser's step
+      (`on_before_zero_grad`, `on_before_backward`, `on_after_backward`, `on_before_optimizer_step`), and the module
+      no training step, backward pass or clipping of its own; no parameter has a hook of its gradient
+
+    Args:
+        plain: the class whose `training_step` and `backward` this stands in for.
+        replay: gives loss and gradients of a mini-batch, see `GraphedLoss.with_gradients`; None if it cannot.
+
+    Attributes:
+        taken: steps that ran this way.
+    """
+
+    def __init__(self, plain: type[LightningModule], replay: Callable[[Any], Tensor | None]) -> None:
+        self._plain, self._replay = plain, replay
+        self.taken = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """To be called when a run begins."""
+        self._epoch = -1  # of which `_possible` tells
+        self._possible = False
+        self._adam: _ReplayedAdam | None = None
+
+    def take(self, module: LightningModule, batch: Any, epoch: int, closure: Any) -> bool:
+        """Trains on a mini-batch in place of the closure, which is told the loss. False: nothing was done.
+
+        Args:
+            module: with its trainer.
+            batch: the mini-batch of the step.
+            epoch: the current one: what decides whether this is possible is looked at once per epoch.
+            closure: what Lightning gives to `optimizer_step`.
+        """
+        trainer = module.trainer
+        if epoch != self._epoch:
+            self._epoch, self._possible = epoch, is_possible(self._plain, module, trainer, closure)
+            if self._adam is not None and self._adam.optimizer is not trainer.optimizers[0]:
+                self._adam = None
+        if not self._possible or trainer.accumulate_grad_batches != 1:
+            return False
+        loss = self._replay(batch)
+        if loss is None:
+            return False
+        if isinstance(trainer.strategy, OneExchangeStrategy):
+            trainer.strategy.exchange_gradients()
+        if self._adam is None:
+            self._adam = _ReplayedAdam(trainer.optimizers[0])
+        self._adam.step()
+        closure._result = ClosureResult(loss)  # which clones it
+        self.taken += 1
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: graphs belong to the process that captured them."""
+        return {**self.__dict__, "_epoch": -1, "_possible": False, "_adam": None}
+
+
+def is_possible(plain: type[LightningModule], module: LightningModule, trainer: Trainer, closure: Any) -> bool:
+    """Whether nobody could tell a `WholeStep` from Lightning's way, see there."""
+    strategy: Any = trainer.strategy
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare them
+    return (
+        isinstance(closure, Closure)
+        and closure._zero_grad_fn is not None
+        and closure._backward_fn is not None
+        and type(strategy) in (SingleDeviceStrategy, OneExchangeStrategy)
+        and type(trainer.precision_plugin) is Precision
+        and not trainer.gradient_clip_val
+        and not torch.is_anomaly_enabled()
+        and not any(_overrides(module, plain, name) for name in _OF_THE_MODULE)
+        and not any(_overrides(callback, Callback, name) for callback in callbacks for name in _BETWEEN)
+        and not any(_has_hooks(parameter) for parameter in module.parameters())
+        and len(trainer.optimizers) == 1
+        and _is_plain_adam(trainer.optimizers[0])
+    )
+
+
+def _overrides(of: Any, base: type, name: str) -> bool:
+    """Whether an object has a method of its own in place of that of a class."""
+    return name in vars(of) or getattr(type(of), name) is not getattr(base, name)
+
+
+def _has_hooks(parameter: Tensor) -> bool:
+    return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+
+
+def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    hooks: Iterable[Any] = (
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        _global_optimizer_pre_hooks,
+        _global_optimizer_post_hooks,
+    )
+    return type(optimizer) is torch.optim.Adam and not any(hooks) and all(map(_is_fused, optimizer.param_groups))
+
+
+def _is_fused(group: dict[str, Any]) -> bool:
+    return bool(group["fused"]) and not group["differentiable"] and not torch.is_tensor(group["lr"])
+
+
+class _ReplayedAdam:
+    """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured: list[Any] | None = None  # what the graph was captured with
+        self._before: list[Any] | None = None  # what the last step found that ran as it is
+
+    def step(self) -> None:
+        found = self._look()
+        if found == self._captured:
+            assert self._graph is not None
+            self._graph.replay()
+            return
+        if found is None or found != self._before:
+            self.optimizer.step()
+            self._before = self._look()  # a first step makes the moments
+            return
+        self._graph, self._captured = self._capture(), found
+        self._graph.replay()
+
+    def _look(self) -> list[Any] | None:
+        """Options and addresses that a step depends on; None if there was no step yet."""
+        groups, state = self.optimizer.param_groups, self.optimizer.state
+        parameters = [p for group in groups for p in group["params"] if p.grad is not None]
+        states = [state[p] for p in parameters if p in state]
+        if len(states) != len(parameters):
+            return None
+        tensors = chain(parameters, (p.grad for p in parameters), *(s.values() for s in states))
+        options = [value for group in groups for name, value in group.items() if name != "params"]
+        return [*options, *map(torch.Tensor.data_ptr, tensors)]
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        groups = self.optimizer.param_groups
+        capturable = [group["capturable"] for group in groups]
+        device = groups[0]["params"][0].device
+        # Not by `torch.cuda.graph`, which gives torch's spare memory back first: a schedule of learning rates may
+        # want a new graph in each epoch. The step takes no memory.
+        try:
+            for group in groups:
+                group["capturable"] = True  # the fused form always is; torch asks all the same
+            with torch.cuda.stream(torch.cuda.Stream(device, priority=_PRIORITY)):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self.optimizer.step()
+                finally:
+                    graph.capture_end()
+        finally:
+            for group, before in zip(groups, capturable, strict=True):
+                group["capturable"] = before
+        return graph

@@ -1,0 +1,239 @@
+"""Training steps past Lightning's closure: results as by Lightning's way, and only if nobody could tell."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from graphed_nets import CLASSES, FEATURES, Net, make_batches
+from lightning.pytorch import Callback, Trainer
+from marks import needs_gpu
+from torch import Tensor
+
+from loader.samples import MiniBatch
+from models.training import whole_step
+from models.training.module import NodeClassifier
+from models.training.whole_step import _ReplayedAdam
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+
+
+class Listed:
+    def __init__(self, batches: list[MiniBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        return iter(self.batches)
+
+
+class Losses(Callback):
+    """Notes the loss of each step, and that there are gradients then."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer: Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        assert all(p.grad is not None for p in module.parameters())
+        self.losses.append(float(outputs["loss"]))
+
+
+def net(kind: type[NodeClassifier] = NodeClassifier, **options: Any) -> NodeClassifier:
+    torch.manual_seed(0)
+    return kind(FEATURES, CLASSES, hidden=CLASSES, **options)
+
+
+def train(model: NodeClassifier, batches: list[MiniBatch], **options: Any) -> tuple[Trainer, list[float]]:
+    torch.manual_seed(1)  # of dropout
+    losses = Losses()
+    defaults: dict[str, Any] = {"accelerator": "gpu" if batches[0].nodes.is_cuda else "cpu", "max_epochs": 2}
+    quiet = {f"enable_{name}": False for name in ("checkpointing", "progress_bar", "model_summary")}
+    callbacks = [losses, *options.pop("callbacks", [])]
+    trainer = Trainer(
+        **{**defaults, **quiet, "devices": 1, "logger": False, "log_every_n_steps": 0, **options}, callbacks=callbacks
+    )
+    trainer.fit(model, Listed(batches))
+    return trainer, losses.losses
+
+
+def assert_equal_runs(model: NodeClassifier, other: NodeClassifier, batches: list[MiniBatch], **options: Any) -> None:
+    """Both train; losses, parameters, scores and counters are equal."""
+    one, losses = train(model, batches, **copy.deepcopy(options))
+    two, expected = train(other, batches, **options)
+    assert losses == expected
+    assert one.global_step == two.global_step > 0
+    for name, value in other.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
+    assert one.callback_metrics.keys() == two.callback_metrics.keys() >= {"train/loss", "train/acc"}
+    for name, value in two.callback_metrics.items():
+        assert torch.equal(one.callback_metrics[name], value), name
+
+
+@pytest.fixture
+def without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and gradients are computed, and the optimiser steps, as graphs would do it, on the CPU."""
+
+    def with_gradients(graphed: Any, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        graphed._module.zero_grad()
+        with torch.enable_grad():
+            loss, found = graphed._function(batch)
+            loss.backward()
+        return loss.detach(), found
+
+    monkeypatch.setattr("models.training.graphed.GraphedLoss.with_gradients", with_gradients)
+    monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
+    monkeypatch.setattr("models.training.graphed.GraphedLoss.__call__", lambda self, batch: self._function(batch))
+    monkeypatch.setattr(_ReplayedAdam, "step", lambda self: self.optimizer.step())
+    monkeypatch.setattr(whole_step, "_is_fused", lambda group: True)
+
+
+def cpu_batches(graph: Any) -> list[MiniBatch]:
+    return make_batches(graph, multilabel=False, device="cpu", count=6)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_results_and_counters_are_those_of_lightning(random_graph: Any) -> None:
+    model, other = net(), net()
+    other.whole_step.take = lambda *_: False  # type: ignore[method-assign]
+    assert_equal_runs(model, other, cpu_batches(random_graph()))
+    assert model.whole_step.taken == 12
+
+
+class HasHook(Callback):
+    def on_after_backward(self, trainer: Trainer, module: Any) -> None:
+        pass
+
+
+class OwnStep(NodeClassifier):
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        return 2 * super().training_step(batch, batch_idx)
+
+
+class OwnHook(NodeClassifier):
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        pass
+
+
+class OwnOptimizer(NodeClassifier):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters())
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (OwnStep, {}),
+        (OwnHook, {}),
+        (OwnOptimizer, {}),
+        (NodeClassifier, {"callbacks": [HasHook()]}),
+        (NodeClassifier, {"gradient_clip_val": 0.1}),
+        (NodeClassifier, {"accumulate_grad_batches": 2}),
+        (NodeClassifier, {"precision": "bf16-mixed"}),
+        (NodeClassifier, {"detect_anomaly": True}),
+    ],
+)
+def test_what_could_tell_has_lightnings_way(random_graph: Any, kind: Any, options: dict[str, Any]) -> None:
+    model = net(kind)
+    train(model, cpu_batches(random_graph()), max_epochs=1, **options)
+    assert model.whole_step.taken == 0
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_hook_of_a_gradient_is_called(random_graph: Any) -> None:
+    model, called = net(), []
+    next(model.parameters()).register_hook(called.append)
+    train(model, cpu_batches(random_graph()), max_epochs=1)
+    assert (model.whole_step.taken, len(called)) == (0, 6)
+
+
+def test_on_the_cpu_lightning_trains(random_graph: Any) -> None:
+    model = net()
+    train(model, cpu_batches(random_graph()), max_epochs=1)
+    assert model.whole_step.taken == 0
+
+
+def test_a_module_with_it_is_copied(random_graph: Any) -> None:
+    model = net()
+    train(model, cpu_batches(random_graph()), max_epochs=1)
+    model.trainer = None
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        train(other, cpu_batches(random_graph()), max_epochs=1)
+
+
+class EachStep(NodeClassifier):
+    """Another learning rate in each step, or only in each epoch."""
+
+    interval = "step"
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)  # type: ignore[arg-type]
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+
+class EachEpoch(EachStep):
+    interval = "epoch"
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("lazy", [False, True])
+    @pytest.mark.parametrize("kind", [NodeClassifier, EachStep, EachEpoch])
+    def test_results_are_those_of_lightning(self, random_graph: Any, kind: type[NodeClassifier], lazy: bool) -> None:
+        batches = make_batches(random_graph(), multilabel=False, lazy=lazy)
+        model, other = net(kind, cuda_graph=True), net(kind, cuda_graph=True)
+        other.whole_step.take = lambda *_: False  # type: ignore[method-assign]
+        assert_equal_runs(model, other, batches)
+        assert model.graphed.replayed == other.graphed.replayed > 60
+        assert model.whole_step.taken == model.graphed.replayed
+
+    def test_both_ways_take_turns(self, random_graph: Any) -> None:
+        batches = make_batches(random_graph(), multilabel=False)
+        model, other = net(cuda_graph=True), net(cuda_graph=True)
+        other.whole_step.take = lambda *_: False  # type: ignore[method-assign]
+        take, steps = model.whole_step.take, iter(range(1000))
+        model.whole_step.take = lambda *given: next(steps) % 3 > 0 and take(*given)  # type: ignore[method-assign]
+        assert_equal_runs(model, other, batches)
+        assert 0 < model.whole_step.taken < model.graphed.replayed
+
+    def test_a_backward_pass_before_it_is_refused(self, random_graph: Any) -> None:
+        batches = make_batches(random_graph(), multilabel=False)
+        one = Net(graphed=True)
+        for batch in batches[:40]:
+            one.step(batch)
+        whole = [b for b in batches if one.graphed._captured is not None and one.graphed._captured.live.holds(b)]
+        loss, _ = one.graphed(whole[0])
+        assert one.graphed.with_gradients(whole[1]) is not None
+        with pytest.raises(RuntimeError, match="backward of a mini-batch after the forward pass of a later one"):
+            loss.backward()
+
+    def test_options_of_adam_may_change(self) -> None:
+        torch.manual_seed(0)
+        parameters = [torch.randn(5, 7, device="cuda", requires_grad=True) for _ in range(3)]
+        others = [p.detach().clone().requires_grad_() for p in parameters]
+        optimizer, other = (torch.optim.Adam(ps, lr=0.1, fused=True) for ps in (parameters, others))
+        for p in parameters:
+            p.grad = torch.empty_like(p)
+        replayed, graphs = _ReplayedAdam(optimizer), set()
+        for i in range(30):
+            for p, q in zip(parameters, others, strict=True):
+                assert p.grad is not None
+                q.grad = p.grad.normal_().clone()
+            for each in (optimizer, other):
+                each.param_groups[0]["lr"] = 0.1 if i < 10 else 0.05 if i < 20 else 0.01 * i
+                each.param_groups[0]["weight_decay"] = 0.1 * (i > 5)
+            replayed.step()
+            other.step()
+            graphs.add(replayed._graph)
+            for p, q in zip(parameters, others, strict=True):
+                assert torch.equal(p, q)
+        assert len(graphs) == 4  # none, and three sets of options that stayed
+        assert not optimizer.param_groups[0]["capturable"]

@@ -96,7 +96,7 @@ def score(x: Tensor, data: NodeDataset, seeds: list[int], c: float | list[float]
 def summarise(
     jobs: list[tuple[dict[str, Any], Path]], data_dir: str, cache_dir: str | None, splits: int
 ) -> list[dict[str, Any]]:
-    """One row for each dataset and method, in the order of `PUBLISHED`.
+    """One row for each dataset and method.
 
     Raises:
         ValueError: a job is not of the paper, or there twice.
@@ -129,8 +129,25 @@ def summarise(
             },
             "published_macro": PUBLISHED[name][method],
         }
-    order = {name: i for i, name in enumerate(PUBLISHED)}
-    return sorted(rows.values(), key=lambda row: (order[row["dataset"]], row["method"]))
+    return list(rows.values())
+
+
+def merge(rows: list[dict[str, Any]], path: Path, splits: int) -> list[dict[str, Any]]:
+    """`rows`, and those of the file that are of other datasets or methods, in the order of `PUBLISHED`.
+
+    Raises:
+        ValueError: the file is of another number of splits.
+    """
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["splits"] != splits:
+        raise ValueError(f"{path} has {kept['splits']} splits, this run {splits}; give --splits {kept['splits']}")
+    made = {(row["dataset"], row["method"]) for row in rows}
+    return in_order(rows + [row for row in kept["rows"] if (row["dataset"], row["method"]) not in made])
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = list(PUBLISHED)
+    return sorted(rows, key=lambda row: (order.index(row["dataset"]), row["method"]))
 
 
 def main() -> None:
@@ -139,11 +156,14 @@ def main() -> None:
     parser.add_argument("--data-dir", default="data", help="folder of the datasets' raw files (default: data)")
     parser.add_argument("--cache-dir", default=None, help="folder of converted datasets (default: data-dir/cache)")
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--add", action="store_true", help="keep the other rows that the JSON file has")
     parser.add_argument("--json", type=Path, default=RESULTS / "embeddings.json")
     arguments = parser.parse_args()
     try:
         jobs = read_jobs(arguments.folders)
-        rows = summarise(jobs, arguments.data_dir, arguments.cache_dir, arguments.splits)
+        rows = in_order(summarise(jobs, arguments.data_dir, arguments.cache_dir, arguments.splits))
+        if arguments.add:
+            rows = merge(rows, arguments.json, arguments.splits)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
     table = Table("dataset", "method", "p, q", "micro-F1, %", "macro-F1, %", "published macro-F1, %")

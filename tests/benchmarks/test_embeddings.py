@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,27 @@ def test_rows_stand_beside_the_published_figures(
     path = tmp_path / "last.ckpt"
     torch.save({"state_dict": {"net.embedding.weight": data.labels[:, :1]}}, path)
     jobs = [({"config": config("ppi", p, 1)}, path) for p in (4, 1)]
-    first, second = embeddings.summarise(jobs, "data", None, 3)
+    first, second = embeddings.in_order(embeddings.summarise(jobs, "data", None, 3))
     assert (first["method"], second["method"]) == ("DeepWalk", "node2vec")
     assert (first["published_macro"], second["published_macro"]) == (17.68, 17.91)
     assert (first["micro_mean"], first["micro_std"], len(first["macro"])) == (100.0, 0.0, 3)
     assert first["c"] == [100.0] * 3  # the first of those that are as good
     with pytest.raises(ValueError, match="ppi, DeepWalk: this job is there twice"):
         embeddings.summarise(jobs[1:] * 2, "data", None, 1)
+
+
+def test_rows_of_other_jobs_are_kept(tmp_path: Path) -> None:
+    def row(dataset: str, method: str, macro: float) -> dict[str, Any]:
+        return {"dataset": dataset, "method": method, "macro_mean": macro}
+
+    path = tmp_path / "embeddings.json"
+    before = [row("blogcatalog", "DeepWalk", 1), row("wikipedia", "node2vec", 2)]
+    path.write_text(json.dumps({"splits": 3, "rows": before}))
+    made = [row("ppi", "DeepWalk", 3), row("blogcatalog", "DeepWalk", 4)]
+    found = embeddings.merge(made, path, 3)
+    assert [found_row["macro_mean"] for found_row in found] == [4, 3, 2]
+    with pytest.raises(ValueError, match="has 3 splits, this run 10; give --splits 3"):
+        embeddings.merge(made, path, 10)
 
 
 def test_another_setting_is_refused(job: Job) -> None:

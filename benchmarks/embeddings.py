@@ -1,6 +1,6 @@
 """DeepWalk and node2vec beside the figures of Grover and Leskovec 2016 (arXiv:1607.00653), by that paper's protocol.
 
-    python train.py -m experiment=embeddings dataset=blogcatalog,ppi data_dir=...   # two of DeepWalk's jobs
+    python train.py -m experiment=embeddings dataset=ppi data_dir=...   # DeepWalk
     PYTHONPATH=. python benchmarks/embeddings.py multirun/embeddings --data-dir DATA
 
 The other jobs are in conf/experiment/embeddings.yaml.

@@ -206,8 +206,9 @@ def main(cfg: DictConfig) -> float:
         with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
             return train(cfg)
     except SystemExit:
-        if HydraConfig.get().mode == RunMode.RUN and rank_here() == 0:
-            leave_no_empty_folder(Path(HydraConfig.get().runtime.output_dir))
+        here = HydraConfig.get()
+        if here.mode == RunMode.RUN and rank_here() == 0:
+            leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
         raise
     finally:
         # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.

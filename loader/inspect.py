@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from loader.datasets.locations import is_writable
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loaders.base import MAX_PREFETCH
-from loader.machine.arguments import as_seed, as_size
+from loader.machine.arguments import as_seed, as_size, kind_of
 from loader.machine.cpus import as_threads
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
@@ -90,7 +91,7 @@ def inspect(
         ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.
     """
     if not isinstance(data, NodeDataset):
-        raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
+        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset")
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
     _check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
@@ -310,29 +311,21 @@ def _check_numbers(
 
 
 def _fanouts(text: str) -> list[int]:
+    words: list[Any] = [word.strip() for word in text.split(",")]
     try:
-        return list(resolve_fanouts([_integer(word) for word in text.split(",")]))
+        return list(resolve_fanouts([int(word) if word.lstrip("-").isdecimal() else word for word in words]))
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _integer(word: str) -> Any:
-    try:
-        return int(word)
-    except ValueError:
-        return word.strip()  # which is refused as a fanout
-
-
 def _memory(text: str) -> str | float:
+    with suppress(ValueError):
+        text = float(text)  # type: ignore[assignment]
     try:
-        memory = text if text == "auto" else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 'auto' nor a number of GiB") from None
-    try:
-        as_memory(memory)
+        as_memory(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return memory
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -348,24 +341,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--conf", type=Path, default=None, help="folder with dataset/NAME.yaml (default: the loader's own)"
     )
-    parser.add_argument(
-        "--fanouts",
-        type=_fanouts,
-        default=[15, 10, 5],
-        help="neighbours per vertex of each hop, from the seeds outward (default: 15,10,5)",
-    )
+    fanouts = "neighbours per vertex of each hop, from the seeds outward (default: 15,10,5)"
+    parser.add_argument("--fanouts", type=_fanouts, default=[15, 10, 5], help=fanouts)
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds of a mini-batch (default: 1024)")
     parser.add_argument("--batches", type=int, default=20, help="number of mini-batches to sample (default: 20)")
     parser.add_argument(
         "--prefetch", type=int, default=2, help="mini-batches that the loader holds ready per stage (default: 2)"
     )
-    parser.add_argument(
-        "--memory",
-        type=_memory,
-        default=None,
-        metavar="GIB",
-        help="budget of GPU memory, or auto; what memory=GIB of train.py chooses is shown",
-    )
+    memory = "budget of GPU memory, or auto; what memory=GIB of train.py chooses is shown"
+    parser.add_argument("--memory", type=_memory, default=None, metavar="GIB", help=memory)
     parser.add_argument(
         "--eval-batch-size", type=int, default=None, help="seeds of a mini-batch of validation (default: --batch-size)"
     )
@@ -379,17 +363,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: --json is {args.json}; its folder cannot be written to, give another one")
     if args.json not in (None, "-") and Path(args.json).is_dir():
         sys.exit(f"error: --json is {args.json}, which is a folder; give the path of a file")
-    if args.conf is not None and not (args.conf / "dataset").is_dir():
-        sys.exit(f"error: --conf is {args.conf}; there is no folder {args.conf / 'dataset'}, leave --conf out")
     try:
         _check_numbers(args.batches, args.prefetch, args.num_threads, args.seed, args.eval_batch_size)
         data = open_dataset(
-            args.dataset,
-            args.options,
-            data_dir=args.data_dir,
-            cache_dir=args.cache_dir,
-            seed=args.seed,
-            conf=args.conf,
+            args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
         )
         batch_size = min(args.batch_size, data.splits["train"].numel())
         card = inspect(

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
-from loader.machine.arguments import as_size
+from loader.machine.arguments import as_size, kind_of
 from loader.machine.gpu import free_bytes
 from loader.machine.mapped import is_mapped
 from loader.machine.pages import read_ahead
@@ -55,7 +55,7 @@ def layerwise_inference(
     """
     require_graph(graph)
     if not isinstance(features, Tensor):
-        raise TypeError(f"features is a {type(features).__name__}; it must be a torch tensor (torch.from_numpy)")
+        raise TypeError(f"features is {kind_of(features)}; it must be a torch tensor (torch.from_numpy)")
     if features.shape != (graph.num_nodes, model.convs[0].in_dim):
         raise ValueError(
             f"features have shape {tuple(features.shape)}; graph and model need "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.machine.arguments import as_finite, as_flag, as_size
+from loader.machine.arguments import as_finite, as_flag, as_size, kind_of
 
 _FOLDS = 5
 
@@ -57,7 +57,7 @@ class LogisticRegression:
         """
         for name, array in (("x", x), ("y", y)):
             if not isinstance(array, Tensor):
-                raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+                raise TypeError(f"{name} is {kind_of(array)}; it must be a torch tensor (torch.as_tensor)")
         wanted = (len(x), self.num_classes) if self.multilabel else (len(x),)
         if x.dim() != 2 or y.shape != wanted:
             raise ValueError(

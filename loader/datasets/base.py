@@ -22,7 +22,7 @@ from loader.datasets.locations import check_folder, check_name, resolve_cache_di
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
-from loader.machine.arguments import as_flag, shown
+from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.hardware import usable_memory
 from loader.machine.shared import local_ranks
 
@@ -136,8 +136,7 @@ class Dataset(ABC):
         for transform in self.transforms:
             data = transform(data)
             if not isinstance(data, NodeDataset):
-                kind = type(data).__name__
-                raise TypeError(f"a transform of {self.name} returned a {kind}; it must return a NodeDataset")
+                raise TypeError(f"a transform of {self.name} returned {kind_of(data)}; it must return a NodeDataset")
         return data
 
     def _assemble(self, cached: CachedArrays) -> NodeDataset:

@@ -8,7 +8,7 @@ import torch
 
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import NodeDataset
-from loader.machine.arguments import as_seed, as_size
+from loader.machine.arguments import as_seed, as_size, kind_of
 from loader.traverse import bfs
 
 
@@ -39,7 +39,7 @@ class DistanceFeatures:
     def __call__(self, data: NodeDataset) -> NodeDataset:
         """The dataset with features `[num_nodes, num_features + num_anchors]`."""
         if not isinstance(data, NodeDataset):
-            raise TypeError(f"data is a {type(data).__name__}; it must be a loader.datasets.NodeDataset")
+            raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset")
         train = data.splits["train"]
         if train.numel() < self.num_anchors:
             raise DatasetError(

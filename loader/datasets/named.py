@@ -63,6 +63,8 @@ def open_dataset(
 
     if not isinstance(name, str):
         raise TypeError(f"name is {shown(name)}; it must be that of a dataset, or of a .npz file")
+    if conf is not None and not (conf / "dataset").is_dir():
+        raise ValueError(f"conf is {conf}; there is no folder {conf / 'dataset'}, name another one or leave it out")
     for option in options:
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.datasets.errors import DatasetError
 from loader.graph import Graph, require_graph
-from loader.machine.arguments import as_flag, as_index, check_dense, shown
+from loader.machine.arguments import as_flag, as_index, check_dense, kind_of, shown
 
 SPLITS = ("train", "val", "test")
 
@@ -96,7 +96,7 @@ def _way_to_labels(labels: Tensor, num_nodes: int, multilabel: bool) -> str:
 def require_dense(array: Any, what: str) -> None:
     """Raises DatasetError unless `array` is a dense torch tensor."""
     if not isinstance(array, Tensor):
-        raise DatasetError(f"{what} is a {type(array).__name__}; it must be a torch tensor: torch.as_tensor")
+        raise DatasetError(f"{what} is {kind_of(array)}; it must be a torch tensor: torch.as_tensor")
     try:
         check_dense(what, array)
     except ValueError as error:

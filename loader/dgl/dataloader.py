@@ -13,7 +13,7 @@ from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
 from loader.loaders.base import Loader
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
-from loader.machine.arguments import as_flag
+from loader.machine.arguments import as_flag, kind_of
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler, fused
@@ -77,12 +77,11 @@ class DataLoader:
         self._dgl = import_dgl("loader.dgl")
         refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
         if not hasattr(graph, "is_homogeneous"):
-            raise TypeError(f"graph is a {type(graph).__name__}; it must be a dgl.DGLGraph")
+            raise TypeError(f"graph is {kind_of(graph)}; it must be a dgl.DGLGraph")
         edges = isinstance(graph_sampler, EdgePredictionSampler)
         if not edges and not isinstance(graph_sampler, NeighborSampler):
             raise TypeError(
-                f"graph_sampler is a {type(graph_sampler).__name__}; it must be one of loader.dgl, as its "
-                "NeighborSampler"
+                f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler"
             )
         if isinstance(indices, dict):
             raise NotImplementedError(f"indices by type are not possible; give a tensor, or take {DGLS}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loader.items import as_size
+from loader.machine.arguments import kind_of
 from loader.samplers import Negatives
 
 
@@ -70,6 +71,6 @@ def negatives_of(sampler: Any) -> Negatives | None:
     if module.startswith("dgl.") and name == "GlobalUniform":
         return GlobalUniform(sampler.k, sampler.exclude_self_loops, sampler.replace).negatives
     raise TypeError(
-        f"negative_sampler is a {name}; it must be a PerSourceUniform (Uniform) or a GlobalUniform, of "
+        f"negative_sampler is {kind_of(sampler)}; it must be a PerSourceUniform (Uniform) or a GlobalUniform, of "
         "loader.dgl.negative_sampler or of DGL"
     )

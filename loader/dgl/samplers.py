@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader.dgl.negative_sampler import negatives_of
 from loader.loaders.torch_options import as_fanouts, refuse
-from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.arguments import as_flag, as_size, kind_of, shown
 from loader.samplers.base import MAX_HOPS
 
 DGLS = "dgl.dataloading, which has it on the CPU"
@@ -91,7 +91,7 @@ class EdgePredictionSampler:
         prefetch_labels: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(sampler, NeighborSampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a NeighborSampler of loader.dgl")
+            raise TypeError(f"sampler is {kind_of(sampler)}; it must be a NeighborSampler of loader.dgl")
         refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
         if exclude not in (None, "self", "reverse_id"):
             raise NotImplementedError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_size, check_dense, shown
+from loader.machine.arguments import as_size, check_dense, kind_of, shown
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
@@ -163,7 +163,7 @@ def _parts(indptr: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a torch tensor (torch.as_tensor)")
+        raise TypeError(f"{name} is {kind_of(array)}; it must be a torch tensor (torch.as_tensor)")
     check_dense(name, array)
     if array.dim() != 1:
         raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loader.graph.csc import Graph
+from loader.machine.arguments import kind_of
 
 
 def require_graph(graph: Any, what: str = "graph") -> None:
@@ -26,5 +27,5 @@ def require_graph(graph: Any, what: str = "graph") -> None:
         way = "Graph(torch.from_numpy(m.indptr), torch.from_numpy(m.indices)) of m = graph.tocsc(), [sources, vertices]"
     else:
         way = "Graph.from_edges(src, dst, num_nodes), or Graph(indptr, indices)"
-    full = kind.__name__ if library == "builtins" else f"{library}.{kind.__name__}"
-    raise TypeError(f"{what} is a {full}; it must be a loader.Graph: {way}")
+    full = kind_of(graph) if library == "builtins" else f"a {library}.{kind.__name__}"
+    raise TypeError(f"{what} is {full}; it must be a loader.Graph: {way}")

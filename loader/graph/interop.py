@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import kind_of
+
 if TYPE_CHECKING:
     from loader.graph.csc import Graph
 
@@ -16,10 +18,10 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
     if isinstance(data, Tensor) or not (
         hasattr(data, "edge_index") or hasattr(data, "adj_t") or hasattr(data, "num_nodes")
     ):
-        raise TypeError(f"data is a {type(data).__name__}; it must be a torch_geometric.data.Data")
+        raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         raise TypeError(
-            f"data is a {type(data).__name__}, of several types; give data.to_homogeneous(), whose ids follow each "
+            f"data is {kind_of(data)}, of several types; give data.to_homogeneous(), whose ids follow each "
             "other type by type"
         )
     if getattr(data, "edge_index", None) is not None:
@@ -48,7 +50,7 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
 def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
     """See `Graph.from_dgl`."""
     if not hasattr(g, "is_homogeneous"):
-        raise TypeError(f"g is a {type(g).__name__}; it must be a dgl.DGLGraph")
+        raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
     if not g.is_homogeneous:
         raise TypeError(
             f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; give "
@@ -68,7 +70,7 @@ def _attribute(data: Any, name: str, option: str) -> Tensor:
         raise ValueError(f"{option} is {name!r}; data has {sorted(data.keys())}")
     value = data[name]
     if not isinstance(value, Tensor):
-        raise TypeError(f"data.{name} is a {type(value).__name__}; it must be a torch tensor")
+        raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
     return value.view(-1)
 
 

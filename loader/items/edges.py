@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.graph.checks import signed
 from loader.items.items import Items, Seeds
-from loader.machine.arguments import check_dense
+from loader.machine.arguments import check_dense, kind_of
 
 
 class EdgeItems(Items):
@@ -28,7 +28,7 @@ class EdgeItems(Items):
 
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
-            raise TypeError(f"pairs is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+            raise TypeError(f"pairs is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
         check_dense("pairs", ids)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
             raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type")

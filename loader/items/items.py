@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from loader.graph.checks import signed
-from loader.machine.arguments import check_dense
+from loader.machine.arguments import check_dense, kind_of
 
 
 class Seeds(NamedTuple):
@@ -76,7 +76,7 @@ class NodeItems(Items):
 
     def __init__(self, ids: Tensor) -> None:
         if not isinstance(ids, Tensor):
-            raise TypeError(f"seeds is a {type(ids).__name__}; give a tensor of vertex ids (torch.as_tensor)")
+            raise TypeError(f"seeds is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
         check_dense("seeds", ids)
         if ids.dtype == torch.bool:
             raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")

@@ -13,7 +13,7 @@ import torch
 
 from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
-from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, shown
+from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kind_of, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
@@ -112,20 +112,18 @@ class Loader:
     ) -> None:
         require_graph(graph)
         if not isinstance(items, Items):
-            raise TypeError(f"items is a {type(items).__name__}; it must be a loader.items.Items, as NodeItems(seeds)")
+            raise TypeError(f"items is {kind_of(items)}; it must be a loader.items.Items, as NodeItems(seeds)")
         self.sequence = BatchSequence(len(items), batch_size, drop_last=drop_last, rank=rank, world_size=world_size)
         self._order = Order(len(items), shuffle=shuffle, seed=seed)
         if not isinstance(sampler, Sampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+            raise TypeError(f"sampler is {kind_of(sampler)}; it must be a loader.samplers.Sampler")
         if sampler.items != items.kind:
             raise ValueError(
                 f"{type(sampler).__name__} samples around items of kind '{sampler.items}', but the items are of kind "
                 f"'{items.kind}'; give a sampler for these items"
             )
         if session is not None and not isinstance(session, Session):
-            raise TypeError(
-                f"session is a {type(session).__name__}; it must be the session that sampler.open(graph) returned"
-            )
+            raise TypeError(f"session is {kind_of(session)}; it must be the session that sampler.open(graph) returned")
         if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
             raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")
         names = [stage.name for stage in stages]

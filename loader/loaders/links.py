@@ -11,6 +11,7 @@ from loader.graph.checks import check_range
 from loader.items import EdgeItems
 from loader.loaders.base import Loader
 from loader.loaders.options import check_labels, check_options
+from loader.machine.arguments import kind_of
 from loader.samplers.links import LinkSampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -49,7 +50,7 @@ class LinkLoader(Loader):
         require_graph(graph)
         check_pairs(items.ids, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):
-            raise TypeError(f"sampler is a {type(sampler).__name__}; it must be a loader.samplers.LinkSampler")
+            raise TypeError(f"sampler is {kind_of(sampler)}; it must be a loader.samplers.LinkSampler")
         stores: dict[str, FeatureStore] = {}
         if (store := as_store("features", features)) is not None:
             stores["node"] = store

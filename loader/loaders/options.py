@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.loaders.base import Loader
-from loader.machine.arguments import check_dense, shown
+from loader.machine.arguments import check_dense, kind_of, shown
 from loader.samplers import Sampler
 
 GRAPH_MEMORY = ("device", "pinned")
@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
 def check_labels(labels: Any, count: int, why: str) -> None:
     """Raises TypeError or ValueError unless it is a dense tensor of `count` rows, as `why` says."""
     if not isinstance(labels, Tensor):
-        raise TypeError(f"labels is a {type(labels).__name__}; it must be a torch tensor (torch.as_tensor)")
+        raise TypeError(f"labels is {kind_of(labels)}; it must be a torch tensor (torch.as_tensor)")
     check_dense("labels", labels)
     if labels.device.type not in ("cpu", "cuda"):
         raise ValueError(f"labels lies on {labels.device}; it must lie on cpu or cuda")
@@ -53,7 +53,7 @@ def check_labels(labels: Any, count: int, why: str) -> None:
 def check_dataset(dataset: Any) -> None:
     """Raises TypeError unless it is a `NodeDataset`, or loads one."""
     if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
-        raise TypeError(f"dataset is a {type(dataset).__name__}; give a NodeDataset, or what load()s one")
+        raise TypeError(f"dataset is {kind_of(dataset)}; give a NodeDataset, or what load()s one")
 
 
 def check_sampler(name: str, sampler: Any, kind: str) -> None:
@@ -63,9 +63,9 @@ def check_sampler(name: str, sampler: Any, kind: str) -> None:
             f"{name} is the class {sampler.__name__}; give an object of it, e.g. {sampler.__name__}([10, 5])"
         )
     if not isinstance(sampler, Sampler):
-        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be a loader.samplers.Sampler")
+        raise TypeError(f"{name} is {kind_of(sampler)}; it must be a loader.samplers.Sampler")
     if sampler.items != kind:
-        raise TypeError(f"{name} is a {type(sampler).__name__}; it must be {_SAMPLERS[kind]}")
+        raise TypeError(f"{name} is {kind_of(sampler)}; it must be {_SAMPLERS[kind]}")
 
 
 def check_graph_memory(graph: Any, *more: str) -> None:

@@ -106,7 +106,17 @@ def check_dense(name: str, array: Tensor) -> None:
 def shown(value: Any) -> str:
     """`value` for a message of one line: as it is written or, if that is long, its type."""
     text = repr(value)
-    return text if len(text) <= _SHOWN and "\n" not in text else f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN and "\n" not in text else kind_of(value)
+
+
+def kind_of(value: Any) -> str:
+    """What `value` is, for a message: "None", "an int", "a Tensor", "the class Graph"."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' or name == 'ndarray' else 'a'} {name}"
 
 
 def as_index(value: Any) -> int | None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader import _core
+from loader.machine.arguments import kind_of
 from loader.ops import gpu as ops_gpu
 from loader.ops.autocast import working_dtype
 from loader.samples import Block, LazyRows
@@ -45,7 +46,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
         RuntimeError: `x` lies on a GPU and the build of the loader has no CUDA.
     """
     if not isinstance(x, Tensor) or not isinstance(block, Block):
-        raise TypeError(f"x is a {type(x).__name__} and block a {type(block).__name__}; give a tensor, then a Block")
+        raise TypeError(f"x is {kind_of(x)} and block is {kind_of(block)}; give a tensor, then a Block")
     if x.is_cuda:
         _check(x, block)
         edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)

@@ -36,6 +36,9 @@ class Attributes:
 
     Attributes:
         stores: kind -> store; a kind is "node/NAME" or "edge/NAME".
+
+    Raises:
+        ValueError: `x` has not one row per vertex.
     """
 
     def __init__(self, data: Data, device: torch.device, features: MakeStore | None) -> None:
@@ -47,6 +50,10 @@ class Attributes:
             if name in ("edge_index", "adj_t", "num_nodes"):
                 continue
             kind = "node" if store.is_node_attr(name) else "edge" if store.is_edge_attr(name) else ""
+            if name == "x" and kind != "node" and isinstance(value, Tensor):  # it would be copied to each mini-batch
+                raise ValueError(
+                    f"data.x has shape {list(value.shape)}, data {data.num_nodes} vertices; give a row to each"
+                )
             if not kind:
                 continue
             dim = data.__cat_dim__(name, value, store)

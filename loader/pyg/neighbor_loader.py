@@ -13,7 +13,7 @@ from loader.items import Items, NodeItems
 from loader.loaders.base import Loader
 from loader.loaders.options import check_graph_memory
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
-from loader.machine.arguments import shown
+from loader.machine.arguments import kind_of, shown
 from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.samplers import Sampler, SubgraphSampler
@@ -244,7 +244,7 @@ class NeighborLoader(DataLoader):
 def place_of(data: Data, device: torch.device | str | None) -> torch.device:
     """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
     if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
-        raise TypeError(f"data is a {type(data).__name__}; it must be a torch_geometric.data.Data of one type")
+        raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data of one type")
     x = getattr(data, "x", None)
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 

@@ -10,6 +10,7 @@ import torch_geometric.nn
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.machine.arguments import as_size, shown
 from loader.samplers.walk_call import random_walk
 
 
@@ -20,7 +21,17 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
     are those of `loader.random_walk`. Their seed is drawn from torch's CPU generator, so `torch.manual_seed` decides
     them. A walk that reaches a vertex without out-edges stays there. The tensors of `loader()` lie on the device of the
     embedding. On a GPU `num_workers` must be 0, because worker processes cannot use the GPU.
+
+    Raises:
+        TypeError, ValueError: `edge_index` is no tensor `[2, num_edges]`, or a window is longer than a walk.
     """
+
+    def __init__(
+        self, edge_index: Tensor, embedding_dim: int, walk_length: int, context_size: int, *args: Any, **options: Any
+    ) -> None:
+        _check_edges("edge_index", edge_index)
+        _check_windows(walk_length, context_size)
+        super().__init__(edge_index, embedding_dim, walk_length, context_size, *args, **options)
 
     def pos_sample(self, batch: Tensor) -> Tensor:
         """`[windows * walks_per_node * len(batch), context_size]` windows of walks from `batch`."""
@@ -47,11 +58,21 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
     """`torch_geometric.nn.MetaPath2Vec`, with walks and negative samples made on the device of the embedding.
 
     See `Node2Vec`. If a walk reaches a vertex without edges of the next type, it goes to the dummy vertex.
+
+    Raises:
+        TypeError, ValueError: edges are no tensor `[2, num_edges]`, or `metapath` holds a type that has none.
     """
 
     def __init__(
         self, edge_index_dict: dict[Any, Tensor], embedding_dim: int, metapath: list[Any], *args: Any, **options: Any
     ) -> None:
+        if not isinstance(metapath, (list, tuple)) or not metapath:
+            raise ValueError(f"metapath is {shown(metapath)}; it must be a list of types of edges, one or more")
+        for kind in metapath:
+            if kind not in edge_index_dict:
+                raise ValueError(f"metapath holds {shown(kind)}; edge_index_dict has {list(edge_index_dict)}")
+        for kind, edges in edge_index_dict.items():
+            _check_edges(f"edge_index_dict[{kind!r}]", edges)
         super().__init__(edge_index_dict, embedding_dim, metapath, *args, **options)
         kinds = sorted(set(metapath))
         self._path = [kinds.index(kind) for kind in metapath]
@@ -75,6 +96,22 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
             kind = self.metapath[i % len(self.metapath)][-1]
             columns.append(torch.randint(self.start[kind], self.end[kind], (len(starts),), device=device))
         return _windows(torch.stack(columns, 1), self.context_size)
+
+
+def _check_edges(name: str, edges: Any) -> None:
+    if not isinstance(edges, Tensor):
+        raise TypeError(f"{name} is {shown(edges)}; it must be a tensor [2, num_edges]")
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        raise ValueError(f"{name} has shape {list(edges.shape)}; it must be [2, num_edges]")
+
+
+def _check_windows(walk_length: Any, context_size: Any) -> None:
+    context_size = as_size("context_size", context_size)
+    as_size("walk_length", walk_length)
+    if walk_length < context_size:
+        raise ValueError(
+            f"context_size is {context_size}, walk_length {walk_length}; a walk must be as long as a window"
+        )
 
 
 def _on(model: Any, name: str, make: Any) -> Graph:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.graph import Graph, require_graph
 from loader.graph.checks import check_range, signed
-from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, shown
+from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 
@@ -174,7 +174,6 @@ class Sampler(ABC):
             RuntimeError: the sampler was closed.
         """
         self.require_open()
-        require_graph(graph)
         return _EagerSession(self, graph)
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:
@@ -385,7 +384,7 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     The graph is square, see `require_square`: whoever opens a session checks that.
     """
     if not isinstance(seeds, Tensor):
-        raise TypeError(f"seeds is a {type(seeds).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"seeds is {kind_of(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.dim() != 1:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
     if seeds.layout != torch.strided:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +42,7 @@ class CoreSampler(NeighborSampler):
         fanouts, num_hops, options: see `NeighborSampler`.
 
     Raises:
-        TypeError: `num_threads` is no integer.
+        TypeError: `num_threads` is no integer, or there is no such option.
         ValueError: `num_threads` is out of range.
     """
 
@@ -55,8 +56,19 @@ class CoreSampler(NeighborSampler):
         num_threads: int | None = None,
         **options: Unpack[PickOptions],
     ) -> None:
+        self._check_options(options)
         super().__init__(fanouts, num_hops, **options)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises TypeError for an unknown option: Python would name the base class, and no way out."""
+        known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
+        for name in options.keys() - set(known):
+            found = difflib.get_close_matches(name, known, n=1)
+            way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
+            if name == "device":
+                way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
+            raise TypeError(f"{name} is no option of {type(self).__name__}; {way}")
 
     @abstractmethod
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler | _core.HopwiseSampler:

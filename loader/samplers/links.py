@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_graph, require_square
-from loader.machine.arguments import as_flag, as_number, as_seed, as_size, shown
+from loader.machine.arguments import as_flag, as_number, as_seed, as_size, kind_of, shown
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.gpu.links import GpuLinks
 from loader.samplers.gpu.links import without_links as without_links_on_gpu
@@ -174,7 +174,7 @@ class _LinkSession(Session):
         pairs, epoch, batch, numbers = request
         check_position(epoch, batch)
         if not isinstance(pairs, Tensor):
-            raise TypeError(f"seeds is a {type(pairs).__name__}; it must be a tensor of links [n, 2] (torch.as_tensor)")
+            raise TypeError(f"seeds is {kind_of(pairs)}; it must be a tensor of links [n, 2] (torch.as_tensor)")
         if pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
         pairs = pairs.to(self._device)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import shown
+from loader.machine.arguments import kind_of, shown
 from loader.stores.rows import RowOptions
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def check_store_factory(features: Any) -> None:
     """Raises TypeError unless it can make a store, see `open_store`."""
     if not callable(features):
         raise TypeError(
-            f"features is a {type(features).__name__}; it must be a function that makes a store of the dataset's "
+            f"features is {kind_of(features)}; it must be a function that makes a store of the dataset's "
             "features, e.g. the class loader.stores.HostFeatures"
         )
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.arguments import kind_of
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, watch
 from loader.stores.base import FeatureStore
@@ -119,5 +120,5 @@ def as_store(name: str, rows: Any) -> FeatureStore | None:
     kind = type(rows)
     way = "torch.from_numpy" if kind.__module__ == "numpy" else "torch.as_tensor"
     raise TypeError(
-        f"{name} is a {kind.__name__}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
+        f"{name} is {kind_of(rows)}; it must be a torch tensor [rows, ...] ({way}), a store of loader.stores, or None"
     )

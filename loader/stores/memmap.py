@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_size, shown
+from loader.machine.arguments import as_size, kind_of, shown
 from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
@@ -68,9 +68,7 @@ class MemmapFeatures(StoreOfRows):
         self._options |= {"buffer_mib": buffer_mib, **options}
         storage_dtype = options.pop("storage_dtype", None)
         if not isinstance(source, (Tensor, str, os.PathLike)):
-            raise TypeError(
-                f"source is a {type(source).__name__}; it must be the path of a file, or a tensor mapped from one"
-            )
+            raise TypeError(f"source is {kind_of(source)}; it must be the path of a file, or a tensor mapped from one")
         offset, buffer_mib = as_size("offset", offset, least=0), as_size("buffer_mib", buffer_mib)
         if shape is not None:
             if isinstance(shape, str) or not isinstance(shape, Iterable) or not getattr(shape, "ndim", True):

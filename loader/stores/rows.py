@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import check_dense
+from loader.machine.arguments import check_dense, kind_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,7 +57,7 @@ class RowFormat:
                 f"{min(unknown)} is no option of this store; all know {', '.join(RowOptions.__annotations__)}"
             )
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"features is a {type(tensor).__name__}; give a torch tensor (torch.from_numpy)")
+            raise TypeError(f"features is {kind_of(tensor)}; give a torch tensor (torch.from_numpy)")
         check_dense("features", tensor)
         if tensor.requires_grad:  # it would stay as it is, without a word
             raise ValueError(
@@ -128,7 +128,7 @@ class StoreOfRows:
 def check_ids(ids: Tensor) -> None:
     """Raises TypeError or ValueError unless `ids` is a vector of int32 or int64."""
     if not isinstance(ids, Tensor):
-        raise TypeError(f"ids is a {type(ids).__name__}; it must be a torch tensor of int32 or int64 (torch.as_tensor)")
+        raise TypeError(f"ids is {kind_of(ids)}; it must be a torch tensor of int32 or int64 (torch.as_tensor)")
     if ids.dtype != torch.int64 and ids.dtype != torch.int32:
         raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64")
     if ids.dim() != 1:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from loader.machine.arguments import kind_of
 from loader.stores.rows import check_ids
 
 
@@ -23,7 +24,7 @@ class TensorRows:
 
     def __init__(self, tensor: Tensor) -> None:
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"rows is a {type(tensor).__name__}; it must be a torch tensor")
+            raise TypeError(f"rows is {kind_of(tensor)}; it must be a torch tensor")
         if tensor.dim() == 0:
             raise ValueError("rows has no dimension; it must have at least one, that of its rows")
         self.tensor = tensor

@@ -11,7 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.graph.checks import check_length
-from loader.machine.arguments import as_number
+from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.kept import Kept, version_of
 from loader.traverse.arrays import as_vertices, memory_for, onward_weights, wait_for_host_arrays, where
@@ -99,7 +99,7 @@ def _weights(graph: Graph, weights: Tensor | None, device: torch.device) -> Tens
         if weights is None:
             raise ValueError("the graph has no edge_weights; give weights, or use bfs to count edges")
     if not isinstance(weights, Tensor):
-        raise TypeError(f"weights is a {type(weights).__name__}; it must be a torch tensor (torch.as_tensor)")
+        raise TypeError(f"weights is {kind_of(weights)}; it must be a torch tensor (torch.as_tensor)")
     if weights.dtype not in _TYPES:
         raise TypeError(f"weights has dtype {weights.dtype}; it must be float32, float64, int32 or int64")
     if weights.dim() != 1:

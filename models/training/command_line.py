@@ -17,6 +17,7 @@ from models.training.errors import fail, said
 from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"
+_NO_WORD = re.compile(r"[-+]?\d[\d_.e]*|true|false", re.IGNORECASE)  # as Hydra reads numbers and truth values
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
 
 
@@ -29,7 +30,7 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
 
     Raises:
-        ValueError: a group that has to have an option is null.
+        ValueError: a group that has to have an option is null, or is a number or a truth value.
     """
     result = []
     known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
@@ -41,6 +42,10 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
                 f"there is no option {added[1]}, so nothing would read it: leave it out{_nearest(added[1], known)}"
             )
         group, _, value = argument.partition("=")
+        if argument.startswith("="):
+            raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE")
+        if group.isidentifier() and (conf / group).is_dir() and _NO_WORD.fullmatch(value):
+            raise ValueError(f"{group} is {value}; it must be one of {', '.join(choices(conf, group))}")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
             result.append(argument)
         elif (conf / group / "none.yaml").is_file():
@@ -110,6 +115,8 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         if group == "hydra/launcher" and choice in LAUNCHERS:
             return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
         known = choices(conf, group) if group else []
+        if group == "hydra/launcher":
+            known = ["basic", *LAUNCHERS]
         if known:
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
     if isinstance(error, OverrideParseException):
@@ -129,6 +136,11 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     """One line about a key that the configuration does not have."""
     keys = _keys(arguments, conf)
     above, _, last = key.rpartition(".")
+    if having := _choices_with(key, conf):
+        group = key.partition(".")[0]
+        whose = " and ".join(f"{group}={choice}" for choice in having)
+        way = "have it: add one of them" if len(having) > 1 else "has it: add that"
+        return f"there is no option {key} here; {whose} {way}"
     if elsewhere := sorted(k for k in keys if k.rpartition(".")[2] == last):
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
@@ -139,6 +151,15 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
     place = f"{above} has" if above else "there are"
     return f"there is no option {key}; {place} {', '.join(beside)}"
+
+
+def _choices_with(key: str, conf: Path) -> list[str]:
+    """The options of a group that have `key`, which the chosen one does not have."""
+    group, _, name = key.partition(".")
+    if not name or not (conf / group).is_dir():
+        return []
+    # Not `in`, which says no of a value that is still to be given.
+    return [one for one in choices(conf, group) if name in list(OmegaConf.load(conf / group / f"{one}.yaml"))]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -36,10 +36,14 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
         print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
 
 
-def leave_no_empty_folder(run_dir: Path) -> None:
+def leave_no_empty_folder(run_dir: Path, started_in: Path) -> None:
     """Removes the folder of a run that was refused before it wrote anything, and empty folders above it.
 
     Hydra makes the folder before the job starts, with its own configuration in `.hydra` and an empty log.
+
+    Args:
+        run_dir: the folder.
+        started_in: the folder where the program was started, which stays.
     """
     logs = [path for path in run_dir.glob("*.log") if path.is_file() and path.stat().st_size == 0]
     if {path.name for path in run_dir.iterdir()} - {path.name for path in logs} != {".hydra"}:
@@ -49,7 +53,7 @@ def leave_no_empty_folder(run_dir: Path) -> None:
     (run_dir / ".hydra").rmdir()
     with suppress(OSError):  # up to the first one that is not empty
         for folder in (run_dir, *run_dir.parents):
-            if folder == Path.cwd():
+            if folder == started_in:
                 break
             folder.rmdir()
 

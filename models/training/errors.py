@@ -18,6 +18,7 @@ from models.training.ranks import GRACE, rank_here
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_NO_OPTION = re.compile(r"\w+ is no option of \w")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
 
@@ -79,6 +80,8 @@ def said(error: BaseException, key: str = "") -> str:
     if found := _UNKNOWN.search(str(error)):
         name = f"{key}.{found[2]}" if key else found[2]
         return f"{name} is no option of {found[1].removesuffix('.__init__')}; leave it out"
+    if key and _NO_OPTION.match(str(error)):
+        return f"{key}.{error}"
     if _is_memory(error):
         first = str(error).split("\n")[0].strip()
         return (

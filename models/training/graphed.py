@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -180,7 +181,7 @@ def _forget_workspaces() -> None:
 
 
 class _Captured:
-    """The graphs, and the memory that they work in: one of each pass, and one of both if it was asked for."""
+    """The graphs, and the memory that they work in: one of each pass, or one of both, whichever was asked for last."""
 
     def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch) -> None:
         self.live = live
@@ -209,23 +210,15 @@ class _Captured:
             self.gradients = [None if g is None else next(views) for g in gradients]
             del gradients
         here.wait_stream(stream)
-        _forget_workspaces()
-        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        live.forget_draws()
+        self._handed = [(p, g) for p, g in zip(self.parameters, self.gradients, strict=True) if g is not None]
         # Other threads, the loader's, may do on their streams what they like meanwhile.
         self._mode: dict[str, Any] = {"stream": stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(self.forward, **self._mode):
-            loss, output = self._loss_and_output()
-        self._grad_loss = torch.ones_like(loss)  # what the backward pass begins with
-        one_thread = torch.autograd.set_multithreading_enabled(False)
-        with torch.cuda.graph(self.backward, pool=self.forward.pool(), **self._mode), one_thread:
-            self._copy_gradients(self._gradients_of(loss, self._grad_loss))
-        _forget_workspaces()
-        torch.clear_autocast_cache()
-        live.check_draws()
-        self.loss, self.output = loss.detach(), output.detach()
-        self._handed = [(p, g) for p, g in zip(self.parameters, self.gradients, strict=True) if g is not None]
-        self._whole: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None  # and its loss and output
+        self.forward: torch.cuda.CUDAGraph | None = None
+        self.backward: torch.cuda.CUDAGraph | None = None
+        self._whole: torch.cuda.CUDAGraph | None = None
+        self.loss: Tensor | None = None
+        self.output: Tensor | None = None
+        self._capture_passes()
 
     def _loss_and_output(self) -> tuple[Tensor, Tensor]:
         loss, output = torch.func.functional_call(self._call, self._weights, (self.live.batch,))
@@ -242,42 +235,69 @@ class _Captured:
     def _copy_gradients(self, found: tuple[Tensor | None, ...]) -> None:
         torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
 
-    def _capture_whole(self) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
-        graph = torch.cuda.CUDAGraph()
+    def _capture_passes(self) -> None:
+        """A graph of each pass, in place of that of both: what they work in is there once."""
+        self._forget_graphs()
+        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with self._capturing():
+            with torch.cuda.graph(self.forward, **self._mode):
+                loss, output = self._loss_and_output()
+            self._grad_loss = torch.ones_like(loss)  # what the backward pass begins with
+            with torch.cuda.graph(self.backward, pool=self.forward.pool(), **self._mode):
+                self._copy_gradients(self._gradients_of(loss, self._grad_loss))
+        self.loss, self.output = loss.detach(), output.detach()
+
+    def _capture_whole(self) -> None:
+        """A graph of both passes, in place of those of each."""
+        self._forget_graphs()
+        self._whole = torch.cuda.CUDAGraph()
+        with self._capturing(), torch.cuda.graph(self._whole, **self._mode):
+            loss, output = self._loss_and_output()
+            self._copy_gradients(self._gradients_of(loss))
+        self.loss, self.output = loss.detach(), output.detach()
+
+    def _forget_graphs(self) -> None:
+        if self.loss is not None:
+            torch.cuda.synchronize(self.live.kind.device)  # they may be running
+        self.forward = self.backward = self._whole = self.loss = self.output = None
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.forget_draws()
-        one_thread = torch.autograd.set_multithreading_enabled(False)
-        # In the memory of the other graphs: they never run at the same time.
-        with torch.cuda.graph(graph, pool=self.forward.pool(), **self._mode), one_thread:
-            loss, output = self._loss_and_output()
-            self._copy_gradients(self._gradients_of(loss))
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.check_draws()
-        return graph, loss.detach(), output.detach()
 
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()
 
     def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        if self.forward is None:
+            self._capture_passes()
         self.live.load(batch)
         self.runs += 1
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
+        assert self.output is not None
         return loss, self.output
 
     def run_whole(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """Loss and output, and the gradients as `grad` of the parameters."""
         if self._whole is None:
-            self._whole = self._capture_whole()
-        graph, loss, output = self._whole
+            self._capture_whole()
         self.live.load(batch)
         self.runs += 1
-        graph.replay()
+        assert self._whole is not None
+        self._whole.replay()
         for parameter, gradient in self._handed:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
-        return loss, output
+        assert self.loss is not None
+        assert self.output is not None
+        return self.loss, self.output
 
     def replay_backward(self, ctx: Any, grad_loss: Tensor) -> None:
         """Of the forward pass whose `ctx` is given."""
@@ -290,6 +310,7 @@ class _Captured:
                 "backward of a mini-batch after the forward pass of a later one: a graph has room for one at a time; "
                 "call backward first, or train without graphs"
             )
+        assert self.backward is not None
         self._grad_loss.copy_(grad_loss)
         self.backward.replay()
         ctx.batch = None
@@ -305,6 +326,8 @@ class _Captured:
 class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, captured: _Captured, batch: MiniBatch, *parameters: Tensor) -> Tensor:
+        assert captured.forward is not None
+        assert captured.loss is not None
         captured.forward.replay()
         ctx.captured, ctx.run = captured, captured.runs
         ctx.batch = batch  # its arrays have to stay until backward has been launched

@@ -28,7 +28,8 @@ class WholeStep:
     A step by Lightning's automatic optimisation is some 900 calls of Python, with autograd and the optimiser: on a slow
     processor more time than the GPU has work. If a mini-batch can be replayed, loss and gradients are one CUDA graph
     here, and the optimiser's step is another. Between them, processes exchange the gradients. Losses, gradients and
-    parameters are those of Lightning's way, bit by bit, and so are its counters.
+    parameters are those of Lightning's way, except that a GPU adds up gradients in no fixed order in either way. So are
+    its counters.
 
     It takes part only if all of this holds, and otherwise does nothing:
 
@@ -145,8 +146,7 @@ class _ReplayedAdam:
 
     def step(self) -> None:
         found = self._look()
-        if found == self._captured:
-            assert self._graph is not None
+        if self._graph is not None and found == self._captured:
             self._graph.replay()
             return
         if found is None or found != self._before:

@@ -166,7 +166,10 @@ def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None
             "error: --json is /dev/null/card; its folder cannot be",
         ),
         (["--dataset", "nowhere", "--json", "/"], "error: --json is /, which is a folder; give the path of a file"),
-        (["--dataset", "nowhere", "--conf", "/nowhere"], "error: --conf is /nowhere; there is no folder /nowhere/dat"),
+        (
+            ["--dataset", "nowhere", "--conf", "/nowhere"],
+            "error: conf is /nowhere; there is no folder /nowhere/dataset",
+        ),
         (["--dataset", "nowhere", "--batches", "1"], "error: batches is 1; it must be at least 2"),
         (["--dataset", "nowhere", "--eval-batch-size", "0"], "error: eval_batch_size is 0; it must be at least 1"),
         (["--dataset", "nowhere", "--seed", "-1"], "error: seed is -1"),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
+from loader.machine.arguments import kind_of
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle, made_current
 from loader.samplers.walk_frequencies import Frequencies
@@ -247,7 +248,7 @@ class CudaWalkedGraph:
 def _as_starts(starts: Tensor) -> Tensor:
     """`starts` as int32 or int64, wherever they lie."""
     if not isinstance(starts, Tensor):
-        raise TypeError(f"seeds is a {type(starts).__name__}; it must be a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"seeds is {kind_of(starts)}; it must be a tensor of vertex ids (torch.as_tensor)")
     if starts.dim() != 1:
         raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
     if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:

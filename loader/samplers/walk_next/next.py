@@ -12,7 +12,7 @@ import torch
 
 from loader.kernels.compiler import add_source
 from loader.kernels.host import function_of
-from loader.machine.arguments import as_flag, as_number, as_size, shown
+from loader.machine.arguments import as_flag, as_number, as_size, kind_of, shown
 from loader.samplers.walk_next.faults import Fault, NextError, described
 from loader.samplers.walk_next.source import INTEGERS, MOST_CONSTANTS, Source, source_of
 from loader.samplers.walk_next.translate import translated
@@ -100,7 +100,7 @@ class Next:
             memory: length of `walker.memory`.
         """
         if not isinstance(text, str):
-            raise TypeError(f"text is a {type(text).__name__}; it must be C++, the body of a function")
+            raise TypeError(f"text is {kind_of(text)}; it must be C++, the body of a function")
         made = cls.__new__(cls)
         made.memory, made.turns, made.compiled = as_size("memory", memory, most=MOST_MEMORY), MOST_TURNS, True
         made._source, made.name = None, "next (C++)"

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from loader.machine.arguments import kind_of
+
 BUILTINS = ("min", "max", "abs", "range")
 MOST_CONSTANTS = 32  # csrc/walks/custom/walker.h
 INTEGERS = range(-(2**63), 2**63)
@@ -48,9 +50,7 @@ def source_of(function: Callable[..., Any] | str) -> Source:
         text, file, first_line = textwrap.dedent(function).strip("\n"), "<next>", 1
     else:
         if not inspect.isfunction(function):
-            raise TypeError(
-                f"next is a {type(function).__name__}; it must be a function of Python, its text, or a loader.Next"
-            )
+            raise TypeError(f"next is {kind_of(function)}; it must be a function of Python, its text, or a loader.Next")
         try:
             lines, first_line = inspect.getsourcelines(function)
         except (OSError, TypeError):

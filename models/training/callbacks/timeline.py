@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from loader.loaders.nodes import NodeLoader
-from loader.machine.arguments import as_flag
+from loader.machine.arguments import as_flag, kind_of
 from loader.timing import TRAIN, Span, Timeline
 
 LANES = ("sample", "gather", "move", TRAIN)
@@ -39,7 +39,7 @@ class TimelineRecord(Callback):
             return
         loader = trainer.train_dataloader
         if not isinstance(loader, NodeLoader):
-            raise TypeError(f"timeline=true needs a NodeLoader, the train loader is a {type(loader).__name__}")
+            raise TypeError(f"timeline=true needs a NodeLoader, the train loader is {kind_of(loader)}")
         loader.timeline = self.timeline
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:

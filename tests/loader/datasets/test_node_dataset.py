@@ -40,7 +40,7 @@ def test_multilabel_labels_are_rows():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": np.zeros((5, 3))}, r"features is a ndarray; it must be a torch tensor: torch\.as_tensor"),
+        ({"features": np.zeros((5, 3))}, r"features is an ndarray; it must be a torch tensor: torch\.as_tensor"),
         ({"features": torch.zeros(5, 3).to_sparse()}, "features has the layout torch.sparse_coo; it must be dense"),
         ({"labels": torch.zeros(5, 1, dtype=torch.int64)}, r"of shape \[5, 1\].*: labels\.view\(-1\)\.long\(\)"),
         ({"num_classes": 4.7}, r"num_classes is 4\.7; it must be an integer of at least 1"),

@@ -41,8 +41,8 @@ def test_a_dgl_graph_is_answered_with_its_conversion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("graph", "kind"), [((SRC, DST), "tuple"), (None, "NoneType"), (torch.eye(3), "torch.Tensor"), ({}, "dict")]
+    ("graph", "kind"), [((SRC, DST), "a tuple"), (None, "None"), (torch.eye(3), "a torch.Tensor"), ({}, "a dict")]
 )
 def test_anything_else_is_named(graph: object, kind: str) -> None:
-    with pytest.raises(TypeError, match=rf"graph is a {kind}; .*Graph\.from_edges\(src, dst, num_nodes\)"):
+    with pytest.raises(TypeError, match=rf"graph is {kind}; .*Graph\.from_edges\(src, dst, num_nodes\)"):
         require_graph(graph)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from loader.machine.arguments import as_64_bits, as_finite, as_flag, as_number, as_seed, as_size, check_dense
+from loader.machine.arguments import as_64_bits, as_finite, as_flag, as_number, as_seed, as_size, check_dense, kind_of
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)])
@@ -24,7 +24,7 @@ def test_every_integer_is_a_size(value):
         (1.0, TypeError, "size is 1.0; it must be an integer of at least 1"),
         ("1", TypeError, "size is '1'; it must be an integer of at least 1"),
         (None, TypeError, "size is None; it must be an integer of at least 1"),
-        (np.arange(100), TypeError, "size is a ndarray; it must be an integer of at least 1"),
+        (np.arange(100), TypeError, "size is an ndarray; it must be an integer of at least 1"),
         (0, ValueError, "size is 0; it must be at least 1"),
         (8, ValueError, "size is 8; it must be at most 7"),
     ],
@@ -98,3 +98,8 @@ def test_finite_numbers_are_floats(value, positive):
 def test_numbers_out_of_range_are_refused(value, positive, message):
     with pytest.raises(ValueError, match=message):
         as_finite("p", value, positive=positive)
+
+
+def test_a_kind_is_said_with_its_article() -> None:
+    values = {"None": None, "an int": 3, "an ndarray": np.arange(3), "a Tensor": torch.ones(3), "the class list": list}
+    assert [kind_of(value) for value in values.values()] == list(values)

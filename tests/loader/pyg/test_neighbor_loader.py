@@ -228,7 +228,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"pin_memory": "no"}, TypeError, "pin_memory is 'no'; it must be True or False"),
         ({"generator": 3}, TypeError, "generator is 3; it must be a torch.Generator"),
         ({"transform": 3}, TypeError, "transform is 3; it must be a function of a mini-batch"),
-        ({"features": 3}, TypeError, "features is a int; it must be a function that makes"),
+        ({"features": 3}, TypeError, "features is an int; it must be a function that makes"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"num_neighbors": [0]}, ValueError, "fanout 0 is not possible"),
         ({"input_nodes": [3, 3]}, ValueError, "vertex 3 more than once; take input_nodes.unique"),
@@ -263,3 +263,9 @@ def test_batches_on_a_gpu_are_the_same(data, graph):
         assert_consistent(on_gpu.cpu(), data)  # which moves it
         for key in ("n_id", "e_id", "edge_index", "x", "y", "input_id"):
             assert torch.equal(ours[key], on_gpu[key].cpu())
+
+
+def test_features_have_a_row_per_vertex() -> None:
+    data = Data(x=torch.zeros(3, 2), edge_index=torch.zeros(2, 4, dtype=torch.int64), num_nodes=5)
+    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 5 vertices; give a row to each"):
+        next(iter(NeighborLoader(data, [2])))

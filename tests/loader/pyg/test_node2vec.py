@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("torch_geometric")
 
 import itertools
+from collections.abc import Callable
 
 import torch_geometric.nn
 
@@ -78,3 +79,19 @@ def test_walks_on_a_gpu_are_the_cpus() -> None:
     pos = model.pos_sample(torch.arange(6))
     assert torch.equal(pos.cpu(), expected)
     model.loss(*model.sample([0, 1, 2])).backward()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Node2Vec(EDGES, 8, walk_length=3, context_size=5), "context_size is 5, walk_length 3; a walk must be"),
+        (lambda: Node2Vec(EDGES, 8, walk_length=3, context_size=0), "context_size is 0; it must be at least 1"),
+        (lambda: Node2Vec(None, 8, walk_length=3, context_size=2), r"edge_index is None; it must be a tensor \[2,"),
+        (lambda: Node2Vec(EDGES.t(), 8, walk_length=3, context_size=2), r"edge_index has shape .*; it must be \[2,"),
+        (lambda: MetaPath2Vec({}, 8, [], 3, 2), r"metapath is \[\]; it must be a list of types of edges"),
+        (lambda: MetaPath2Vec({("a", "b"): EDGES}, 8, ["c"], 3, 2), r"metapath holds 'c'; edge_index_dict has \[\('a'"),
+    ],
+)
+def test_what_is_no_model_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()

@@ -155,7 +155,7 @@ def test_a_digest_knows_no_type_of_integers(graph) -> None:
     "sampler", [*(make([1]) for make in CORE), LinkSampler(FusedSampler([1])), WalkSampler(3), SubgraphSampler([1])]
 )
 def test_a_session_wants_a_graph(sampler) -> None:
-    with pytest.raises(TypeError, match=r"graph is a NoneType; it must be a loader\.Graph"):
+    with pytest.raises(TypeError, match=r"graph is None; it must be a loader\.Graph"):
         sampler.open(None)
 
 

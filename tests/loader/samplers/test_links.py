@@ -217,7 +217,11 @@ def test_copies_sample_the_same():
         (lambda: Negatives(amount=float("inf")), ValueError, "amount is inf; it must be above 0 and below"),
         (lambda: Negatives(strict="no"), TypeError, "strict is 'no'; it must be True or False"),
         (lambda: LinkSampler(FusedSampler([1]), "binary"), TypeError, "negatives is 'binary'; it must be a loader"),
-        (lambda: LinkSampler(FusedSampler([1]), Negatives(strict=True), known=3), TypeError, "known is a int; it must"),
+        (
+            lambda: LinkSampler(FusedSampler([1]), Negatives(strict=True), known=3),
+            TypeError,
+            "known is an int; it",
+        ),
         (lambda: LinkSampler(None), TypeError, "must be a Sampler that takes vertices"),
         (lambda: LinkSampler(LinkSampler(FusedSampler([1]))), TypeError, "must be a Sampler that takes vertices"),
         (lambda: LinkSampler(FusedSampler([1]), exclude="all"), ValueError, "one of none, self, reverse"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,13 @@ def test_options_of_the_other_device_are_refused(options: dict[str, Any], messag
 
 
 def test_unknown_options_are_refused() -> None:
+    for name, way in (
+        ("sede", "did you mean seed?"),
+        ("colour", "it knows fanouts"),
+        ("device", "it samples on the C"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} is no option of FusedSampler; {re.escape(way)}"):
+            FusedSampler([3], **{name: "x"})
     with pytest.raises(TypeError, match="shedule"):
         fused(3, 2, device="cpu", shedule="hopwise")
 

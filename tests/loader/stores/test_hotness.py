@@ -141,8 +141,8 @@ def test_a_graph_of_another_size_is_refused(random_graph) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda graph: degree_hotness(None), "graph is a NoneType; it must be a loader.Graph"),
-        (lambda graph: pagerank_hotness(None), "graph is a NoneType; it must be a loader.Graph"),
+        (lambda graph: degree_hotness(None), "graph is None; it must be a loader.Graph"),
+        (lambda graph: pagerank_hotness(None), "graph is None; it must be a loader.Graph"),
         (lambda graph: pagerank_hotness(graph, [1]), r"seeds is \[1\]; it must be a tensor of vertex ids"),
         (lambda graph: pagerank_hotness(graph, torch.ones(200) > 0), r"torch\.bool; it must be an integer type"),
         (lambda graph: k_hop_hotness(graph, None, [5], 1), "seeds is None; it must be a tensor of vertex ids"),

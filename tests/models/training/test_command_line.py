@@ -42,7 +42,12 @@ def refusal(*arguments: str) -> str:
         ("model=null", "model is null; it must be one of graphsage"),
         ("+sede=3", "there is no option sede, so nothing would read it: leave it out; did you mean seed?"),
         ("++colour.red=3", "there is no option colour, so nothing would read it"),
-        ("hydra/launcher=nowhere", "Could not find 'hydra/launcher/nowhere'"),
+        ("hydra/launcher=nowhere", "hydra/launcher is 'nowhere'; it must be one of basic, joblib"),
+        ("dataset.path=a.npz", "there is no option dataset.path here; dataset=npz has it: add that"),
+        ("features.fraction=1", "features=cached and features=partitioned have it: add one of them"),
+        ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),
+        ("dataset=true", "dataset is true; it must be one of amazon-computers"),
+        ("=3", "cannot read the argument =3; it must be NAME=VALUE"),
     ],
 )
 def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:

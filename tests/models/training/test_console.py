@@ -49,17 +49,14 @@ def test_a_run_that_went_on_names_two_folders() -> None:
 
 
 @pytest.mark.parametrize("kept", [None, "config.yaml", "train.log"])
-def test_only_a_folder_without_results_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_only_a_folder_without_results_is_removed(tmp_path: Path, kept: str | None) -> None:
     folder = tmp_path / "outputs" / "train" / "now"
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "config.yaml").write_text("a: 1")
     (folder / "train.log").touch()
     if kept is not None:
         (folder / kept).write_text("something")
-    leave_no_empty_folder(folder)
+    leave_no_empty_folder(folder, tmp_path)
     assert folder.exists() == (kept is not None)
     assert (tmp_path / "outputs").exists() == (kept is not None)
     assert tmp_path.exists()

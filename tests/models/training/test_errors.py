@@ -63,7 +63,7 @@ def test_words_of_the_system_get_a_way_out(error: Exception, line: str, capsys: 
 def test_an_unknown_option_is_named_by_its_key(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"part": {"_target_": "loader.samplers.FusedSampler", "fanouts": [2], "fanuots": 3}})
-    assert capsys.readouterr().err == "error: part.fanuots is no option of NeighborSampler; leave it out\n"
+    assert capsys.readouterr().err == "error: part.fanuots is no option of FusedSampler; did you mean fanouts?\n"
 
 
 def test_errors_of_the_program_pass() -> None:

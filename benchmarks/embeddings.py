@@ -1,13 +1,14 @@
 """DeepWalk and node2vec beside the figures of Grover and Leskovec 2016 (arXiv:1607.00653), by that paper's protocol.
 
-    python train.py -m experiment=embeddings dataset=blogcatalog,ppi,wikipedia data_dir=...   # DeepWalk's jobs
+    python train.py -m experiment=embeddings dataset=ppi data_dir=...   # DeepWalk
     PYTHONPATH=. python benchmarks/embeddings.py multirun/embeddings --data-dir DATA
 
 The other jobs are in conf/experiment/embeddings.yaml.
 
 One embedding of each dataset and method, and on it ten random splits in halves. A one-vs-rest logistic regression is
-fitted to one half. Each vertex of the other one gets as many labels as it has, the likeliest ones. F1 scores in
-percent, mean and standard deviation over the splits. An embedding is `last.ckpt` of a job.
+fitted to one half, with the penalty that is best by cross-validation there. Each vertex of the other one gets as many
+labels as it has, the likeliest ones. F1 scores in percent, mean and standard deviation over the splits. An embedding is
+`last.ckpt` of a job.
 """
 
 from __future__ import annotations
@@ -71,16 +72,16 @@ def method_of(config: dict[str, Any]) -> str:
     return "node2vec"
 
 
-def score(x: Tensor, data: NodeDataset, seeds: list[int], c: float) -> dict[str, list[float]]:
-    """Micro- and macro-F1 in percent, of a split in halves by each seed.
+def score(x: Tensor, data: NodeDataset, seeds: list[int], c: float | list[float]) -> dict[str, list[float]]:
+    """Micro- and macro-F1 in percent, of a split in halves by each seed, and the penalty's inverse.
 
     Args:
         x: `[num_nodes, dim]`.
         data: with several labels per vertex.
         seeds: of the splits.
-        c: see `LogisticRegression`.
+        c: one, or several to choose from; see `LogisticRegression`.
     """
-    found: dict[str, list[float]] = {"micro": [], "macro": []}
+    found: dict[str, list[float]] = {"micro": [], "macro": [], "c": []}
     for seed in seeds:
         split = random_split(data.num_nodes, (0.5, 0.0, 0.5), seed)
         train, test = split["train"], split["test"]
@@ -88,13 +89,14 @@ def score(x: Tensor, data: NodeDataset, seeds: list[int], c: float) -> dict[str,
         micro, macro = f1_scores(top_labels(probe.logits(x[test]), data.labels[test]), data.labels[test])
         found["micro"].append(round(100 * micro, 3))
         found["macro"].append(round(100 * macro, 3))
+        found["c"].append(probe.c)
     return found
 
 
 def summarise(
     jobs: list[tuple[dict[str, Any], Path]], data_dir: str, cache_dir: str | None, splits: int
 ) -> list[dict[str, Any]]:
-    """One row for each dataset and method, in the order of `PUBLISHED`.
+    """One row for each dataset and method.
 
     Raises:
         ValueError: a job is not of the paper, or there twice.
@@ -109,21 +111,43 @@ def summarise(
         data = load_dataset(name, data_dir, cache_dir)
         scores = score(state["net.embedding.weight"], data, list(range(splits)), config["model"]["probe_c"])
         sampler, model = config["sampler"], config["model"]
+        law = ("p", "q", "weights", "walk_length", "num_negatives", "negative_exponent")
         rows[name, method] = {
             "dataset": name,
             "method": method,
-            **{key: sampler[key] for key in ("p", "q", "weights", "walk_length", "num_negatives")},
-            **{key: model[key] for key in ("dim", "context_size", "init_std", "lr", "lr_decay")},
+            **{key: sampler[key] for key in law},
+            **{key: model[key] for key in ("dim", "objective", "context_size", "lr", "lr_decay", "probe_c")},
             "walks_per_node": config["datamodule"]["walks_per_node"],
             "batch_size": config["datamodule"]["batch_size"],
             "epochs": config["trainer"]["max_epochs"],
             **scores,
-            **{f"{kind}_mean": round(float(np.mean(of)), 2) for kind, of in scores.items()},
-            **{f"{kind}_std": round(float(np.std(of, ddof=1)), 2) for kind, of in scores.items() if len(of) > 1},
+            **{f"{kind}_mean": round(float(np.mean(scores[kind])), 2) for kind in ("micro", "macro")},
+            **{
+                f"{kind}_std": round(float(np.std(scores[kind], ddof=1)), 2)
+                for kind in ("micro", "macro")
+                if splits > 1
+            },
             "published_macro": PUBLISHED[name][method],
         }
-    order = {name: i for i, name in enumerate(PUBLISHED)}
-    return sorted(rows.values(), key=lambda row: (order[row["dataset"]], row["method"]))
+    return list(rows.values())
+
+
+def merge(rows: list[dict[str, Any]], path: Path, splits: int) -> list[dict[str, Any]]:
+    """`rows`, and those of the file that are of other datasets or methods, in the order of `PUBLISHED`.
+
+    Raises:
+        ValueError: the file is of another number of splits.
+    """
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["splits"] != splits:
+        raise ValueError(f"{path} has {kept['splits']} splits, this run {splits}; give --splits {kept['splits']}")
+    made = {(row["dataset"], row["method"]) for row in rows}
+    return in_order(rows + [row for row in kept["rows"] if (row["dataset"], row["method"]) not in made])
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = list(PUBLISHED)
+    return sorted(rows, key=lambda row: (order.index(row["dataset"]), row["method"]))
 
 
 def main() -> None:
@@ -132,11 +156,14 @@ def main() -> None:
     parser.add_argument("--data-dir", default="data", help="folder of the datasets' raw files (default: data)")
     parser.add_argument("--cache-dir", default=None, help="folder of converted datasets (default: data-dir/cache)")
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--add", action="store_true", help="keep the other rows that the JSON file has")
     parser.add_argument("--json", type=Path, default=RESULTS / "embeddings.json")
     arguments = parser.parse_args()
     try:
         jobs = read_jobs(arguments.folders)
-        rows = summarise(jobs, arguments.data_dir, arguments.cache_dir, arguments.splits)
+        rows = in_order(summarise(jobs, arguments.data_dir, arguments.cache_dir, arguments.splits))
+        if arguments.add:
+            rows = merge(rows, arguments.json, arguments.splits)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
     table = Table("dataset", "method", "p, q", "micro-F1, %", "macro-F1, %", "published macro-F1, %")

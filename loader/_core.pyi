@@ -181,8 +181,8 @@ class WalkEngine:
         `weights` `[num_edges]`: bits of integers, as int32. `searches`, `by_weight`: what the function needs.
         """
 
-    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor) -> None:
-        """Writes `count` vertices at random for each of the walkers to `out` `[walkers, count]`."""
+    def negatives(self, first_lane: int, key: int, walkers: int, count: int, bound: int, out: Tensor) -> None:
+        """Writes `count` numbers at random in `[0, bound)` for each of the walkers to `out` `[walkers, count]`."""
 
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
@@ -266,7 +266,9 @@ class CudaWalkEngine:
         `[1]` int32 zero on the GPU, 1 from then on.
         """
 
-    def negatives(self, first_lane: int, key: int, walkers: int, count: int, out: Tensor, stream: int) -> None:
+    def negatives(
+        self, first_lane: int, key: int, walkers: int, count: int, bound: int, out: Tensor, stream: int
+    ) -> None:
         """As `WalkEngine.negatives`, on `stream`."""
 
     def sift_by(self, words: Tensor, stream: int) -> None:

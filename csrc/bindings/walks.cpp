@@ -101,11 +101,12 @@ class WalkEngine {
     return py::make_tuple(first.wrong, first.line, first.value, first.row, first.step);
   }
 
-  // `out` [walkers, count]: vertices at random, of walkers `first_lane` on.
-  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, const py::object& out) {
-    check_negatives(arrays_.num_nodes(), walkers, count);
-    const Negatives law{key, static_cast<uint32_t>(arrays_.num_nodes())};
+  // `out` [walkers, count]: numbers at random in [0, bound), of walkers `first_lane` on.
+  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, int64_t bound,
+                 const py::object& out) {
     arrays_.with_types([&](auto, auto vertex) {
+      check_negatives(bound, walkers, count, sizeof(vertex));
+      const Negatives law{key, static_cast<uint32_t>(bound)};
       const auto memory = view<decltype(vertex)>(out, "out", walkers * count);
       py::gil_scoped_release release;
       std::lock_guard<LongMutex> lock(mutex_);
@@ -187,7 +188,7 @@ void bind_walks(py::module_& m) {
            py::arg("key"), py::arg("length"), py::arg("turns"), py::arg("constants"), py::arg("weights"),
            py::arg("searches"), py::arg("by_weight"), py::arg("vertices"))
       .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
-           py::arg("count"), py::arg("out"))
+           py::arg("count"), py::arg("bound"), py::arg("out"))
       .def("sift_by", &WalkEngine::sift_by, py::arg("words"));
   m.def("walk_cells", &walk_cells, py::arg("indptr"), py::arg("indices"), py::arg("cells"), py::arg("out"),
         py::arg("num_threads"));

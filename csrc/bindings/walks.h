@@ -44,15 +44,17 @@ inline uint32_t checked_length(int64_t length) {
   return static_cast<uint32_t>(length);
 }
 
-// Throws unless `count` vertices may be drawn at random for each of the walkers.
-inline void check_negatives(int64_t num_nodes, int64_t walkers, int64_t count) {
-  if (num_nodes > int64_t{UINT32_MAX})
-    throw py::value_error("the graph has " + std::to_string(num_nodes) +
-                          " vertices; negatives are drawn from at most " + std::to_string(UINT32_MAX));
+// Throws unless `count` numbers below `bound` may be drawn for each of the walkers, in memory of `width`
+// bytes each.
+inline void check_negatives(int64_t bound, int64_t walkers, int64_t count, size_t width) {
+  const int64_t most = width == sizeof(int32_t) ? int64_t{1} << 31 : int64_t{UINT32_MAX};
+  if (bound > most)
+    throw py::value_error("negatives are drawn from " + std::to_string(bound) + "; it must be at most " +
+                          std::to_string(most));
   if (walkers < 0 || count < 0 || count > int64_t{1} << 31)
     throw py::value_error("there are " + std::to_string(count) + " negatives of each of " +
                           std::to_string(walkers) + " walkers; they must be 0 to 2**31");
-  if (num_nodes == 0 && walkers * count > 0) throw py::value_error("the graph has no vertices");
+  if (bound <= 0 && walkers * count > 0) throw py::value_error("the graph has no vertices");
 }
 
 // The groups of edges whose turn it is, one step after the other.

@@ -103,11 +103,11 @@ class CudaWalkEngine {
     });
   }
 
-  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, const py::object& out,
-                 uintptr_t stream) {
-    check_negatives(arrays_.num_nodes(), walkers, count);
-    const Negatives law{key, static_cast<uint32_t>(arrays_.num_nodes())};
+  void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, int64_t bound,
+                 const py::object& out, uintptr_t stream) {
     arrays_.with_types([&](auto, auto vertex) {
+      check_negatives(bound, walkers, count, sizeof(vertex));
+      const Negatives law{key, static_cast<uint32_t>(bound)};
       const auto memory = view<decltype(vertex)>(out, "out", walkers * count, kGpu);
       launch("drawing negatives on the GPU", stream, [&](gpu::Stream on) {
         draw_negatives_on_gpu(law, first_lane, walkers, count, memory.data, device_, on);
@@ -170,7 +170,7 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),
            py::arg("vertices"), py::arg("fault"), py::arg("told"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
-           py::arg("count"), py::arg("out"), py::arg("stream"))
+           py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
       .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))
       .def("check", &CudaWalkEngine::check);
 }

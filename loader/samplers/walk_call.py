@@ -65,7 +65,7 @@ def random_walk(
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
-    if "num_negatives" in options:
+    if "num_negatives" in options or "negative_exponent" in options:
         raise TypeError("random_walk draws no negatives; WalkSampler does")
     require_graph(graph)
     options.setdefault("device", graph.device)

@@ -12,6 +12,7 @@ from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
+from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
@@ -119,11 +120,12 @@ class WalkedGraph:
             self._copies = most_copies(self._graph, self.sorted)
         return law.acceptance(self._copies or 0)
 
-    def negatives(self, walkers: int, count: int, key: int) -> Tensor:
-        """`[walkers, count]` vertices at random, of the type of the graph's."""
+    def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:
+        """`[walkers, count]` vertices at random, of the type of the graph's; all alike, or by `frequencies`."""
         out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)
-        self._engine.negatives(0, key, walkers, count, out)
-        return out
+        bound = self._graph.num_nodes if frequencies is None else frequencies.num_places
+        self._engine.negatives(0, key, walkers, count, bound, out)
+        return out if frequencies is None else frequencies.vertices(out)
 
     def _count(self, steps: int) -> None:
         """Makes the filter when it pays."""

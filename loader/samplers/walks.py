@@ -18,6 +18,7 @@ from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import Request, Sampler, Session, check_position
 from loader.samplers.cpu import as_threads
 from loader.samplers.picks import WEIGHTS
+from loader.samplers.walk_frequencies import Frequencies, as_exponent
 from loader.samplers.walk_law import edge_type, walk_law
 from loader.samplers.walk_next import Next
 from loader.samplers.walk_next.next import as_next
@@ -66,8 +67,12 @@ class WalkSampler(Sampler):
             last one, the first one follows again. At most 64 types.
         next: a function of your own for the next vertex, instead of the laws above; see `loader.Next`. It goes with
             `weights` if it uses them, and not with `p`, `q`, `stop`, `restart`, `metapath` and `edge_ids`.
-        num_negatives: random vertices per step of each walk, all vertices equally likely. They are negative samples for
-            skip-gram (Mikolov et al., NeurIPS 2013). For graphs of fewer than 2**32 vertices.
+        num_negatives: random vertices per step of each walk, negative samples for skip-gram (Mikolov et al., NeurIPS
+            2013). For graphs of fewer than 2**32 vertices.
+        negative_exponent: a vertex is drawn in proportion to this power of its frequency, the number of edges whose
+            lists have it (with `weights` their weight, with `metapath` those of its types): 0, 0.25, 0.5, 0.75 or 1.
+            With 0 all vertices are equally likely. word2vec has 0.75, gensim calls it `ns_exponent`. Probabilities are
+            rounded to multiples of about 2**-31, and at most 2**30 vertices may have edges.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
         schedule: on a GPU: how it works through the steps (NextDoor: Jangda et al., EuroSys 2021). "sample": a thread
@@ -98,6 +103,7 @@ class WalkSampler(Sampler):
         metapath: Sequence[int] | None = None,
         next: Next | Callable[..., Any] | str | None = None,
         num_negatives: int = 0,
+        negative_exponent: float = 0.0,
         edge_ids: bool = False,
         seed: int = 0,
         schedule: str = "auto",
@@ -116,6 +122,11 @@ class WalkSampler(Sampler):
         self.metapath = None if metapath is None else _path(metapath)
         self._check_metapath()
         self.num_negatives = as_size("num_negatives", num_negatives, least=0, most=_MOST_NEGATIVES)
+        self.negative_exponent = as_exponent(negative_exponent)
+        if self.negative_exponent and not self.num_negatives:
+            raise ValueError(
+                f"negative_exponent is {negative_exponent}, but num_negatives is 0; draw some, or leave it out"
+            )
         self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
@@ -198,7 +209,9 @@ class WalkSampler(Sampler):
             )
 
     def spec(self) -> dict[str, Any]:
-        own = {} if self.next is None else {"next": self.next.spec()}
+        own: dict[str, Any] = {} if self.next is None else {"next": self.next.spec()}
+        if self.negative_exponent:
+            own["negative_exponent"] = self.negative_exponent
         return own | {
             "picks": "walk.h",  # of csrc/walks/, as the GPU's
             "walk_length": self.walk_length,
@@ -218,7 +231,8 @@ class WalkSampler(Sampler):
         and keeps a sorted copy if they are not. For a metapath it makes lists by edge type.
 
         Raises:
-            ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath.
+            ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath,
+                or no vertex has a frequency for `negative_exponent`.
             RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
@@ -226,7 +240,12 @@ class WalkSampler(Sampler):
         walked = walked_graph(self, graph)
         if self.next is not None:
             walked.prepare(self.next)
-        return WalkSession(self, walked)
+        frequencies = None
+        if self.negative_exponent:
+            weighted = self.weights is not None
+            frequencies = Frequencies(graph, self.negative_exponent, weighted=weighted, metapath=self.metapath)
+            frequencies.to(self.device)
+        return WalkSession(self, walked, frequencies)
 
     def __repr__(self) -> str:
         spec = self.spec() | ({} if self.next is None else {"next": self.next})
@@ -238,8 +257,10 @@ class WalkSampler(Sampler):
 class WalkSession(Session):
     """Walks on one graph. Any number of threads may call."""
 
-    def __init__(self, sampler: WalkSampler, graph: WalkedGraph | CudaWalkedGraph) -> None:
-        self._sampler = sampler
+    def __init__(
+        self, sampler: WalkSampler, graph: WalkedGraph | CudaWalkedGraph, frequencies: Frequencies | None = None
+    ) -> None:
+        self._sampler, self._frequencies = sampler, frequencies
         self._graph: WalkedGraph | CudaWalkedGraph | None = graph
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Walks]]:
@@ -258,7 +279,7 @@ class WalkSession(Session):
         if sampler.num_negatives:
             key = _core.negatives_key(sampler.seed, request.epoch, request.batch)
             count = sampler.num_negatives * sampler.walk_length
-            negatives = graph.negatives(len(nodes), count, key)
+            negatives = graph.negatives(len(nodes), count, key, self._frequencies)
             negatives = negatives.view(len(nodes), sampler.num_negatives, sampler.walk_length)
         return Walks(nodes, edges, negatives, epoch=request.epoch, index=request.batch)
 

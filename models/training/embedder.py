@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.samples import Walks
 from models.node2vec import Node2Vec
-from models.probe import LogisticRegression, f1_scores, top_labels
+from models.probe import LogisticRegression, f1_scores, penalties, top_labels
 from models.training.metrics import EMBEDDER_METRICS, SPLITS
 
 
@@ -34,11 +35,11 @@ class NodeEmbedder(LightningModule):
         num_nodes, num_classes: of the data.
         multilabel: vertices have several labels.
         dim, context_size: see `Node2Vec`.
-        init_std: see `Node2Vec`.
+        init_std, objective, negative_weight: see `Node2Vec`.
         lr: SparseAdam's learning rate.
         lr_decay: the learning rate falls linearly over the steps of the run, from `lr` to 0, as in word2vec (Mikolov et
             al., NeurIPS 2013).
-        probe_c: see `LogisticRegression`.
+        probe_c: of the regression, or several to choose from: see `LogisticRegression`.
 
     Raises:
         ValueError: a value out of its range.
@@ -54,19 +55,29 @@ class NodeEmbedder(LightningModule):
         multilabel: bool = False,
         dim: int = 128,
         context_size: int = 10,
-        init_std: float = 1.0,
+        init_std: float | None = None,
+        objective: str = "torch_geometric",
+        negative_weight: float | None = None,
         lr: float = 0.01,
         lr_decay: bool = False,
-        probe_c: float = 1.0,
+        probe_c: float | Sequence[float] = 1.0,
     ) -> None:
         super().__init__()
         as_finite("lr", lr, positive=True)
-        as_finite("probe_c", probe_c, positive=True)
+        choices = penalties("probe_c", probe_c)
+        probe_c = choices if len(choices) > 1 else choices[0]  # of Python's own types, for checkpoints
         multilabel = as_flag("multilabel", multilabel)
         self.lr_decay = as_flag("lr_decay", lr_decay)
         as_size("num_classes", num_classes)
         self.save_hyperparameters()
-        self.net = Node2Vec(num_nodes, dim, context_size, init_std=init_std)
+        self.net = Node2Vec(
+            num_nodes,
+            dim,
+            context_size,
+            init_std=init_std,
+            objective=objective,
+            negative_weight=negative_weight,
+        )
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
         self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
         self._resumed: dict[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ def data() -> NodeDataset:
 
 
 def config(name: str, p: float, q: float) -> dict[str, Any]:
-    sampler = {"p": p, "q": q, "weights": None, "walk_length": 80, "num_negatives": 1}
-    model = {"dim": 1, "context_size": 11, "init_std": 0.1, "lr": 0.025, "lr_decay": True, "probe_c": 100.0}
+    sampler = {"p": p, "q": q, "weights": None, "walk_length": 79, "num_negatives": 1, "negative_exponent": 0.75}
+    model = {"dim": 1, "objective": "word2vec", "context_size": 11, "lr": 0.025, "lr_decay": True}
+    model["probe_c"] = [100.0, 10.0]
     more = {"walks_per_node": 10, "batch_size": 128}
     return {
         "dataset": {"name": name},
@@ -43,6 +45,7 @@ def config(name: str, p: float, q: float) -> dict[str, Any]:
 def test_an_embedding_that_tells_labels_scores_high(data: NodeDataset) -> None:
     found = embeddings.score(data.labels[:, :1], data, [0, 1], 100.0)
     assert found["micro"] == [100.0, 100.0]
+    assert found["c"] == [100.0, 100.0]
     assert found["macro"] == pytest.approx([200 / 3] * 2, abs=1e-2)  # the third label is never said and never true
 
 
@@ -53,12 +56,27 @@ def test_rows_stand_beside_the_published_figures(
     path = tmp_path / "last.ckpt"
     torch.save({"state_dict": {"net.embedding.weight": data.labels[:, :1]}}, path)
     jobs = [({"config": config("ppi", p, 1)}, path) for p in (4, 1)]
-    first, second = embeddings.summarise(jobs, "data", None, 3)
+    first, second = embeddings.in_order(embeddings.summarise(jobs, "data", None, 3))
     assert (first["method"], second["method"]) == ("DeepWalk", "node2vec")
     assert (first["published_macro"], second["published_macro"]) == (17.68, 17.91)
     assert (first["micro_mean"], first["micro_std"], len(first["macro"])) == (100.0, 0.0, 3)
+    assert first["c"] == [100.0] * 3  # the first of those that are as good
     with pytest.raises(ValueError, match="ppi, DeepWalk: this job is there twice"):
         embeddings.summarise(jobs[1:] * 2, "data", None, 1)
+
+
+def test_rows_of_other_jobs_are_kept(tmp_path: Path) -> None:
+    def row(dataset: str, method: str, macro: float) -> dict[str, Any]:
+        return {"dataset": dataset, "method": method, "macro_mean": macro}
+
+    path = tmp_path / "embeddings.json"
+    before = [row("blogcatalog", "DeepWalk", 1), row("wikipedia", "node2vec", 2)]
+    path.write_text(json.dumps({"splits": 3, "rows": before}))
+    made = [row("ppi", "DeepWalk", 3), row("blogcatalog", "DeepWalk", 4)]
+    found = embeddings.merge(made, path, 3)
+    assert [found_row["macro_mean"] for found_row in found] == [4, 3, 2]
+    with pytest.raises(ValueError, match="has 3 splits, this run 10; give --splits 3"):
+        embeddings.merge(made, path, 10)
 
 
 def test_another_setting_is_refused(job: Job) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.node2vec import Node2Vec
+from models.node2vec import OBJECTIVES, Node2Vec
 
 
 def by_pairs(model: Node2Vec, walks: Tensor, negatives: Tensor) -> Tensor:
@@ -48,12 +48,73 @@ def test_loss_and_gradient_are_those_of_the_definition(length: int, context: int
     assert set(sparse.coalesce().indices()[0].tolist()) <= named
 
 
-def test_walks_that_end_at_once_have_no_pairs() -> None:
-    model = Node2Vec(9, 4, 3)
+def by_windows(model: Node2Vec, walks: Tensor, negatives: Tensor) -> Tensor:
+    """word2vec's objective: the mean over all sizes of the windows, and over all of a walk's negative samples."""
+    assert model.context is not None
+    losses, pairs = [], 0
+    for walk, others in zip(walks.tolist(), negatives.flatten(1).tolist(), strict=True):
+        vertices = [v for v in walk if v >= 0]
+        for i, u in enumerate(vertices):
+            x = model.embedding.weight[u]
+            apart = torch.stack([-F.logsigmoid(-x @ model.context.weight[n]) for n in others]).mean()
+            for size in range(1, model.context_size):
+                for v in vertices[max(0, i - size) : i] + vertices[i + 1 : i + 1 + size]:
+                    losses.append(-F.logsigmoid(x @ model.context.weight[v]) + model.negative_weight * apart)
+                    pairs += 1
+    return torch.stack(losses).sum() / pairs
+
+
+@pytest.mark.parametrize(("length", "context", "weight"), [(6, 4, None), (6, 7, 1.5), (5, 2, None)])
+def test_two_tables_have_word2vecs_objective(length: int, context: int, weight: float | None) -> None:
+    g = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = Node2Vec(30, 5, context, objective="word2vec", negative_weight=weight, init_std=1.0)
+    assert model.context is not None
+    torch.nn.init.normal_(model.context.weight)
+    walks = torch.randint(30, (8, length + 1), generator=g)
+    walks[1, 3:] = -1
+    walks[2, 1:] = -1
+    negatives = torch.randint(30, (8, 2, length), generator=g)
+    tables = list(model.parameters())
+    loss, expected = model.loss(walks, negatives), by_windows(model, walks, negatives)
+    assert torch.allclose(loss, expected, rtol=1e-5)
+    found, dense = torch.autograd.grad(loss, tables), torch.autograd.grad(expected, tables)
+    assert all(gradient.is_sparse for gradient in found)
+    for of_table, gradient in zip(found, dense, strict=True):
+        assert torch.allclose(of_table.to_dense(), gradient, atol=1e-6)
+
+
+def test_word2vec_begins_as_word2vec_does() -> None:
+    torch.manual_seed(0)
+    model = Node2Vec(2000, 16, 2, objective="word2vec")
+    assert model.negative_weight == 5
+    assert model.context is not None
+    assert not model.context.weight.any()
+    weight = model.embedding.weight.detach()
+    assert weight.abs().max() <= 0.5 / 16
+    assert weight.std().item() == pytest.approx(1 / 16 / 12**0.5, rel=0.02)
+
+
+def test_negative_pairs_have_their_weight() -> None:
+    torch.manual_seed(0)
+    walks, negatives = torch.randint(9, (4, 6)), torch.randint(9, (4, 1, 5))
+    losses = []
+    for weight in (1.0, 2.0, 3.0):
+        torch.manual_seed(0)
+        losses.append(Node2Vec(9, 4, 3, negative_weight=weight).loss(walks, negatives))
+    assert losses[0] < losses[1]
+    assert torch.allclose(losses[2] - losses[1], losses[1] - losses[0])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_walks_that_end_at_once_have_no_pairs(objective: str) -> None:
+    model = Node2Vec(9, 4, 3, objective=objective)
     walks = torch.tensor([[2, -1, -1, -1]])
     only_negatives = model.loss(walks, torch.tensor([[[1, 2, 3]]]))
     assert torch.isfinite(only_negatives)
     only_negatives.backward()
+    assert model.embedding.weight.grad is not None
+    assert bool(torch.isfinite(model.embedding.weight.grad.to_dense()).all())
 
 
 def test_bad_arguments_are_refused() -> None:
@@ -67,6 +128,11 @@ def test_bad_arguments_are_refused() -> None:
     for value in (0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="init_std"):
             Node2Vec(3, 4, 2, init_std=value)
+        with pytest.raises(ValueError, match="negative_weight"):
+            Node2Vec(3, 4, 2, negative_weight=value)
+    for objective in ("skip-gram", None, 2):
+        with pytest.raises(ValueError, match="it must be 'torch_geometric' or 'word2vec'"):
+            Node2Vec(3, 4, 2, objective=objective)  # type: ignore[arg-type]
     model = Node2Vec(9, 4, 5)
     with pytest.raises(ValueError, match="walks have 4 vertices, a window has 5"):
         model.loss(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, 1, 3, dtype=torch.int64))

@@ -51,6 +51,41 @@ def test_the_gradient_is_zero_at_the_solution(multilabel: bool) -> None:
     assert (logits.argmax(1) == y).float().mean() > 0.45
 
 
+def test_the_penalty_is_chosen_by_cross_validation() -> None:
+    """Where few numbers tell the labels, and many are noise, a strong penalty is better; scikit-learn says so, too."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    g = torch.Generator().manual_seed(0)
+    y = torch.randint(3, (120,), generator=g)
+    x = torch.cat([torch.eye(3)[y] + 0.8 * torch.randn(120, 3, generator=g), torch.randn(120, 60, generator=g)], 1)
+    choices = [100.0, 1.0, 0.01]
+    probe = LogisticRegression(3, c=choices).fit(x, y)
+    folds = model_selection.PredefinedSplit(np.arange(120) % 5)
+    theirs = linear_model.LogisticRegression(max_iter=1000, tol=1e-8)
+    search = model_selection.GridSearchCV(theirs, {"C": choices}, cv=folds).fit(x.numpy(), y.numpy())
+    assert probe.c == search.best_params_["C"] == 0.01
+    assert torch.equal(probe.logits(x), LogisticRegression(3, c=0.01).fit(x, y).logits(x))
+    labels = torch.stack([y == 0, y < 2, y % 2 == 1], 1).float()
+    several = LogisticRegression(3, multilabel=True, c=choices).fit(x, labels)
+    fold, said = torch.arange(120) % 5, torch.empty(120, 3, dtype=torch.float64)
+    scores = []
+    for c in choices:
+        for part in range(5):
+            fitted = LogisticRegression(3, multilabel=True, c=c).fit(x[fold != part], labels[fold != part])
+            said[fold == part] = fitted.logits(x[fold == part])
+        scores.append(f1_scores(top_labels(said, labels), labels)[1])
+    assert several.c == choices[int(np.argmax(scores))]
+
+
+def test_equal_scores_take_the_first_penalty() -> None:
+    y = torch.arange(20) % 2
+    x = torch.nn.functional.one_hot(y).double()
+    for choices in ([1.0, 10.0], [10.0, 1.0]):
+        assert LogisticRegression(2, c=choices).fit(x, y).c == choices[0]
+    with pytest.raises(ValueError, match="4 vertices are too few to choose"):
+        LogisticRegression(2, c=[1.0, 10.0]).fit(x[:4], y[:4])
+
+
 def test_the_probe_fits_in_inference_mode() -> None:
     x, y = problem()
     with torch.inference_mode():

@@ -12,6 +12,7 @@ from loader.graph import Graph, require_square
 from loader.machine.arguments import kind_of
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle, made_current
+from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
 from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
@@ -209,13 +210,14 @@ class CudaWalkedGraph:
             self._copies = most_copies(self._graph, self._sorted)
         return law.acceptance(self._copies or 0)
 
-    def negatives(self, walkers: int, count: int, key: int) -> Tensor:
+    def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:
         """See `WalkedGraph.negatives`, on the current stream."""
         device = self._device
         with self._lock, made_current(device):
             out = torch.empty(walkers, count, dtype=self._graph.indices.dtype, device=device)
-            self._engine.negatives(0, key, walkers, count, out, current_stream_handle(device.index))
-            return out
+            bound = self._graph.num_nodes if frequencies is None else frequencies.num_places
+            self._engine.negatives(0, key, walkers, count, bound, out, current_stream_handle(device.index))
+            return out if frequencies is None else frequencies.vertices(out)
 
     def check(self, *, wait: bool = False) -> None:
         """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did.

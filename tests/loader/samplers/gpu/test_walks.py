@@ -38,7 +38,7 @@ LAWS: dict[str, dict[str, Any]] = {
 def test_every_law_gives_the_walks_of_the_cpu(law: str, width: str, length: int) -> None:
     graph = widen(messy_graph(3000, 40_000, seed=1), width)
     starts = torch.randint(3000, (5000,), generator=torch.Generator().manual_seed(0))
-    for options in ({"edge_ids": True}, {"num_negatives": 2}):
+    for options in ({"edge_ids": True}, {"num_negatives": 2}, {"num_negatives": 2, "negative_exponent": 0.75}):
         arguments: dict[str, Any] = {"seed": 2**63 + 1, **LAWS[law], **options}
         expected = WalkSampler(length, **arguments).sample(graph, starts, epoch=2**33, batch=5)
         got = WalkSampler(length, device="cuda", **arguments).sample(graph.to("cuda"), starts, epoch=2**33, batch=5)

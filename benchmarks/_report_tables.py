@@ -520,6 +520,7 @@ def scaling_gpu(result: Result) -> list[str]:
         f"command on, with data and kernels in their caches. Median of {result['rounds']} runs of {result['epochs']} "
         "epochs each.",
         "",
+        *([result["note"], ""] if result.get("note") else []),
         *markdown(
             (
                 "GPUs",

@@ -111,7 +111,7 @@ class NodeClassifier(LightningModule):
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning notes the running hook here, two dozen times a step; torch's way of setting an attribute, which
         # looks for parameters and modules, took a sixth of what Lightning adds to a step.
-        if name == "_current_fx_name":
+        if name in ("_current_fx_name", "_batch"):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

@@ -25,11 +25,11 @@ _PRIORITY = -2  # as that of the other graphs of a step, see models/training/gra
 class WholeStep:
     """Runs training steps by graphs of their own, as long as nobody could tell the difference.
 
-    A step by Lightning's automatic optimisation is some 900 calls of Python, with autograd and the optimiser: on a slow
-    processor more time than the GPU has work. If a mini-batch can be replayed, loss and gradients are one CUDA graph
-    here, and the optimiser's step is another. Between them, processes exchange the gradients. Losses, gradients and
-    parameters are those of Lightning's way, except that a GPU adds up gradients in no fixed order in either way. So are
-    its counters.
+    A step by Lightning's automatic optimisation is some two thousand calls of Python functions, with autograd and the
+    optimiser. On a slow processor they take longer than the GPU's work. If a mini-batch can be replayed, loss and
+    gradients are one CUDA graph here, and the optimiser's step is another. Between them, processes exchange the
+    gradients. Losses, gradients, parameters and counters are those of Lightning's way, except that a GPU adds up
+    gradients in no fixed order in either way.
 
     It takes part only if all of this holds, and otherwise does nothing:
 

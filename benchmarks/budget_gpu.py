@@ -160,7 +160,7 @@ def held_bytes(device: torch.device, *, peak: bool = False) -> int:
 
 
 def forget(device: torch.device) -> int:
-    """Frees what is not used any more, begins a new peak, and returns what is held."""
+    """Frees unused memory, begins a new peak, and returns the bytes that are still held."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -319,13 +319,14 @@ def _fanouts(text: str) -> list[int]:
 
 
 def _memory(text: str) -> str | float:
+    memory: str | float = text
     with suppress(ValueError):
-        text = float(text)  # type: ignore[assignment]
+        memory = float(text)
     try:
-        as_memory(text)
+        as_memory(memory)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+    return memory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -202,9 +202,7 @@ class DataLoader:
 
     def _edges(self, sampler: EdgePredictionSampler, around: Sampler) -> tuple[Items, Sampler]:
         ids = self.indices.to(self.graph.device, self.graph.idtype)
-        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.graph.num_edges()):
-            bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-            raise ValueError(f"indices holds edge {bad}; valid ids are 0 to {self.graph.num_edges() - 1}")
+        _check_edges("indices", ids, self.graph.num_edges())
         source, target = self.graph.find_edges(ids)
         if sampler.exclude == "reverse_id":
             assert sampler.reverse_eids is not None
@@ -258,9 +256,15 @@ def _check_reverses(ids: Tensor, num_edges: int) -> None:
             f"reverse_eids has shape {list(ids.shape)} and dtype {ids.dtype}; it must be int64 [{num_edges}], the "
             "reverse of each edge"
         )
-    if num_edges and (int(ids.min()) < 0 or int(ids.max()) >= num_edges):
-        bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ValueError(f"reverse_eids holds edge {bad}; valid ids are 0 to {num_edges - 1}")
+    _check_edges("reverse_eids", ids, num_edges)
+
+
+def _check_edges(name: str, ids: Tensor, num_edges: int) -> None:
+    if ids.numel() == 0:
+        return
+    low, high = (int(x) for x in torch.aminmax(ids))
+    if low < 0 or high >= num_edges:
+        raise ValueError(f"{name} holds edge {low if low < 0 else high}; valid ids are 0 to {num_edges - 1}")
 
 
 def _check_distinct(indices: Tensor, num_nodes: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.loaders.base import Loader
-from loader.machine.arguments import check_dense, kind_of, shown
+from loader.machine.arguments import check_dense, instead_of, kind_of, shown
 from loader.samplers import Sampler
 
 GRAPH_MEMORY = ("device", "pinned")
@@ -34,8 +33,7 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
         if name in ("num_workers", "persistent_workers", "prefetch_factor"):
             way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
         else:
-            found = difflib.get_close_matches(name, known, n=1)
-            way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
+            way = instead_of(name, known)
         raise TypeError(f"{name} is no option of {who}; {way}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.arguments import as_flag, as_size, instead_of, shown
 from loader.machine.devices import as_device
 from loader.machine.gpu import NoGpuError, cuda_device
 
@@ -75,8 +74,7 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     pin = _flag("pin_memory", given) and device.type == "cpu"
     known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
     if unknown := sorted(given.keys() - known):
-        found = difflib.get_close_matches(unknown[0], [*known, *_OURS], n=1)
-        way = f"did you mean {found[0]}?" if found else f"it takes {', '.join(sorted([*known, *_OURS]))}"
+        way = instead_of(unknown[0], sorted([*known, *_OURS]), "takes")
         raise TypeError(f"{who} takes no argument {unknown[0]!r}; {way}")
     return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,12 @@ def kind_of(value: Any) -> str:
         return f"the class {value.__name__}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeio' or name == 'ndarray' else 'a'} {name}"
+
+
+def instead_of(word: str, known: Collection[str], verb: str = "knows") -> str:
+    """The end of a message on a `word` that is none of the `known` ones: the one spelt nearly like it, or all."""
+    found = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {found[0]}?" if found else f"it {verb} {', '.join(known)}"
 
 
 def as_index(value: Any) -> int | None:

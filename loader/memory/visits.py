@@ -36,7 +36,8 @@ class Classes(NamedTuple):
         return cls(of, torch.bincount(of))
 
     def expected(self, counts: Tensor) -> Tensor:
-        """`[num_nodes]` float64: visits to expect in as many mini-batches again, whose sum is that of the counts.
+        """`[num_nodes]` float64: the visits to expect in another set of this many mini-batches. Their sum is that of
+        the counts.
 
         This is the mean of the rates after the counts were seen, if the counts of a class are drawn by Poisson's law,
         and their rates by a gamma distribution of the mean and variance that the counts show (empirical Bayes: Robbins,

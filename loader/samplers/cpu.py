@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from abc import abstractmethod
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_graph, require_square
+from loader.machine.arguments import instead_of
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
@@ -64,10 +64,10 @@ class CoreSampler(NeighborSampler):
         """Raises TypeError for an unknown option: Python would name the base class, and no way out."""
         known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
         for name in options.keys() - set(known):
-            found = difflib.get_close_matches(name, known, n=1)
-            way = f"did you mean {found[0]}?" if found else f"it knows {', '.join(known)}"
             if name == "device":
                 way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
+            else:
+                way = instead_of(name, known)
             raise TypeError(f"{name} is no option of {type(self).__name__}; {way}")
 
     @abstractmethod

@@ -129,7 +129,8 @@ def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | Non
         if not 0 <= as_number("fraction", fraction) <= 1:
             raise ValueError(f"fraction is {fraction}; it must be in 0 to 1")
         return int(fraction * rows.num_rows)
-    budget_gib = as_finite("budget_gib", budget_gib)  # type: ignore[arg-type]
+    assert budget_gib is not None
+    budget_gib = as_finite("budget_gib", budget_gib)
     table = rows.num_rows * SLOT_BYTES
     room = int(budget_gib * 2**30) - table
     if room < 0:

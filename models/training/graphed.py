@@ -25,7 +25,7 @@ _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
 # Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities
 # of the stages in loader/stages/.
-_PRIORITY = -2
+PRIORITY = -2
 _requires_grad = attrgetter("requires_grad")
 
 
@@ -198,7 +198,7 @@ class _Captured:
         live.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
         here = torch.cuda.current_stream(live.kind.device)
-        stream = torch.cuda.Stream(live.kind.device, priority=_PRIORITY)
+        stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
         stream.wait_stream(here)
         with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):

@@ -14,12 +14,12 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from models.training.graphed import PRIORITY
 from models.training.strategy import OneExchangeStrategy
 
 # What happens between the loss and the optimiser's step, for who asks to be told.
 _BETWEEN = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 _OF_THE_MODULE = (*_BETWEEN, "training_step", "backward", "optimizer_zero_grad", "configure_gradient_clipping")
-_PRIORITY = -2  # as that of the other graphs of a step, see models/training/graphed.py
 
 
 class WholeStep:
@@ -177,7 +177,7 @@ class _ReplayedAdam:
         try:
             for group in groups:
                 group["capturable"] = True  # the fused form always is; torch asks all the same
-            with torch.cuda.stream(torch.cuda.Stream(device, priority=_PRIORITY)):
+            with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)):
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     self.optimizer.step()

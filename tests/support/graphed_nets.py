@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +16,19 @@ from models.training.graphed import GraphedLoss
 
 # All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
 FEATURES, CLASSES, BATCH = 12, 12, 32
+
+
+class Listed:
+    """A loader of mini-batches that are there: Lightning takes a plain list for a list of loaders."""
+
+    def __init__(self, batches: list[MiniBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        return iter(self.batches)
 
 
 class Net:

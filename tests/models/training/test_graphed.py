@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from graphed_nets import BATCH, CLASSES, FEATURES, Net, captured, gradients, largest, make_batches
+from graphed_nets import BATCH, CLASSES, FEATURES, Listed, Net, captured, gradients, largest, make_batches
 from lightning.pytorch import Trainer
 from marks import needs_gpu
 from torch import Tensor
@@ -19,19 +18,6 @@ from loader.samples import MiniBatch
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss, _Parameters
 from models.training.module import NodeClassifier
-
-
-class Listed:
-    """A loader of mini-batches that are there: Lightning takes a plain list for a list of loaders."""
-
-    def __init__(self, batches: list[MiniBatch]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        return iter(self.batches)
 
 
 def test_on_the_cpu_the_function_runs_unchanged(random_graph: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from graphed_nets import Listed
 from lightning.pytorch import Callback, LightningModule, Trainer
 from marks import needs_gpu
 from torch import Tensor
@@ -95,20 +96,9 @@ def test_validation_accuracy_is_that_of_the_epoch(random_graph: Any) -> None:
     batches = list(loader)
     expected_acc = score(torch.cat([model(b) for b in batches]), loader.y, multilabel=False)
     losses = [torch.nn.functional.cross_entropy(model(b), b.y, reduction="sum").item() for b in batches]
-    (got,) = make_trainer().validate(model, dataloaders=ListLoader(batches), verbose=False)
+    (got,) = make_trainer().validate(model, dataloaders=Listed(batches), verbose=False)
     assert got["val/acc"] == pytest.approx(expected_acc)
     assert got["val/loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
-
-
-class ListLoader:
-    def __init__(self, batches: list[MiniBatch]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        return iter(self.batches)
 
 
 def test_tests_on_mini_batches_too_and_predicts(random_graph: Any) -> None:
@@ -165,7 +155,7 @@ class Seen(Callback):
         self.epochs.append({k: v.item() for k, v in trainer.callback_metrics.items()})
 
 
-class StatefulLoader(ListLoader):
+class StatefulLoader(Listed):
     """Goes on where it was, as Lightning asks of a loader."""
 
     def __init__(self, batches: list[MiniBatch]) -> None:
@@ -290,7 +280,7 @@ class TestOnGPU:
         assert model.scores["train"].count == 200
 
     def test_a_trainer_waits_for_no_gpu_between_epochs(self, random_graph: Any) -> None:
-        loader = ListLoader([b.to("cuda") for b in make_loader(random_graph(), multilabel=False)])
+        loader = Listed([b.to("cuda") for b in make_loader(random_graph(), multilabel=False)])
 
         class Watch(Callback):
             def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, index: int) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from graphed_nets import CLASSES, FEATURES, Net, make_batches
+from graphed_nets import CLASSES, FEATURES, Listed, Net, make_batches
 from lightning.pytorch import Callback, Trainer
 from marks import needs_gpu
 from torch import Tensor
@@ -20,17 +19,6 @@ from models.training.module import NodeClassifier
 from models.training.whole_step import _ReplayedAdam
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-
-
-class Listed:
-    def __init__(self, batches: list[MiniBatch]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        return iter(self.batches)
 
 
 class Losses(Callback):

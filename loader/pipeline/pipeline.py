@@ -107,13 +107,13 @@ class PipelineRun(Iterator[Any]):
         self._stats, self._timeline, self._stages = pipeline.stats, pipeline.timeline, pipeline.stages
         self._streams, self._consumer = pipeline.streams, pipeline.consumer
         self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
-        self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
+        self._held: Flight | None = None  # what the consumer has
         self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
         if self.closed:
             raise StopIteration
-        end, consumer, stream = time.perf_counter(), self._consumer, None
+        consumer = self._consumer
         try:
             if not self._begun:
                 for stage in self._stages:
@@ -123,36 +123,50 @@ class PipelineRun(Iterator[Any]):
                     consumer.begin()
                 if self._timeline is not None and self._streams is not None:
                     self._timeline.align(self._streams)
-            if consumer is not None:
-                stream = consumer.ask()
-            if self._given is not None:
-                self._trace(*self._given, end)
+            stream = self._let_go()
             begin = time.perf_counter()
             flight = self._ahead.take()
-            if flight is None:
-                raise RuntimeError("this iterator was closed amid a next()") if self.closed else StopIteration
-            flight.raise_error()
+            if flight is None or self.closed:
+                raise RuntimeError("this iterator was closed amid a next()")
+            if flight.error is not None:
+                error, flight.error = flight.error, None
+                try:
+                    raise error
+                finally:
+                    del error  # else it would hold this frame, and the frame the error
             if consumer is not None:
                 consumer.take(flight, stream)
             item, flight.item = flight.item, None
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
             raise
-        now = time.perf_counter()
-        self._stats.add_item(now - begin)
-        if flight.traced:
-            self._given = (flight, now)
-            if consumer is None and self._streams is not None:
-                flight.arrived.record(self._streams.current())
+        self._held, flight.given = flight, time.perf_counter()
+        self._stats.add_item(flight.given - begin)
+        if flight.traced and consumer is None and self._streams is not None:
+            flight.arrived.record(self._streams.current())
         return item
 
     def done(self) -> None:
         """Tells the run that the consumer is done with its item. A request for the next item tells the same."""
-        if self._given is not None and not self.closed:
-            end = time.perf_counter()
-            if self._consumer is not None:
-                self._consumer.ask()
-            self._trace(*self._given, end)
+        if not self.closed:
+            self._let_go()
+
+    def _let_go(self) -> Any:
+        """The consumer is done with its item, if it has one. Returns its stream, if items are prefetched on streams."""
+        end, flight, stream = time.perf_counter(), self._held, None
+        self._held = None
+        if self._consumer is not None:
+            stream = self._consumer.ask(flight)
+        if flight is not None and flight.traced:
+            assert self._timeline is not None
+            self._timeline.add_host(TRAIN, flight.number, flight.given, end)
+            if self._streams is not None:
+                if self._consumer is None:
+                    flight.consumed.record(self._streams.current())
+                self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
+                for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
+                    self._timeline.add_gpu(name, flight.number, first, last)
+        return stream
 
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
@@ -165,18 +179,6 @@ class PipelineRun(Iterator[Any]):
         if self._begun and not self.closed and self._consumer is not None:
             self._consumer.end()
 
-    def _trace(self, flight: Flight, begin: float, end: float) -> None:
-        """The consumer is done with a traced item."""
-        self._given = None
-        assert self._timeline is not None
-        self._timeline.add_host(TRAIN, flight.number, begin, end)
-        if self._streams is not None:
-            if self._consumer is None:
-                flight.consumed.record(self._streams.current())
-            self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
-            for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
-                self._timeline.add_gpu(name, flight.number, first, last)
-
 
 class _ByConsumer:
     """The consumer's thread prefetches. With a depth of 0 it makes only the item that it asks for."""
@@ -188,7 +190,7 @@ class _ByConsumer:
         self._given_out = False
 
     def take(self) -> Flight | None:
-        """The next flight; None at the end."""
+        """The next flight; None if this was closed."""
         work, ready = self._work, self._ready
         back = self._streams.here() if self._streams is not None else None
         try:
@@ -198,7 +200,7 @@ class _ByConsumer:
             if not ready:
                 return None
             flight = ready.popleft()
-            if flight.error is None:
+            if self._depth and flight.error is None:
                 # Items are finished before more are begun. Otherwise they would wait for these on the first stage's
                 # stream. The first item of all waits for no other: the consumer has nothing to do before it.
                 if self._given_out:
@@ -219,7 +221,7 @@ class _ByConsumer:
         """Takes items through all stages until `most` are ready."""
         while len(self._ready) < most and (flight := self._work.first()) is not None:
             for index in range(1, len(self._work.stages)):
-                self._work.through(index, flight)
+                self._work.through(index, (flight,))
             if flight.error is not None:
                 self._work.close()
             self._ready.append(flight)

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -25,7 +26,7 @@ class Threads:
         self._stop = weakref.finalize(self, _stop_all, self._channels)
 
     def take(self) -> Flight | None:
-        """The next flight; None at the end."""
+        """The next flight; None if this was closed."""
         if not self._threads:
             self._start()
         if self._process != os.getpid():
@@ -78,7 +79,7 @@ class Channel:
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
         self._items: SimpleQueue[Flight | None] = SimpleQueue()
-        self.closed, self.depth = False, depth
+        self.closed = False
         self.taken = 0  # items that `get` returned
         for _ in range(depth):
             self._room.put(None)
@@ -89,16 +90,16 @@ class Channel:
             self._room.get()
         return not self.closed
 
-    def put(self, flight: Flight | None) -> None:
-        """Delivers into the room that was reserved; None follows the last item."""
+    def put(self, flight: Flight) -> None:
+        """Delivers into the room that was reserved."""
         self._items.put(flight)
 
     def get(self) -> Flight | None:
-        """The next item; None after the last one and when the channel was closed."""
+        """The next item; None if the channel was closed."""
         flight = self._items.get()
         if self.closed:
             return None
-        self.taken += flight is not None
+        self.taken += 1
         self._room.put(None)
         return flight
 
@@ -115,53 +116,43 @@ def _stop_all(channels: list[Channel]) -> None:
 
 
 def _serve(work: Work, index: int, channels: list[Channel]) -> None:
-    """A stage's thread: takes items of the stage before, or of the source, until one is the last or an error."""
-    stage, sink, source = work.stages[index], channels[index], channels[index - 1] if index else None
-    groups = 0  # that a later stage began
-    ended = failed = False
-    while not ended and not failed and sink.reserve():
-        group = [work.first()] if source is None else _group(source, stage.together if groups else 1)
-        if source is not None:
-            if source.closed:
+    """A stage's thread: takes items of the stage before, or of the source, until one is an error or the end."""
+    stage, sink = work.stages[index], channels[index]
+    take = channels[index - 1].get if index else work.first
+    group: list[Flight] = []
+    groups, ended, failed = 0, False, False  # groups that a later stage began
+    while not failed and sink.reserve():
+        if not group:
+            group = _group(take, stage.together if groups else 1)
+            if not group:
                 break
-            if items := [flight for flight in group if flight is not None and flight.error is None]:
-                if stage.together > 1:
-                    work.through_together(index, items)
-                else:
-                    work.through(index, items[0])
+            if index and (items := [flight for flight in group if flight.error is None]):
+                work.through(index, items)
                 groups += 1
-            del items
-        for place, flight in enumerate(group):
-            if place and not sink.reserve():
-                break
-            sink.put(flight)
-            ended, failed = flight is None, flight is not None and flight.error is not None
-            if ended or failed:
-                break
-        del group, flight  # they belong to the next stage now; an error would hold this frame, and the frame the error
+            items = []
+        ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
+        sink.put(group.pop(0))  # it belongs to the next stage now; an error would hold this frame, and that the error
     if stage.collective and not ended:
         while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
             pass
-        _catch_up(work, index, channels, groups)
+        assert work.length is not None
+        room = channels[-1].taken
+        for later in reversed(work.stages[index:]):
+            begun, room = begun_groups(work.length, room + work.depth, later.together)
+        with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
+            for _ in range(begun - groups):
+                stage.absent()  # in the groups that other processes begin of a run that was closed here
 
 
-def _group(source: Channel, most: int) -> list[Flight | None]:
-    """The next items, at least one; the last one may be an error, or None after the last item of all."""
-    group = [source.get()]
-    while len(group) < most and group[-1] is not None and group[-1].error is None:
-        group.append(source.get())
+def _group(take: Callable[[], Flight | None], most: int) -> list[Flight]:
+    """The next items, of which the last one may be an error or the end; none if the run was closed."""
+    group: list[Flight] = []
+    while len(group) < most and (not group or group[-1].error is None):
+        flight = take()
+        if flight is None:
+            return []
+        group.append(flight)
     return group
-
-
-def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> None:
-    """The stage takes part in the groups that other processes begin of a run that was closed here."""
-    assert work.length is not None
-    taken = channels[-1].taken
-    for stage, channel in zip(reversed(work.stages[index:]), reversed(channels[index:]), strict=True):
-        begun, taken = begun_groups(work.length, taken + channel.depth, stage.together)
-    with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
-        for _ in range(begun - groups):
-            work.stages[index].absent()
 
 
 def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:

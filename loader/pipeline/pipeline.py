@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Consumer, Flight, StageStreams
@@ -108,6 +108,7 @@ class PipelineRun(Iterator[Any]):
         self._streams, self._consumer = pipeline.streams, pipeline.consumer
         self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
         self._held: Flight | None = None  # what the consumer has
+        self._end: finalize[[], PipelineRun] | None = None  # for the streams, once they were begun
         self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
@@ -121,6 +122,8 @@ class PipelineRun(Iterator[Any]):
                 self._begun = True
                 if consumer is not None:
                     consumer.begin()
+                    self._end = finalize(self, consumer.end)
+                    self._end.atexit = False
                 if self._timeline is not None and self._streams is not None:
                     self._timeline.align(self._streams)
             stream = self._let_go()
@@ -170,14 +173,10 @@ class PipelineRun(Iterator[Any]):
 
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
-        closed, self.closed = self.closed, True
+        self.closed = True
         self._ahead.close()
-        if not closed and self._begun and self._consumer is not None:
-            self._consumer.end()
-
-    def __del__(self) -> None:
-        if self._begun and not self.closed and self._consumer is not None:
-            self._consumer.end()
+        if self._end is not None:
+            self._end()
 
 
 class _ByConsumer:
@@ -187,7 +186,7 @@ class _ByConsumer:
         self._work, self._depth = work, work.depth
         self._streams = work.streams if work.depth else None
         self._ready: deque[Flight] = deque()
-        self._given_out = False
+        self._most = 0  # items to have ready: none, until the first one of all was given out
 
     def take(self) -> Flight | None:
         """The next flight; None if this was closed."""
@@ -197,17 +196,14 @@ class _ByConsumer:
             if not ready:
                 work.begin(1)
                 self._finish(1)
-            if not ready:
-                return None
-            flight = ready.popleft()
-            if self._depth and flight.error is None:
+            flight = ready.popleft() if ready else None
+            if self._depth and flight is not None and flight.error is None:
                 # Items are finished before more are begun. Otherwise they would wait for these on the first stage's
                 # stream. The first item of all waits for no other: the consumer has nothing to do before it.
-                if self._given_out:
-                    work.begin(self._depth - len(ready))
-                    self._finish(self._depth)
+                work.begin(self._most - len(ready))
+                self._finish(self._most)
                 work.begin(self._depth)
-                self._given_out = True
+                self._most = self._depth
         finally:
             if self._streams is not None:
                 self._streams.leave(back)

@@ -45,7 +45,7 @@ class Threads:
     def _start(self) -> None:
         pipeline = self._work.pipeline
         for thread in list(pipeline.threads):  # of a run that was dropped: it may be amid its last call of a stage
-            if all(channel.closed for channel in _threads.get(thread, ())):
+            if thread.is_alive() and all(channel.closed for channel in _threads.get(thread, ())):
                 thread.join()
         for index, stage in enumerate(self._work.stages):
             # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
@@ -55,7 +55,6 @@ class Threads:
             self._threads.append(thread)
             _threads[thread] = self._channels
             pipeline.threads.add(thread)
-        for thread in self._threads:
             thread.start()
 
 
@@ -86,8 +85,7 @@ class Channel:
 
     def reserve(self) -> bool:
         """Waits until one more item may exist; False when the channel was closed."""
-        if not self.closed:
-            self._room.get()
+        self._room.get()
         return not self.closed
 
     def put(self, flight: Flight) -> None:
@@ -126,16 +124,14 @@ def _serve(work: Work, index: int, channels: list[Channel]) -> None:
             group = _group(take, stage.together if groups else 1)
             if not group:
                 break
-            if index and (items := [flight for flight in group if flight.error is None]):
-                work.through(index, items)
+            if index and group[0].error is None:
+                work.through(index, [flight for flight in group if flight.error is None])
                 groups += 1
-            items = []
         ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
         sink.put(group.pop(0))  # it belongs to the next stage now; an error would hold this frame, and that the error
     if stage.collective and not ended:
         while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
             pass
-        assert work.length is not None
         room = channels[-1].taken
         for later in reversed(work.stages[index:]):
             begun, room = begun_groups(work.length, room + work.depth, later.together)

@@ -45,16 +45,15 @@ class Work:
         self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
-        self.length = len(source) if isinstance(source, Sized) else None
-        self._begun: deque[Flight] = deque()  # by the first stage; the item is a function that finishes it
-        self._failure: BaseException | None = None  # comes after them; StopIteration is the end of the source
+        self.length = len(source) if isinstance(source, Sized) else 0  # of which a collective stage has to know
+        self._begun: deque[Flight] = deque()  # by the first stage; an item is what finishes it
         self._together = 1  # the first item is begun by itself: the consumer has nothing to do before it
-        self._ended = False  # no more items are begun
+        self._last: Flight | None = None  # an error or the end, after which no more items are begun
 
     def begin(self, most: int) -> None:
         """The first stage begins groups of items until at least `most` are begun."""
         stage = self.stages[0]
-        while not self._ended and len(self._begun) < most:
+        while self._last is None and len(self._begun) < most:
             stream, begin = self._enter(self.streams, 0) if self.streams else None, time.perf_counter()
             group: list[Flight] = []
             try:
@@ -70,21 +69,20 @@ class Work:
                         flight.done[0].record(stream)
                 self._begun += group
             except self._caught as error:
-                self._ended, self._failure = True, _named(error, stage.name)
+                self._last = Flight(error=_named(error, stage.name))
             finally:
                 self._leave(stage, begin, group)
+            if self._last is not None:
+                self._begun.append(self._last)
 
     def first(self) -> Flight | None:
         """The next item after the first stage; None if the work was closed. Leaves the stage's stream current."""
         if not self._begun:
             self.begin(1)
-        if self._begun:
-            flight = self._begun.popleft()
-            self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
-        elif self._failure is None:
+        if not self._begun:
             return None
-        else:
-            flight = Flight(error=self._failure)
+        flight = self._begun.popleft()
+        self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
         if flight.error is not None:
             self.close()
         return flight
@@ -125,15 +123,16 @@ class Work:
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._ended, self._failure = True, None
+        self._last = Flight()
         self._begun.clear()
         self._items = chain()
 
     def _draw(self, group: list[Flight]) -> None:
         """Adds the next items of the source to the group."""
         pipeline, traced = self.pipeline, False
+        most, self._together = self._together, self.stages[0].together if self.depth else 1
         try:
-            while len(group) < self._together:
+            while len(group) < most:
                 item = next(self._items)
                 if self._timeline is not None:
                     traced = self._timeline.wants(pipeline.count)
@@ -141,10 +140,9 @@ class Work:
                 group.append(flight(pipeline.count, item, traced))
                 pipeline.count += 1
         except StopIteration:
-            self._ended, self._failure = True, StopIteration()  # the other one holds this frame, which holds items
+            self._last = Flight(error=StopIteration())  # the other one holds this frame, which holds the last items
         except self._caught as error:
-            self._ended, self._failure = True, error
-        self._together = self.stages[0].together if self.depth else 1
+            self._last = Flight(error=error)
 
     def _enter(self, streams: StageStreams, index: int) -> Any:
         """Makes the stage's stream the current one and returns it; with a depth of 0 the consumer's, if traced."""

@@ -54,16 +54,13 @@ class StageStreams:
         self.device, self.names, self.cuda = device, tuple(stage.name for stage in stages), cuda
         priorities = [stage.priority if prioritize else 0 for stage in stages]
         self.streams = tuple(cuda.Stream(device=device, priority=priority) for priority in priorities)
-        self._spare: deque[Flight] = deque()
-        self._current = current_stream if cuda is torch.cuda else cuda.current_stream
-
-    def current(self) -> Any:
-        """The caller's stream on the device."""
-        return self._current(self.device.index)
-
-    def here(self) -> tuple[Any, int]:
-        """The caller's stream and its current device, to come back to."""
-        return self.current(), self.cuda.current_device()
+        # The caller's stream on the device.
+        self.current = partial(current_stream if cuda is torch.cuda else cuda.current_stream, device.index)
+        self._behind: deque[Flight] = deque()  # items that the consumer has let go of; the GPU may still work on them
+        self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
+        self._spare: deque[Flight] = deque()  # those before it
+        self._stream: Any = None  # of the consumer, when it asked for an item
+        self._since: Any = None  # when that was done with the last item
 
     def enter(self, stage: int) -> Any:
         """Makes the stage's stream the calling thread's current one, and returns it."""
@@ -71,9 +68,8 @@ class StageStreams:
         self.cuda.set_stream(stream)
         return stream
 
-    def leave(self, back: Any) -> None:
-        """Makes current what `here` returned."""
-        stream, device = back
+    def leave(self, stream: Any, device: int) -> None:
+        """Makes a stream of this device the current one again, and then perhaps another device."""
         self.cuda.set_stream(stream)
         if device != self.device.index:
             self.cuda.set_device(device)
@@ -94,73 +90,48 @@ class StageStreams:
         flight.number, flight.item, flight.traced, flight.timed = number, item, traced, traced or number % TIMED == 0
         return flight
 
-    def recycle(self, flight: Flight) -> None:
-        """Takes back a flight whose events are no longer used."""
-        if not flight.traced:  # the timeline's own
-            self._spare.append(flight)
-
-
-class Consumer:
-    """The consumer's end: its stream waits for items, and the host waits if it is too far ahead of the stream.
-
-    The consumer's thread only launches its work on an item. Without a bound it could ask for any number of items before
-    the GPU is done with the first. `ask` waits until the GPU works on at most `lag` of the items before the last.
-
-    Args:
-        streams: of the stages.
-        lag: items, at least 1.
-        stats: where the times of the streams are added, once the GPU is done with an item.
-    """
-
-    def __init__(self, streams: StageStreams, lag: int, stats: PipelineStats) -> None:
-        self.streams, self.lag, self.stats = streams, lag, stats
-        self._behind: deque[Flight] = deque()  # items of the consumer's past; the GPU may still work on them
-        self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
-        self._since: Any = None  # when the consumer's stream was done with the last item
-
     def begin(self) -> None:
         """A run begins: the stages wait for the current stream, whose work may still write what they read."""
-        stream = self.streams.current()
-        for own in self.streams.streams:
+        stream = self.current()
+        for own in self.streams:
             own.wait_stream(stream)
-        self._since = self.streams.cuda.Event(enable_timing=True)  # nobody waited for an item before
+        self._since = self.cuda.Event(enable_timing=True)  # nobody waited for an item before
         self._since.record(stream)
 
     def end(self) -> None:
         """A run ends: the current stream waits for the stages, so it may free memory that they read."""
-        stream = self.streams.current()
-        for own in self.streams.streams:
+        stream = self.current()
+        for own in self.streams:
             stream.wait_stream(own)
 
-    def ask(self, last: Flight | None) -> Any:
-        """The current stream, which has all work on the last item by now. Waits for older items."""
-        stream = self.streams.current()
+    def ask(self, last: Flight | None, lag: int, stats: PipelineStats) -> None:
+        """The consumer asks for an item and is done with its last one, if any: its stream has all work on that.
+
+        Waits until the GPU works on at most `lag` items before the last. The consumer's thread only launches its work,
+        so without a bound it could ask for any number of items before the GPU is done with the first.
+        """
+        self._stream = stream = self.current()
         if last is not None:
             last.consumed.record(stream)
             self._since = last.consumed
             self._behind.append(last)
-        if len(self._behind) > self.lag:
-            begin = time.perf_counter()
-            self._settle(self._behind.popleft())
-            self.stats.throttled += time.perf_counter() - begin
-        return stream
+        if len(self._behind) > lag:
+            begin, flight = time.perf_counter(), self._behind.popleft()
+            flight.consumed.synchronize()
+            stats.throttled += time.perf_counter() - begin
+            if flight.timed:
+                seconds = [first.elapsed_time(end) * 1e-3 for first, end in zip(flight.begun, flight.done, strict=True)]
+                seconds[0] /= flight.together
+                waiting = flight.since.elapsed_time(flight.arrived) * 1e-3
+                stats.add_gpu_times(seconds, waiting, flight.arrived.elapsed_time(flight.consumed) * 1e-3)
+            if self._settled is not None and not self._settled.traced:  # the events are the timeline's
+                self._spare.append(self._settled)
+            self._settled = flight
 
-    def take(self, flight: Flight, stream: Any) -> None:
-        """The consumer gets the item. Work that is put on `stream` from now on finds it complete."""
-        stream.wait_event(flight.ready)
+    def take(self, flight: Flight) -> None:
+        """The consumer gets the item. Work that is put on its stream from now on finds it complete."""
+        self._stream.wait_event(flight.ready)
         if flight.timed:
-            flight.arrived.record(stream)
-        flight.item.record_stream(stream)
+            flight.arrived.record(self._stream)
+        flight.item.record_stream(self._stream)
         flight.since = self._since
-
-    def _settle(self, flight: Flight) -> None:
-        """The GPU is done with the item: adds up its times."""
-        flight.consumed.synchronize()
-        if flight.timed:
-            seconds = [begin.elapsed_time(end) * 1e-3 for begin, end in zip(flight.begun, flight.done, strict=True)]
-            seconds[0] /= flight.together
-            waiting = flight.since.elapsed_time(flight.arrived) * 1e-3
-            self.stats.add_gpu_times(seconds, waiting, flight.arrived.elapsed_time(flight.consumed) * 1e-3)
-        if self._settled is not None:
-            self.streams.recycle(self._settled)
-        self._settled = flight

@@ -17,8 +17,8 @@ from loader.pipeline.work import Work
 class Threads:
     """One thread per stage. The threads know the channels but not this object, so that it can be collected."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, work: Work, others: weakref.WeakSet[threading.Thread]) -> None:
+        self._work, self._others = work, others  # of all runs of the pipeline
         self._channels = [Channel(work.depth) for _ in work.stages]
         self._threads: list[threading.Thread] = []
         self._process = os.getpid()
@@ -43,8 +43,7 @@ class Threads:
         self._work.close()
 
     def _start(self) -> None:
-        pipeline = self._work.pipeline
-        for thread in list(pipeline.threads):  # of a run that was dropped: it may be amid its last call of a stage
+        for thread in list(self._others):  # of a run that was dropped: it may be amid its last call of a stage
             if thread.is_alive() and all(channel.closed for channel in _threads.get(thread, ())):
                 thread.join()
         for index, stage in enumerate(self._work.stages):
@@ -54,7 +53,7 @@ class Threads:
             )
             self._threads.append(thread)
             _threads[thread] = self._channels
-            pipeline.threads.add(thread)
+            self._others.add(thread)
             thread.start()
 
 
@@ -71,13 +70,15 @@ def _end_all() -> None:
 
 
 class Channel:
-    """A bounded queue between two threads, with room reserved before the work; a finalizer may close it."""
+    """A bounded queue between two threads, with room reserved before the work.
 
-    # `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
+    A finalizer may close it: `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
+    """
 
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
         self._items: SimpleQueue[Flight | None] = SimpleQueue()
+        self.put = self._items.put  # delivers into the room that was reserved
         self.closed = False
         self.taken = 0  # items that `get` returned
         for _ in range(depth):
@@ -87,10 +88,6 @@ class Channel:
         """Waits until one more item may exist; False when the channel was closed."""
         self._room.get()
         return not self.closed
-
-    def put(self, flight: Flight) -> None:
-        """Delivers into the room that was reserved."""
-        self._items.put(flight)
 
     def get(self) -> Flight | None:
         """The next item; None if the channel was closed."""
@@ -152,12 +149,9 @@ def _group(take: Callable[[], Flight | None], most: int) -> list[Flight]:
 
 
 def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:
-    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`.
-
-    The first item is a group of its own; the others have `together` items.
-    """
+    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`."""
     room = min(room, length)
     if room <= 0:
         return 0, 0
-    groups = 1 + -(-(room - 1) // together)
+    groups = 1 + -(-(room - 1) // together)  # the first item is a group of its own
     return groups, min(length, 1 + (groups - 1) * together)

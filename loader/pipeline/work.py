@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain
-from threading import Thread
 from typing import Any
-from weakref import WeakSet
 
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Flight, StageStreams
@@ -24,8 +22,7 @@ class Setting:
     threaded: bool
     stats: PipelineStats
     timeline: Timeline | None = None
-    count: int = 0  # items of all runs
-    threads: WeakSet[Thread]  # of all runs
+    numbers: Iterator[int]  # for the items of all runs
 
 
 class Work:
@@ -33,15 +30,11 @@ class Work:
 
     An exception of a stage or of the source takes the place of its item, or of the group that could not be begun. The
     end of the source is a StopIteration. No item is drawn after either. In the consumer's own thread an interrupt does
-    not wait for its turn. Times are recorded on the streams of the stages, or on the consumer's with a depth of 0.
-
-    Args:
-        pipeline: its stages, streams and statistics.
-        source: of the items; it is iterated under the stream of the first stage.
+    not wait for its turn. The source is iterated under the stream of the first stage.
     """
 
     def __init__(self, pipeline: Setting, source: Iterable[Any]) -> None:
-        self.pipeline, self._stats, self._timeline = pipeline, pipeline.stats, pipeline.timeline
+        self._stats, self._timeline, self._numbers = pipeline.stats, pipeline.timeline, pipeline.numbers
         self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
@@ -83,8 +76,6 @@ class Work:
             return None
         flight = self._begun.popleft()
         self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
-        if flight.error is not None:
-            self.close()
         return flight
 
     def through(self, index: int, group: Sequence[Flight]) -> None:
@@ -129,16 +120,14 @@ class Work:
 
     def _draw(self, group: list[Flight]) -> None:
         """Adds the next items of the source to the group."""
-        pipeline, traced = self.pipeline, False
         most, self._together = self._together, self.stages[0].together if self.depth else 1
         try:
             while len(group) < most:
                 item = next(self._items)
-                if self._timeline is not None:
-                    traced = self._timeline.wants(pipeline.count)
+                number = next(self._numbers)
+                traced = self._timeline is not None and self._timeline.wants(number)
                 flight = self.streams.flight if self.streams and (traced or self.depth) else Flight
-                group.append(flight(pipeline.count, item, traced))
-                pipeline.count += 1
+                group.append(flight(number, item, traced))
         except StopIteration:
             self._last = Flight(error=StopIteration())  # the other one holds this frame, which holds the last items
         except self._caught as error:

@@ -79,10 +79,8 @@ class Pipeline(Setting):
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        if not self.depth:
-            return 1
         grouped = self.stages if self.threaded else self.stages[:1]
-        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped)
+        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped) if self.depth else 1
 
     @property
     def max_consumed(self) -> int:

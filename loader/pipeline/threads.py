@@ -27,11 +27,12 @@ class Threads:
 
     def take(self) -> Flight | None:
         """The next flight; None if this was closed."""
-        if not self._threads:
-            self._start()
+        channels = list(self._channels)  # none, if another thread closed this in the meantime
+        if channels and not self._threads:
+            self._start(channels)
         if self._process != os.getpid():
             raise RuntimeError("a forked process has no threads of this iterator; iterate over the loader anew")
-        return self._channels[-1].get()
+        return channels[-1].get() if channels else None
 
     def close(self) -> None:
         """Ends the threads, which finish their current calls first, and drops the items that nobody will take."""
@@ -42,14 +43,14 @@ class Threads:
         self._channels.clear()
         self._work.close()
 
-    def _start(self) -> None:
+    def _start(self, channels: list[Channel]) -> None:
         for thread in list(self._others):  # of a run that was dropped: it may be amid its last call of a stage
             if thread.is_alive() and all(channel.closed for channel in _threads.get(thread, ())):
                 thread.join()
         for index, stage in enumerate(self._work.stages):
             # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
             thread = threading.Thread(
-                target=_serve, args=(self._work, index, list(self._channels)), name=f"loader-{stage.name}", daemon=True
+                target=_serve, args=(self._work, index, channels), name=f"loader-{stage.name}", daemon=True
             )
             self._threads.append(thread)
             _threads[thread] = self._channels

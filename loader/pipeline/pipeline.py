@@ -6,14 +6,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import count
-from threading import Thread
 from typing import Any
 from weakref import WeakSet, finalize
 
 from loader.machine.arguments import kind_of
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Flight, StageStreams
-from loader.pipeline.threads import Threads
+from loader.pipeline.threads import StageThread, Threads
 from loader.pipeline.work import Setting, Work
 from loader.timing import TRAIN, PipelineStats
 
@@ -72,7 +71,7 @@ class Pipeline(Setting):
                 raise ValueError(f"stage '{stage.name}' is collective; such a stage is neither first nor asynchronous")
         self.stages, self.depth, self.streams = tuple(stages), depth, streams
         self.stats = PipelineStats(names) if stats is None else stats
-        self.threads: WeakSet[Thread] = WeakSet()
+        self.threads: WeakSet[StageThread] = WeakSet()
         self.numbers = count()
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
 

@@ -17,17 +17,17 @@ from loader.pipeline.work import Work
 class Threads:
     """One thread per stage. The threads know the channels but not this object, so that it can be collected."""
 
-    def __init__(self, work: Work, others: weakref.WeakSet[threading.Thread]) -> None:
+    def __init__(self, work: Work, others: weakref.WeakSet[StageThread]) -> None:
         self._work, self._others = work, others  # of all runs of the pipeline
         self._channels = [Channel(work.depth) for _ in work.stages]
-        self._threads: list[threading.Thread] = []
+        self._threads: list[StageThread] = []
         self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
         self._stop = weakref.finalize(self, _stop_all, self._channels)
 
     def take(self) -> Flight | None:
         """The next flight; None if this was closed."""
-        channels = list(self._channels)  # none, if another thread closed this in the meantime
+        channels = self._channels  # none, if another thread closed this in the meantime
         if channels and not self._threads:
             self._start(channels)
         if self._process != os.getpid():
@@ -40,33 +40,26 @@ class Threads:
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join()
-        self._channels.clear()
+        self._channels, self._threads = [], []
         self._work.close()
 
     def _start(self, channels: list[Channel]) -> None:
         for thread in list(self._others):  # of a run that was dropped: it may be amid its last call of a stage
-            if thread.is_alive() and all(channel.closed for channel in _threads.get(thread, ())):
+            if thread.is_alive() and all(channel.closed for channel in thread.channels):
                 thread.join()
-        for index, stage in enumerate(self._work.stages):
-            # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
-            thread = threading.Thread(
-                target=_serve, args=(self._work, index, channels), name=f"loader-{stage.name}", daemon=True
-            )
+        for index in range(len(channels)):
+            thread = StageThread(self._work, index, channels)
             self._threads.append(thread)
-            _threads[thread] = self._channels
             self._others.add(thread)
             thread.start()
-
-
-_threads: weakref.WeakKeyDictionary[threading.Thread, list[Channel]] = weakref.WeakKeyDictionary()
 
 
 @atexit.register
 def _end_all() -> None:
     """Ends all threads while the interpreter stands: one that came back from C++ to none would end the process."""
-    for thread, channels in list(_threads.items()):
-        _stop_all(channels)
-        if thread.is_alive():
+    for thread in threading.enumerate():
+        if isinstance(thread, StageThread) and thread.is_alive():
+            _stop_all(thread.channels)
             thread.join()
 
 
@@ -111,31 +104,40 @@ def _stop_all(channels: list[Channel]) -> None:
         channel.close()
 
 
-def _serve(work: Work, index: int, channels: list[Channel]) -> None:
-    """A stage's thread: takes items of the stage before, or of the source, until one is an error or the end."""
-    stage, sink = work.stages[index], channels[index]
-    take = channels[index - 1].get if index else work.first
-    group: list[Flight] = []
-    groups, ended, failed = 0, False, False  # groups that a later stage began
-    while not failed and sink.reserve():
-        if not group:
-            group = _group(take, stage.together if groups else 1)
+class StageThread(threading.Thread):
+    """The thread of a stage. An error in its channels may hold it: no object that lasts may hold the channels or it."""
+
+    def __init__(self, work: Work, index: int, channels: list[Channel]) -> None:
+        # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
+        super().__init__(name=f"loader-{work.stages[index].name}", daemon=True)
+        self.channels, self._work, self._index = channels, work, index
+
+    def run(self) -> None:
+        """Takes items of the stage before, or of the source, until one is an error or the end."""
+        work, index, channels = self._work, self._index, self.channels
+        stage, sink = work.stages[index], channels[index]
+        take = channels[index - 1].get if index else work.first
+        group: list[Flight] = []
+        groups, ended, failed = 0, False, False  # groups that a later stage began
+        while not failed and sink.reserve():
             if not group:
-                break
-            if index and group[0].error is None:
-                work.through(index, [flight for flight in group if flight.error is None])
-                groups += 1
-        ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
-        sink.put(group.pop(0))  # it belongs to the next stage now; an error would hold this frame, and that the error
-    if stage.collective and not ended:
-        while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
-            pass
-        room = channels[-1].taken
-        for later in reversed(work.stages[index:]):
-            begun, room = begun_groups(work.length, room + work.depth, later.together)
-        with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
-            for _ in range(begun - groups):
-                stage.absent()  # in the groups that other processes begin of a run that was closed here
+                group = _group(take, stage.together if groups else 1)
+                if not group:
+                    break
+                if index and group[0].error is None:
+                    work.through(index, [flight for flight in group if flight.error is None])
+                    groups += 1
+            ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
+            sink.put(group.pop(0))  # it is the next stage's now: an error would hold this frame, and that the error
+        if stage.collective and not ended:
+            while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
+                pass
+            room = channels[-1].taken
+            for later in reversed(work.stages[index:]):
+                begun, room = begun_groups(work.length, room + work.depth, later.together)
+            with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
+                for _ in range(begun - groups):
+                    stage.absent()  # in the groups that other processes begin of a run that was closed here
 
 
 def _group(take: Callable[[], Flight | None], most: int) -> list[Flight]:

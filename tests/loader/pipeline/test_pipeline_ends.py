@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -16,13 +18,17 @@ DEPTHS = [0, 1, 3]
 STAGES = [FunctionStage("double", lambda x: 2 * x), FunctionStage("increment", lambda x: x + 1)]
 
 
-@pytest.fixture(autouse=True)
-def _no_thread_stays() -> Iterator[None]:
-    yield
+def wait_until_no_thread_is_left() -> None:
     deadline = time.monotonic() + 30
     while any(t.name.startswith("loader-") for t in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Iterator[None]:
+    yield
+    wait_until_no_thread_is_left()
 
 
 def fails_at_3(x: int) -> int:
@@ -96,3 +102,29 @@ def test_a_thread_that_cannot_start_spoils_nothing(monkeypatch: pytest.MonkeyPat
             next(items)
     assert list(pipeline.run(range(5))) == [1, 3, 5, 7, 9]
     assert items.closed
+
+
+def test_an_error_nobody_met_is_collected() -> None:
+    """The run is dropped while an error waits in a channel; its traceback knows the thread, and that the channels."""
+
+    class Item:
+        pass
+
+    alive: list[weakref.ref[Item]] = []
+    failed = threading.Event()
+
+    def make(x: int) -> Item:
+        if x == 2:
+            failed.set()
+            raise LookupError
+        item = Item()
+        alive.append(weakref.ref(item))
+        return item
+
+    items = Pipeline([FunctionStage("make", make), FunctionStage("pass", lambda item: item)], 4).run(itertools.count())
+    next(items)
+    assert failed.wait(30)
+    del items
+    wait_until_no_thread_is_left()
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]

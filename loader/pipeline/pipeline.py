@@ -101,7 +101,8 @@ class PipelineRun(Iterator[Any]):
     """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
-        self._pipeline, self._timeline, self._streams = pipeline, pipeline.timeline, pipeline.streams
+        self._stages, self._depth, self._stats = pipeline.stages, pipeline.depth, pipeline.stats
+        self._timeline, self._streams = pipeline.timeline, pipeline.streams
         self._own = pipeline.streams if pipeline.depth else None  # under which the stages work
         work = Work(pipeline, source)
         self._ahead = Threads(work, pipeline.threads) if pipeline.threaded else _ByConsumer(work)
@@ -115,7 +116,7 @@ class PipelineRun(Iterator[Any]):
         flight = None
         try:
             if not self._begun:
-                for stage in self._pipeline.stages:
+                for stage in self._stages:
                     stage.prepare()
                 self._begun = True
                 if self._own is not None:
@@ -140,7 +141,7 @@ class PipelineRun(Iterator[Any]):
                 flight.error = None  # it holds this frame, and the frame the flight
             raise
         self._held, flight.given = flight, time.perf_counter()
-        self._pipeline.stats.add_item(flight.given - begin)
+        self._stats.add_item(flight.given - begin)
         if flight.traced and self._own is None and self._streams is not None:
             flight.arrived.record(self._streams.current())
         return item
@@ -152,7 +153,7 @@ class PipelineRun(Iterator[Any]):
         if self.closed:
             return
         if self._own is not None:
-            self._own.ask(flight, self._pipeline.depth, self._pipeline.stats)
+            self._own.ask(flight, self._depth, self._stats)
         if self._timeline is not None and flight is not None and flight.traced:
             self._timeline.add_host(TRAIN, flight.number, flight.given, end)
             if self._streams is not None:

@@ -64,9 +64,8 @@ class StageStreams:
 
     def enter(self, stage: int) -> Any:
         """Makes the stage's stream the calling thread's current one, and returns it."""
-        stream = self.streams[stage]
-        self.cuda.set_stream(stream)
-        return stream
+        self.cuda.set_stream(self.streams[stage])
+        return self.streams[stage]
 
     def leave(self, stream: Any, device: int) -> None:
         """Makes a stream of this device the current one again, and then perhaps another device."""

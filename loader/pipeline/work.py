@@ -47,7 +47,8 @@ class Work:
         """The first stage begins groups of items until at least `most` are begun."""
         stage = self.stages[0]
         while self._last is None and len(self._begun) < most:
-            stream, begin = self._enter(self.streams, 0) if self.streams else None, time.perf_counter()
+            stream = self._enter(self.streams, 0) if self.streams is not None else None
+            begin = time.perf_counter()
             group: list[Flight] = []
             try:
                 self._draw(group)
@@ -72,10 +73,9 @@ class Work:
         """The next item after the first stage; None if the work was closed. Leaves the stage's stream current."""
         if not self._begun:
             self.begin(1)
-        if not self._begun:
-            return None
-        flight = self._begun.popleft()
-        self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
+        flight = self._begun.popleft() if self._begun else None
+        if flight is not None:
+            self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
         return flight
 
     def through(self, index: int, group: Sequence[Flight]) -> None:
@@ -86,7 +86,7 @@ class Work:
         if group[0].error is not None:
             return
         stage, flight = self.stages[index], group[0]
-        stream: Any = self._enter(self.streams, index) if self.streams else None
+        stream: Any = self._enter(self.streams, index) if self.streams is not None else None
         begin = time.perf_counter()
         try:
             if index and flight.done:
@@ -126,8 +126,8 @@ class Work:
                 item = next(self._items)
                 number = next(self._numbers)
                 traced = self._timeline is not None and self._timeline.wants(number)
-                flight = self.streams.flight if self.streams and (traced or self.depth) else Flight
-                group.append(flight(number, item, traced))
+                made = self.streams.flight if self.streams is not None and (self.depth or traced) else Flight
+                group.append(made(number, item, traced))
         except StopIteration:
             self._last = Flight(error=StopIteration())  # the other one holds this frame, which holds the last items
         except self._caught as error:

@@ -18,10 +18,11 @@ from loader.kernels import cache as disk
 from loader.kernels.compiler import OLDEST_ARCHITECTURE, Wanted, all_kernels, make
 from loader.kernels.host import HOST
 from loader.kernels.nvrtc import CompilationError, NoCompilerError, compiler
+from loader.machine.command_line import OneLineParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
+    parser = OneLineParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("list", help="list the kernels in the cache (the default)")
     commands.add_parser("clear", help="empty the cache")
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
     ahead.add_argument("--index-types", default="all", choices=["all", "int32"], help=_TYPES_HELP)
     ahead.add_argument("--workers", type=int, help="threads that compile; by default one per core")
-    options = parser.parse_args(arguments)
+    options = parser.parsed(arguments)
     try:
         if options.command == "compile":
             return _compile(options)

@@ -220,6 +220,14 @@ class TestWithNvrtc:
             compile_kernels([(HEADER, "loader::no_kernel")], 90)
 
 
+def test_a_command_without_a_chip_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compile"])
+    said = capsys.readouterr().err
+    assert said.startswith("error: the following arguments are required: --arch; `python -m loader.kernels compile")
+    assert said.count("\n") == 1
+
+
 def test_an_architecture_is_a_number() -> None:
     with pytest.raises(TypeError, match="architecture is 'sm_90'; it must be an integer"):
         check_kernels("sm_90")  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -72,12 +71,14 @@ def train(cfg: DictConfig) -> float:
     from models.training.checks import check_length, check_metrics, read_checkpoint
     from models.training.options import (
         check_depth,
+        check_dtype,
         check_monitors,
         check_parts,
         check_places,
         check_sizes,
         check_targets,
         check_test,
+        check_timeline,
         check_trainer,
     )
 
@@ -128,6 +129,8 @@ def train(cfg: DictConfig) -> float:
 
     check_targets(cfg)
     check_monitors(cfg)
+    check_timeline(cfg)
+    check_dtype(cfg)
     if cfg.task == "link":
         return train_links(cfg, why)
 
@@ -181,15 +184,13 @@ def kept_levels(name: str) -> Iterator[None]:
 
 
 def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
+    from models.training.trainer import last_value
+
     checkpoint = trainer.checkpoint_callback
     best = getattr(checkpoint, "best_model_score", None)
     if best is not None and getattr(checkpoint, "monitor", None) == name:
         return float(best)
-    if name not in metrics:
-        if trainer.is_global_zero:
-            print(f"{name} is not known: training ended before it was computed")
-        return math.nan
-    return float(metrics[name])
+    return last_value(name, metrics, trainer)
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import math
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_the_default_job_reaches_95_percent(composed: Composer, tmp_path: Path, 
     with (tmp_path / "csv" / "metrics.csv").open() as file:
         best = max(float(row["val/acc"]) for row in csv.DictReader(file) if row["val/acc"])
     assert metric == pytest.approx(best)
+
+
+@pytest.mark.filterwarnings("ignore:.*could not find the monitored key")
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_a_few_steps_need_no_validation(composed: Composer, capsys: Any, task: str) -> None:
+    assert math.isnan(in_process(composed, f"task={task}", "trainer.max_steps=2"))
+    metric = "val/auc" if task == "link" else "val/acc"
+    assert f"{metric} is not known: training ended before it was computed" in capsys.readouterr().out
+
+
+def test_an_early_stop_is_told_after_the_test(composed: Composer, capsys: Any) -> None:
+    in_process(composed, "callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
+    assert "stopped after epoch 1: val/acc got no better for 1 epochs" in capsys.readouterr().out
 
 
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:

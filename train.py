@@ -193,6 +193,12 @@ def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
     return last_value(name, metrics, trainer)
 
 
+def _leave_no_empty_folder() -> None:
+    here = HydraConfig.get()
+    if here.mode == RunMode.RUN:
+        leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
+
+
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> float:
     composed()
@@ -201,15 +207,16 @@ def main(cfg: DictConfig) -> float:
     if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     be_quiet_unless_first()
+    if rank_here() > 0 and not any(one.startswith("hydra.run.dir=") for one in HydraConfig.get().overrides.hydra):
+        _leave_no_empty_folder()  # of a process of torchrun, named after the time of its start; the first one's counts
     trainer = cfg.get("trainer") or {}
     take_part(HydraConfig.get().launcher, cfg.device, trainer.get("devices"))
     try:
         with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
             return train(cfg)
     except SystemExit:
-        here = HydraConfig.get()
-        if here.mode == RunMode.RUN and rank_here() == 0:
-            leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
+        if rank_here() == 0:
+            _leave_no_empty_folder()
         raise
     finally:
         # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.

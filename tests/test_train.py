@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ def test_every_search_names_parameters_that_exist(composed: Composer, search: st
     assert params
     for key in params:
         assert OmegaConf.select(plain, key) is not None, key
+
+
+def test_runs_of_one_second_have_a_folder_each(composed: Composer) -> None:
+    hydra = compose("train", return_hydra_config=True).hydra
+    for place, folder in ((hydra.run.dir, "outputs"), (hydra.sweep.dir, "multirun")):
+        assert re.fullmatch(rf"{folder}/train/\d{{4}}(-\d\d){{2}}_(\d\d-){{3}}\d{{6}}", place)
 
 
 # Runs

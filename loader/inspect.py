@@ -380,19 +380,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             memory_gib=args.memory,
             eval_batch_size=args.eval_batch_size,
         )
+        text = json.dumps(card, indent=1)
+        if args.json == "-":
+            print(text)
+            return
+        console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+        if batch_size < args.batch_size:
+            console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
+        show(card, console)
+        if args.json is not None:
+            Path(args.json).parent.mkdir(parents=True, exist_ok=True)
+            Path(args.json).write_text(text + "\n", encoding="utf-8")
     except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
-    text = json.dumps(card, indent=1)
-    if args.json == "-":
-        print(text)
-        return
-    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
-    if batch_size < args.batch_size:
-        console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
-    show(card, console)
-    if args.json is not None:
-        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(args.json).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

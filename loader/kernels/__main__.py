@@ -9,6 +9,7 @@ python -m loader.kernels clear                              # empties the cache
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -40,9 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead.add_argument("--workers", type=int, help="threads that compile; by default one per core")
     options = parser.parsed(arguments)
     try:
-        if options.command == "compile":
-            return _compile(options)
-        return _clear() if options.command == "clear" else _list()
+        status = {"compile": _compile, "clear": _clear}.get(options.command, _list)(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it ends
+        return 1
     except (NoCompilerError, CompilationError) as error:
         print(f"gnn-loader: {error}", file=sys.stderr)
         return 1
@@ -82,7 +86,7 @@ def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
     return not options.match or any(text in one.name for text in options.match)
 
 
-def _list() -> int:
+def _list(_options: argparse.Namespace) -> int:
     held, damaged, size = Counter[tuple[int, str]](), 0, 0
     for path, entry in disk.entries():
         size += path.stat().st_size
@@ -98,7 +102,7 @@ def _list() -> int:
     return 0
 
 
-def _clear() -> int:
+def _clear(_options: argparse.Namespace) -> int:
     count = 0
     for path, _ in disk.entries():
         path.unlink(missing_ok=True)

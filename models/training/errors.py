@@ -91,6 +91,12 @@ def said(error: BaseException, key: str = "") -> str:
             f"there is not enough memory{f' ({first})' if first else ''}; lower datamodule.batch_size, "
             "sampler.fanouts or model.hidden, or take a smaller dataset"
         )
+    if isinstance(error, BrokenPipeError) and not error.filename:
+        return (
+            "the program that read the output has ended, so this one ended, too; write to a file: python train.py > log"
+        )
+    if isinstance(error, FileNotFoundError) and error.errno is not None and not error.filename:
+        return "the folder in which this was started is no longer there; change into another one"
     if isinstance(error, OSError) and error.errno is not None and error.errno not in _FULL:
         file = f" {error.filename}" if error.filename else ""
         return f"cannot use{file}: {error.strerror}; check that path and its permissions, or give another one"

@@ -195,6 +195,16 @@ def test_all_neighbours_are_no_other_option() -> None:
         main(["--dataset", "nowhere", "--fanouts", "-1,-1"])
 
 
+def test_figures_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch) -> None:
+    def full(*_) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("loader.inspect.show", full)
+    options = ["--fanouts", "2", "--batches", "2", "num_nodes=200", "num_features=2"]
+    with pytest.raises(SystemExit, match=r"^error: No space left on device$"):
+        main(["--dataset", "synthetic", *options, "--data-dir", str(tmp_path)])
+
+
 def test_bad_fanouts_are_refused_by_the_parser(capsys) -> None:
     for text in ("0", "a", "3,3,3,3,3,3,3,3,3"):
         with pytest.raises(SystemExit):

@@ -54,6 +54,8 @@ def test_a_reference_to_no_option_is_named(capsys: pytest.CaptureFixture[str]) -
             RuntimeError("CUDA out of memory. Tried\nmore"),
             r"there is not enough memory \(CUDA out of memory. Tried\); ",
         ),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended, so this one ended"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "the folder in which this was started is no longer there"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot use /x: Permission denied; check that path"),
         (
             TypeError("Net.__init__() got an unexpected keyword argument 'deep'"),

@@ -82,13 +82,16 @@ struct WarpRace {
     bool good;  // all are finite and not negative
   };
 
+  // Which of them a lane has as its number e: in each round the two that share a block of random words.
+  __device__ __forceinline__ uint32_t place_of(uint32_t e) const { return 64 * (e / 2) + 2 * lane + e % 2; }
+
   // All are loaded before the first is looked at.
   template <typename W>
   __device__ __forceinline__ Weights weights_of(const W* list, uint32_t count) const {
     W w[2 * kRaceRounds];
 #pragma unroll
     for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-      const uint32_t i = 64 * (e / 2) + 2 * lane + e % 2;
+      const uint32_t i = place_of(e);
       w[e] = i < count ? load(list + i) : W{0};
     }
     Weights weights;
@@ -135,8 +138,10 @@ struct WarpRace {
         weights = weights_of(choice.doubles + begin + first, left);
       }
       if (!weights.good)
-        for (uint32_t i = lane; i < entries; i += 32)
-          if (weight(begin + first + i) < 0) bad = first + i + 1;
+        for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
+          const uint32_t i = place_of(e);
+          if (i < entries && weight(begin + first + i) < 0) bad = first + i + 1;
+        }
       // By a guess only if none is kept: else one that is kept might arrive after it.
       const bool guesses = held == 0;
       double most = from_bits(limit);
@@ -318,10 +323,11 @@ struct WarpRace {
     return low;
   }
 
-  // Adds an entry of each lane that was first in its piece. Pieces come in order, and `is_last` at last.
-  __device__ void add(bool valid, uint64_t time, uint32_t place, bool is_last) {
-    held = keep(held, valid && time < limit, time, place);
-    if (is_last || held > fanout + kRaceEntries - 32) keep_first();
+  // Adds an entry of each lane that was among the first of its piece, or one that never arrives. Pieces come
+  // in order; after the last one follows `keep_first`.
+  __device__ void add(uint64_t time, uint32_t place) {
+    held = keep(held, time < limit, time, place);
+    if (held > fanout + kRaceEntries - 32) keep_first();
   }
 
  private:

@@ -108,9 +108,11 @@ struct Scan {
     } else {
       found = run_race(phases.args.choice, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
                        draws(row));
-      for (uint32_t i = lane; i < found.held; i += 32) {
-        kept.places[i] = raced.places[i];
-        if (kept.times) kept.times[i] = raced.times[i];
+      // Of a piece all, so that `join` need not ask first how many there are.
+      const uint32_t most = kept.times ? static_cast<uint32_t>(fanout) : found.held;
+      for (uint32_t i = lane; i < most; i += 32) {
+        kept.places[i] = i < found.held ? raced.places[i] : 0;
+        if (kept.times) kept.times[i] = i < found.held ? raced.times[i] : kNeverBits;
       }
     }
     if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
@@ -206,15 +208,22 @@ struct Scan {
     }
     if constexpr (kRaces) {
       WarpRace race(phases.args.choice, raced, static_cast<uint32_t>(fanout));
+      constexpr uint32_t kEach = 8;  // loads of a lane that are on their way together
       const auto each = static_cast<uint32_t>(fanout);
-      for (uint32_t i = lane; i - lane < parts * each; i += 32) {
-        const uint32_t p = i / each, at = i % each;
-        const bool is_last = i - lane + 32 >= parts * each;
-        const bool valid = p < parts && at < __ldcg(&pieces[work.slot(p)].found);
-        const Kept kept = kept_of(work.slot(p));
-        race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0,
-                 is_last);
+      for (uint32_t first = lane; first - lane < parts * each; first += 32 * kEach) {
+        uint64_t times[kEach];
+        uint32_t places[kEach];
+#pragma unroll
+        for (uint32_t e = 0; e < kEach; ++e) {
+          const uint32_t p = (first + 32 * e) / each, at = (first + 32 * e) % each;
+          const Kept kept = kept_of(work.slot(p < parts ? p : 0));
+          times[e] = p < parts ? __ldcg(kept.times + at) : kNeverBits;
+          places[e] = __ldcg(kept.places + at);
+        }
+#pragma unroll
+        for (uint32_t e = 0; e < kEach; ++e) race.add(times[e], places[e]);
       }
+      race.keep_first();
       for (uint32_t i = lane; i < race.held; i += 32) out[i] = race.buffer.places[i];
       __syncwarp();
       all = race.held;

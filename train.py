@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -72,12 +71,14 @@ def train(cfg: DictConfig) -> float:
     from models.training.checks import check_length, check_metrics, read_checkpoint
     from models.training.options import (
         check_depth,
+        check_dtype,
         check_monitors,
         check_parts,
         check_places,
         check_sizes,
         check_targets,
         check_test,
+        check_timeline,
         check_trainer,
     )
 
@@ -128,6 +129,8 @@ def train(cfg: DictConfig) -> float:
 
     check_targets(cfg)
     check_monitors(cfg)
+    check_timeline(cfg)
+    check_dtype(cfg)
     if cfg.task == "link":
         return train_links(cfg, why)
 
@@ -181,15 +184,19 @@ def kept_levels(name: str) -> Iterator[None]:
 
 
 def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
+    from models.training.trainer import last_value
+
     checkpoint = trainer.checkpoint_callback
     best = getattr(checkpoint, "best_model_score", None)
     if best is not None and getattr(checkpoint, "monitor", None) == name:
         return float(best)
-    if name not in metrics:
-        if trainer.is_global_zero:
-            print(f"{name} is not known: training ended before it was computed")
-        return math.nan
-    return float(metrics[name])
+    return last_value(name, metrics, trainer)
+
+
+def _leave_no_empty_folder() -> None:
+    here = HydraConfig.get()
+    if here.mode == RunMode.RUN:
+        leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -200,15 +207,16 @@ def main(cfg: DictConfig) -> float:
     if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     be_quiet_unless_first()
+    if rank_here() > 0 and not any(one.startswith("hydra.run.dir=") for one in HydraConfig.get().overrides.hydra):
+        _leave_no_empty_folder()  # of a process of torchrun, named after the time of its start; the first one's counts
     trainer = cfg.get("trainer") or {}
     take_part(HydraConfig.get().launcher, cfg.device, trainer.get("devices"))
     try:
         with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
             return train(cfg)
     except SystemExit:
-        here = HydraConfig.get()
-        if here.mode == RunMode.RUN and rank_here() == 0:
-            leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
+        if rank_here() == 0:
+            _leave_no_empty_folder()
         raise
     finally:
         # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.

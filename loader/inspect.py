@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 
 from loader.datasets import DatasetError, NodeDataset, open_dataset
-from loader.datasets.locations import is_writable
+from loader.datasets.locations import check_output
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loaders.base import MAX_PREFETCH
 from loader.machine.arguments import as_seed, as_size, kind_of
+from loader.machine.command_line import OneLineParser
 from loader.machine.cpus import as_threads
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
@@ -330,7 +331,7 @@ def _memory(text: str) -> str | float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m loader.inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dataset", required=True, help="name of a dataset (a file in conf/dataset), or a .npz file")
@@ -359,12 +360,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--json", default=None, metavar="FILE", help="write the figures to this file; with - print only them"
     )
-    args = parser.parse_args(arguments)
-    if args.json not in (None, "-") and not is_writable(Path(args.json).absolute().parent):
-        sys.exit(f"error: --json is {args.json}; its folder cannot be written to, give another one")
-    if args.json not in (None, "-") and Path(args.json).is_dir():
-        sys.exit(f"error: --json is {args.json}, which is a folder; give the path of a file")
+    args = parser.parsed(arguments)
     try:
+        if args.json not in (None, "-"):
+            check_output("--json", Path(args.json), args.dataset)
         _check_numbers(args.batches, args.prefetch, args.num_threads, args.seed, args.eval_batch_size)
         data = open_dataset(
             args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
@@ -381,19 +380,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             memory_gib=args.memory,
             eval_batch_size=args.eval_batch_size,
         )
+        text = json.dumps(card, indent=1)
+        if args.json == "-":
+            print(text)
+            return
+        console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+        if batch_size < args.batch_size:
+            console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
+        show(card, console)
+        if args.json is not None:
+            Path(args.json).parent.mkdir(parents=True, exist_ok=True)
+            Path(args.json).write_text(text + "\n", encoding="utf-8")
     except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
-    text = json.dumps(card, indent=1)
-    if args.json == "-":
-        print(text)
-        return
-    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
-    if batch_size < args.batch_size:
-        console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
-    show(card, console)
-    if args.json is not None:
-        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(args.json).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import inspect
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,12 @@ def test_every_search_names_parameters_that_exist(composed: Composer, search: st
         assert OmegaConf.select(plain, key) is not None, key
 
 
+def test_runs_of_one_second_have_a_folder_each(composed: Composer) -> None:
+    hydra = compose("train", return_hydra_config=True).hydra
+    for place, folder in ((hydra.run.dir, "outputs"), (hydra.sweep.dir, "multirun")):
+        assert re.fullmatch(rf"{folder}/train/\d{{4}}(-\d\d){{2}}_(\d\d-){{3}}\d{{6}}", place)
+
+
 # Runs
 
 
@@ -128,6 +136,19 @@ def test_the_default_job_reaches_95_percent(composed: Composer, tmp_path: Path, 
     with (tmp_path / "csv" / "metrics.csv").open() as file:
         best = max(float(row["val/acc"]) for row in csv.DictReader(file) if row["val/acc"])
     assert metric == pytest.approx(best)
+
+
+@pytest.mark.filterwarnings("ignore:.*could not find the monitored key")
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_a_few_steps_need_no_validation(composed: Composer, capsys: Any, task: str) -> None:
+    assert math.isnan(in_process(composed, f"task={task}", "trainer.max_steps=2"))
+    metric = "val/auc" if task == "link" else "val/acc"
+    assert f"{metric} is not known: training ended before it was computed" in capsys.readouterr().out
+
+
+def test_an_early_stop_is_told_after_the_test(composed: Composer, capsys: Any) -> None:
+    in_process(composed, "callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
+    assert "stopped after epoch 1: val/acc got no better for 1 epochs" in capsys.readouterr().out
 
 
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:

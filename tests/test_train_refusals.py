@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from train_runs import CONF, FAST, Composer, in_process, run
 
+from models.training import options
 from models.training.command_line import choices
 from models.training.errors import one_line_errors
 
@@ -62,6 +64,29 @@ from models.training.errors import one_line_errors
         (["features=device"], "DeviceFeatures puts its rows on a GPU, but this run has none (device=cpu)"),
         (["features=memmap", "features.device=cuda"], "MemmapFeatures puts its rows on a GPU"),
         (["features=cached", "+features.fractoin=0.3"], "features.fractoin is no option of CachedFeatures"),
+        (
+            ["features.device=cuda"],
+            "auto_features puts its rows on a GPU, but this run has none (device=cpu); leave feat",
+        ),
+        (
+            ["features.dtype=float16"],
+            "features.dtype is float16, but the model's layers have float32; give trainer.prec",
+        ),
+        (
+            ["task=link", "features.storage_dtype=bfloat16"],
+            "features.storage_dtype is bfloat16, but the model's layers",
+        ),
+        (["timeline=true", "callbacks=none"], "timeline is true, but no callback records one"),
+        (["timeline=true", "task=link"], "timeline is true, but no callback records one"),
+        (
+            ["timeline=true", "model=node2vec"],
+            "timeline is true, but model=node2vec has no such stages; leave timeline",
+        ),
+        (["+callbacks.early_stopping.min_delta=x"], "callbacks.early_stopping.min_delta is 'x'; it must be a number"),
+        (
+            ["callbacks.curves.path=curves.xyz"],
+            "callbacks.curves.path is curves.xyz; it must end with .png, .pdf, .svg",
+        ),
         (["memory=16"], "memory is that of a GPU, but FusedSampler runs on the CPU; leave memory out"),
         (["memory=most"], "memory is 'most'; it must be 'auto', or a number of GiB"),
         (["memory=1", "datamodule.graph=pinned"], "memory and graph='pinned' are given"),
@@ -126,6 +151,26 @@ def test_an_unknown_option_is_answered_with_known_ones(tmp_path: Path) -> None:
     assert done.returncode == 1
     known = ", ".join(choices(CONF, "sampler"))
     assert done.stderr == f"error: sampler is 'quantum'; it must be one of {known}\n"
+
+
+def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, "dataset.transform={_target_: torch.nn.ReLU}")
+    error = capsys.readouterr().err
+    assert error.startswith("error: transform ReLU of digits failed: relu(): ")
+    assert error.endswith("; it must take a NodeDataset and return one\n")
+
+
+def test_a_logger_that_is_missing_names_its_extra(
+    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, "logger=tensorboard")
+    assert "logger.tensorboard needs the package tensorboard; pip install 'gnn-loader[tensorboard]'" in (
+        capsys.readouterr().err
+    )
 
 
 def test_an_empty_validation_split_has_a_remedy(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,13 @@ class Dataset(ABC):
             open_cache(folder, key, mapped=kept, verify=True)
             raise
         for transform in self.transforms:
-            data = transform(data)
+            try:
+                data = transform(data)
+            except TypeError as error:  # most likely it is no function of a dataset
+                what = getattr(transform, "__name__", type(transform).__name__)
+                raise TypeError(
+                    f"transform {what} of {self.name} failed: {error}; it must take a NodeDataset and return one"
+                ) from error
             if not isinstance(data, NodeDataset):
                 raise TypeError(f"a transform of {self.name} returned {kind_of(data)}; it must return a NodeDataset")
         return data

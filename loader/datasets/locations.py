@@ -50,6 +50,22 @@ def is_writable(folder: Path) -> bool:
     return bool(folder.stat().st_mode & any_write) and os.access(folder, os.W_OK | os.X_OK)
 
 
+def check_output(what: str, path: Path, source: str) -> None:
+    """Raises ValueError unless a file can be written there without a loss of the data.
+
+    Args:
+        what: the option that names the path.
+        path: of the file.
+        source: the file or the name of the dataset.
+    """
+    if path.is_dir():
+        raise ValueError(f"{what} is {path}, which is a folder; give the path of a file")
+    if not is_writable(path.absolute().parent):
+        raise ValueError(f"{what} is {path}; its folder cannot be written to, give another one")
+    if path.resolve() == Path(source).resolve():
+        raise ValueError(f"{what} is {path}, the file of the dataset, which would be lost; give another one")
+
+
 def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
     """The folder of all conversions: `cache_dir`, else `data_dir/cache` if that can be written, else
     `$XDG_CACHE_HOME/gnn-loader` (`~/.cache/gnn-loader`).

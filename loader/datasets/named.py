@@ -65,6 +65,8 @@ def open_dataset(
         raise TypeError(f"name is {shown(name)}; it must be that of a dataset, or of a .npz file")
     if conf is not None and not (conf / "dataset").is_dir():
         raise ValueError(f"conf is {conf}; there is no folder {conf / 'dataset'}, name another one or leave it out")
+    if isinstance(options, str):
+        raise TypeError(f"options is {shown(options)}; it must be a list of texts, each key=value")
     for option in options:
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value")

@@ -176,7 +176,10 @@ def check_split_labels(splits: dict[str, Tensor], labels: Tensor, num_classes: i
         wrong = (picked < 0) | (picked >= num_classes)
         if bool(wrong.any()):
             at = int(torch.nonzero(wrong)[0])
+            way = (
+                f"; a vertex without a label cannot be in a split: leave it out of {split}" if picked[at] == -1 else ""
+            )
             raise DatasetError(
                 f"{name}: vertex {int(ids[at])} of split {split} has label {int(picked[at])}; valid labels are 0 "
-                f"to {num_classes - 1}"
+                f"to {num_classes - 1}{way}"
             )

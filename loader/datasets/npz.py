@@ -105,7 +105,7 @@ class NpzDataset(EdgeListDataset):
             parallel_edges=parallel_edges,
             **options,
         )
-        given = Path(path).expanduser()
+        given = self.given = Path(path).expanduser()
         self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
         self.split = check_fractions(split) if split is not None else None
         self.split_seed = as_size("split_seed", split_seed, least=0)
@@ -120,8 +120,10 @@ class NpzDataset(EdgeListDataset):
                 f"{self.name}: {self.path.absolute()} is no regular file; set dataset.path to your .npz file"
             )
         if not self.path.is_file():
+            places = [self.path] if self.given.is_absolute() else [self.given, self.path]
             raise DatasetError(
-                f"{self.name}: there is no file {self.path.absolute()}; set dataset.path to your .npz file"
+                f"{self.name}: there is no file {' or '.join(str(path.absolute()) for path in places)}; set "
+                "dataset.path to your .npz file"
             )
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 
@@ -149,6 +151,11 @@ class NpzDataset(EdgeListDataset):
             if "pickle" in str(error):
                 raise DatasetError(f"{self.path} is no .npz file; write one by numpy.savez") from error
             raise DatasetError(f"{self.path} cannot be read as a .npz file ({error}); is it truncated?") from error
+        if arrays is not None and any(name.endswith("/data.pkl") or name == "data.pkl" for name in arrays):
+            raise DatasetError(
+                f"{self.path} was written by torch.save; write the arrays by numpy.savez, e.g. "
+                "numpy.savez(path, **{name: tensor.numpy() for name, tensor in saved.items()})"
+            )
         if arrays is None:
             raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
         for needed in ("features", "labels"):

@@ -11,7 +11,9 @@ from torch import Tensor
 from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
 from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
+from loader.items.items import as_vertices
 from loader.loaders.base import Loader
+from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of
 from loader.machine.kept import Kept, version_of
@@ -110,8 +112,8 @@ class DataLoader:
         if edges:
             items, sampler = self._edges(graph_sampler, around)  # type: ignore[arg-type]
         else:
-            items, sampler = NodeItems(self.indices), around
-            _check_distinct(self.indices, graph.num_nodes())
+            items, sampler = NodeItems(as_vertices("indices", self.indices)), around
+            check_distinct("indices", items.ids, graph.num_nodes())
         self._rows: list[tuple[str, str, FeatureStore]] = []  # kind, name, where they are
         for kind, frame, names in (
             ("node", graph.ndata, nodes.prefetch_node_feats),
@@ -265,12 +267,3 @@ def _check_edges(name: str, ids: Tensor, num_edges: int) -> None:
     low, high = (int(x) for x in torch.aminmax(ids))
     if low < 0 or high >= num_edges:
         raise ValueError(f"{name} holds edge {low if low < 0 else high}; valid ids are 0 to {num_edges - 1}")
-
-
-def _check_distinct(indices: Tensor, num_nodes: int) -> None:
-    low, high = (int(x) for x in torch.aminmax(indices))
-    if low < 0 or high >= num_nodes:
-        raise ValueError(f"indices holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
-    values, counts = indices.unique(return_counts=True)
-    if values.numel() != indices.numel():
-        raise ValueError(f"indices holds vertex {int(values[counts > 1][0])} more than once; take indices.unique()")

@@ -166,9 +166,13 @@ def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
         raise TypeError(f"{name} is {kind_of(array)}; it must be a torch tensor (torch.as_tensor)")
     check_dense(name, array)
     if array.dim() != 1:
-        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1")
+        rows = name in ("src", "dst") and array.dim() == 2 and array.shape[0] == 2
+        way = ": of an edge_index [2, num_edges], src is edge_index[0] and dst edge_index[1]" if rows else ""
+        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1{way}")
     if array.device != device:
         raise ValueError(
             f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "
             "separate them afterwards)"
         )
+    if array.is_meta:
+        raise ValueError(f"{name} lies on meta, where tensors have no numbers; it must lie on the CPU or on a GPU")

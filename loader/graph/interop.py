@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import kind_of
+from loader.machine.arguments import kind_of, shown
 
 if TYPE_CHECKING:
     from loader.graph.csc import Graph
@@ -35,7 +35,8 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
     elif getattr(data, "adj_t", None) is not None:
         dst, src = _coordinates(data.adj_t)
     else:
-        raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t; a graph needs one of them")
+        way = "Graph.from_dgl takes a DGLGraph" if hasattr(data, "is_homogeneous") else "a graph needs one of them"
+        raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t; {way}")
     if data.num_nodes is None:
         raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
     arrays: dict[str, Any] = {}
@@ -67,7 +68,7 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
 
 def _attribute(data: Any, name: str, option: str) -> Tensor:
     if not isinstance(name, str) or name not in data:
-        raise ValueError(f"{option} is {name!r}; data has {sorted(data.keys())}")
+        raise ValueError(f"{option} is {shown(name)}; data has {sorted(data.keys())}")
     value = data[name]
     if not isinstance(value, Tensor):
         raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")

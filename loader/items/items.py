@@ -61,6 +61,29 @@ class Items(ABC):
         """A digest of the list of items. Equal lists have equal digests on every device."""
 
 
+def as_vertices(name: str, ids: Tensor) -> Tensor:
+    """`ids`, of any integer type, as a vector that torch compares; `name` is what the messages call it.
+
+    Raises:
+        TypeError: it is not an integer tensor.
+        ValueError: it is empty or does not have 1 dimension.
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
+    check_dense(name, ids)
+    if ids.dtype == torch.bool:
+        raise TypeError(f"{name} has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
+    if ids.is_floating_point() or ids.is_complex():
+        raise TypeError(f"{name} has dtype {ids.dtype}; it must be an integer type")
+    if ids.dim() != 1:
+        raise ValueError(f"{name} has shape {list(ids.shape)}; it must have 1 dimension")
+    if ids.numel() == 0:
+        raise ValueError(f"{name} is empty; a loader needs at least one seed")
+    if ids.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} lies on {ids.device}; it must lie on the CPU or on a GPU")
+    return signed(name, ids)
+
+
 class NodeItems(Items):
     """Vertices.
 
@@ -75,20 +98,7 @@ class NodeItems(Items):
     kind = "node"
 
     def __init__(self, ids: Tensor) -> None:
-        if not isinstance(ids, Tensor):
-            raise TypeError(f"seeds is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
-        check_dense("seeds", ids)
-        if ids.dtype == torch.bool:
-            raise TypeError("seeds has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
-        if ids.is_floating_point() or ids.is_complex():
-            raise TypeError(f"seeds has dtype {ids.dtype}; it must be an integer type")
-        if ids.dim() != 1:
-            raise ValueError(f"seeds has shape {list(ids.shape)}; it must have 1 dimension")
-        if ids.numel() == 0:
-            raise ValueError("seeds is empty; a loader needs at least one seed")
-        if ids.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"seeds lies on {ids.device}; it must lie on the CPU or on a GPU")
-        self.ids, self.device = signed("seeds", ids), ids.device
+        self.ids, self.device = as_vertices("seeds", ids), ids.device
 
     def __len__(self) -> int:
         return self.ids.numel()

@@ -9,6 +9,7 @@ python -m loader.kernels clear                              # empties the cache
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -18,10 +19,11 @@ from loader.kernels import cache as disk
 from loader.kernels.compiler import OLDEST_ARCHITECTURE, Wanted, all_kernels, make
 from loader.kernels.host import HOST
 from loader.kernels.nvrtc import CompilationError, NoCompilerError, compiler
+from loader.machine.command_line import OneLineParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
+    parser = OneLineParser(prog="python -m loader.kernels", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("list", help="list the kernels in the cache (the default)")
     commands.add_parser("clear", help="empty the cache")
@@ -37,11 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
     ahead.add_argument("--index-types", default="all", choices=["all", "int32"], help=_TYPES_HELP)
     ahead.add_argument("--workers", type=int, help="threads that compile; by default one per core")
-    options = parser.parse_args(arguments)
+    options = parser.parsed(arguments)
     try:
-        if options.command == "compile":
-            return _compile(options)
-        return _clear() if options.command == "clear" else _list()
+        status = {"compile": _compile, "clear": _clear}.get(options.command, _list)(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it ends
+        return 1
     except (NoCompilerError, CompilationError) as error:
         print(f"gnn-loader: {error}", file=sys.stderr)
         return 1
@@ -81,7 +86,7 @@ def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
     return not options.match or any(text in one.name for text in options.match)
 
 
-def _list() -> int:
+def _list(_options: argparse.Namespace) -> int:
     held, damaged, size = Counter[tuple[int, str]](), 0, 0
     for path, entry in disk.entries():
         size += path.stat().st_size
@@ -97,7 +102,7 @@ def _list() -> int:
     return 0
 
 
-def _clear() -> int:
+def _clear(_options: argparse.Namespace) -> int:
     count = 0
     for path, _ in disk.entries():
         path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from loader.graph import Graph, require_graph
+from loader.graph import Graph, require_graph, require_square
 from loader.graph.checks import check_range
 from loader.items import EdgeItems
 from loader.loaders.base import Loader
@@ -48,6 +48,7 @@ class LinkLoader(Loader):
         check_options(options, type(self).__name__)
         items = EdgeItems(pairs)
         require_graph(graph)
+        require_square(graph, type(self).__name__)
         check_pairs(items.ids, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):
             raise TypeError(f"sampler is {kind_of(sampler)}; it must be a loader.samplers.LinkSampler")
@@ -62,6 +63,6 @@ class LinkLoader(Loader):
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
 
 
-def check_pairs(pairs: Tensor, num_nodes: int) -> None:
+def check_pairs(pairs: Tensor, num_nodes: int, name: str = "pairs") -> None:
     """Raises ValueError unless all ends are vertices."""
-    check_range("pairs", pairs, num_nodes)
+    check_range(name, pairs, num_nodes)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_graph
-from loader.graph.checks import check_range
+from loader.graph import Graph, require_graph, require_square
 from loader.items import NodeItems
 from loader.loaders.base import Loader
-from loader.loaders.options import check_labels, check_options, check_sampler
+from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -53,7 +51,8 @@ class NodeLoader(Loader):
         items = NodeItems(seeds)
         require_graph(graph)
         check_sampler("sampler", sampler, "node")
-        _check_seeds(items.ids, graph.num_nodes)
+        require_square(graph, type(self).__name__)
+        check_distinct("seeds", items.ids, graph.num_nodes)
         self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
             raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
@@ -90,13 +89,3 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
     if store.num_rows < graph.num_edges:
         raise ValueError(f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges")
     return store
-
-
-def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
-    check_range("seeds", seeds, num_nodes)
-    seen = torch.zeros(num_nodes, dtype=torch.bool)
-    seen[seeds.long()] = True
-    if int(seen.sum()) != seeds.numel():
-        values, counts = torch.unique(seeds, return_counts=True)
-        twice = int(values[counts > 1][0])
-        raise ValueError(f"seeds holds vertex {twice} more than once; remove duplicates with seeds.unique()")

@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from loader.graph.checks import check_range
 from loader.loaders.base import Loader
 from loader.machine.arguments import check_dense, instead_of, kind_of, shown
 from loader.samplers import Sampler
@@ -37,6 +39,31 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
         raise TypeError(f"{name} is no option of {who}; {way}")
 
 
+def check_distinct(name: str, ids: Tensor, num_nodes: int, way: str = "") -> None:
+    """Raises ValueError unless `ids` are vertices, each there once.
+
+    Args:
+        name: what the message calls them.
+        ids: `[n]`, integer.
+        num_nodes: of the graph.
+        way: another way out, for the end of the message on a vertex that is there twice.
+    """
+    check_range(name, ids, num_nodes)
+    ids = ids.cpu()
+    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen[ids.long()] = True
+    if int(seen.sum()) == ids.numel():
+        return
+    if ids.numel() == num_nodes and int(ids.max()) <= 1:
+        raise ValueError(
+            f"{name} has {num_nodes} entries, one per vertex, all of them 0 or 1, like a mask of dtype {ids.dtype}; "
+            "give ids: mask.nonzero().view(-1)"
+        )
+    values, counts = torch.unique(ids, return_counts=True)
+    twice = int(values[counts > 1][0])
+    raise ValueError(f"{name} holds vertex {twice} more than once; remove duplicates with {name}.unique(){way}")
+
+
 def check_labels(labels: Any, count: int, why: str) -> None:
     """Raises TypeError or ValueError unless it is a dense tensor of `count` rows, as `why` says."""
     if not isinstance(labels, Tensor):
@@ -51,7 +78,12 @@ def check_labels(labels: Any, count: int, why: str) -> None:
 def check_dataset(dataset: Any) -> None:
     """Raises TypeError unless it is a `NodeDataset`, or loads one."""
     if not hasattr(dataset, "load") and not hasattr(dataset, "splits"):
-        raise TypeError(f"dataset is {kind_of(dataset)}; give a NodeDataset, or what load()s one")
+        named = isinstance(dataset, str)
+        name = shown(dataset) if named else "name"
+        raise TypeError(
+            f"dataset is {name if named else kind_of(dataset)}; give a NodeDataset, or an object of loader.datasets: "
+            f"loader.datasets.open_dataset({name}) opens one by its name"
+        )
 
 
 def check_sampler(name: str, sampler: Any, kind: str) -> None:

@@ -134,7 +134,7 @@ def refuse(who: str, instead: str, given: dict[str, Any]) -> None:
     for name, (value, default) in given.items():
         if value is default or (isinstance(default, (str, bool)) and getattr(value, "value", value) == default):
             continue
-        raise NotImplementedError(f"{who} does not know {name}={value!r}; leave it out, or take {instead}")
+        raise NotImplementedError(f"{who} does not know {name}={shown(value)}; leave it out, or take {instead}")
 
 
 def _tell_once() -> None:

@@ -104,8 +104,10 @@ class LinkNeighborLoader(DataLoader):
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
             shape = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
             raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n]")
+        if links.dtype == torch.bool or links.is_floating_point() or links.is_complex():
+            raise TypeError(f"edge_label_index has dtype {links.dtype}; it must be an integer type")
         items = EdgeItems(links.t().contiguous().cpu())
-        check_pairs(items.ids, int(data.num_nodes or 0))
+        check_pairs(items.ids, int(data.num_nodes or 0), "edge_label_index")
         self._labels = _labels(edge_label, len(items), negatives)
         if self._labels is not None:
             self._labels = self._labels.to(place)

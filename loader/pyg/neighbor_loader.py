@@ -10,8 +10,9 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.items import Items, NodeItems
+from loader.items.items import as_vertices
 from loader.loaders.base import Loader
-from loader.loaders.options import check_graph_memory
+from loader.loaders.options import check_distinct, check_graph_memory
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 from loader.machine.arguments import kind_of, shown
 from loader.machine.kept import Kept, version_of
@@ -55,6 +56,10 @@ class DataLoader:
         options: DataLoaderOptions,
     ) -> None:
         check_graph_memory(graph)
+        if graph == "pinned" and device.type == "cpu":
+            raise ValueError(
+                "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU; leave it out"
+            )
         if transform is not None and not callable(transform):
             raise TypeError(f"transform is {shown(transform)}; it must be a function of a mini-batch, or None")
         if features is not None:
@@ -302,14 +307,6 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         raise ValueError(
             f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they must be equal"
         )
-    items = NodeItems(seeds.cpu())
-    low, high = (int(x) for x in torch.aminmax(items.ids))
-    if low < 0 or high >= num_nodes:
-        raise ValueError(f"input_nodes holds vertex {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")
-    values, counts = items.ids.unique(return_counts=True)
-    if values.numel() != len(items):
-        raise ValueError(
-            f"input_nodes holds vertex {int(values[counts > 1][0])} more than once; take input_nodes.unique(), or "
-            f"{THEIRS}"
-        )
+    items = NodeItems(as_vertices("input_nodes", seeds).cpu())
+    check_distinct("input_nodes", items.ids, num_nodes, f", or take {THEIRS}")
     return items, input_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch_geometric.nn
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.machine.arguments import as_size, shown
+from loader.graph.checks import MAX_VERTICES, check_range
+from loader.machine.arguments import as_finite, as_size, shown
 from loader.samplers.walk_call import random_walk
 
 
@@ -31,6 +33,13 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
     ) -> None:
         _check_edges("edge_index", edge_index)
         _check_windows(walk_length, context_size)
+        theirs = inspect.signature(torch_geometric.nn.Node2Vec.__init__)
+        given = theirs.bind(self, edge_index, embedding_dim, walk_length, context_size, *args, **options).arguments
+        for name in ("walks_per_node", "num_negative_samples"):
+            as_size(name, given.get(name, 1))
+        for name in ("p", "q"):
+            as_finite(name, given.get(name, 1.0), positive=True)
+        _check_vertices("edge_index", edge_index, given.get("num_nodes"))  # it would write beyond its arrays
         super().__init__(edge_index, embedding_dim, walk_length, context_size, *args, **options)
 
     def pos_sample(self, batch: Tensor) -> Tensor:
@@ -73,6 +82,7 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
                 raise ValueError(f"metapath holds {shown(kind)}; edge_index_dict has {list(edge_index_dict)}")
         for kind, edges in edge_index_dict.items():
             _check_edges(f"edge_index_dict[{kind!r}]", edges)
+            _check_vertices(f"edge_index_dict[{kind!r}]", edges, None)
         super().__init__(edge_index_dict, embedding_dim, metapath, *args, **options)
         kinds = sorted(set(metapath))
         self._path = [kinds.index(kind) for kind in metapath]
@@ -103,6 +113,15 @@ def _check_edges(name: str, edges: Any) -> None:
         raise TypeError(f"{name} is {shown(edges)}; it must be a tensor [2, num_edges]")
     if edges.dim() != 2 or edges.shape[0] != 2:
         raise ValueError(f"{name} has shape {list(edges.shape)}; it must be [2, num_edges]")
+
+
+def _check_vertices(name: str, edges: Tensor, num_nodes: int | None) -> None:
+    if edges.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name} has dtype {edges.dtype}; it must be torch.int64: {name}.long()")
+    if num_nodes is not None:
+        num_nodes = as_size("num_nodes", num_nodes)
+    if edges.numel():
+        check_range(name, edges, MAX_VERTICES if num_nodes is None else num_nodes)
 
 
 def _check_windows(walk_length: Any, context_size: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_graph
-from loader.machine.arguments import as_seed, as_size
+from loader.machine.arguments import as_seed, as_size, instead_of
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 _KEPT = 4  # forms of one graph
+_NEGATIVES = ("num_negatives", "negative_exponent")
+
+_OWN = ("walk_length", "walks_per_node", "seed", "epoch", "batch")
+_OPTIONS = (*_OWN, *(name for name in inspect.signature(WalkSampler).parameters if name not in (*_OWN, *_NEGATIVES)))
 
 _lock = ForkSafeLock()
 _graphs: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -65,7 +70,7 @@ def random_walk(
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
-    if "num_negatives" in options or "negative_exponent" in options:
+    if options.keys() & set(_NEGATIVES):
         raise TypeError("random_walk draws no negatives; WalkSampler does")
     require_graph(graph)
     options.setdefault("device", graph.device)
@@ -73,6 +78,8 @@ def random_walk(
         options["metapath"] = tuple(options["metapath"])
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])
+    for name in options.keys() - set(_OPTIONS):
+        raise TypeError(f"{name} is no option of random_walk; {instead_of(name, _OPTIONS)}")
     try:
         sampler = _sampler(walk_length, **options)
     except TypeError:
@@ -84,8 +91,13 @@ def random_walk(
     walked = _walked(graph, sampler)
     if sampler.next is not None:
         walked.prepare(sampler.next)
-    nodes, edges = walk(walked, sampler, starts, key)
-    walked.check(wait=True)
+    try:
+        nodes, edges = walk(walked, sampler, starts, key)
+        walked.check(wait=True)
+    except (TypeError, ValueError) as error:  # samplers call them seeds
+        if not str(error).startswith("seeds "):
+            raise
+        raise type(error)(f"start {str(error).removeprefix('seeds ')}") from None
     return nodes if edges is None else (nodes, edges)
 
 

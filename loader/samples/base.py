@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from loader.machine.devices import as_device
+from loader.machine.gpu import NoGpuError
 from loader.samples.lazy_rows import LazyRows
 
 Rows = Tensor | LazyRows
@@ -95,12 +96,21 @@ class Sample(ABC):
 
         Raises:
             ValueError: torch knows no such device.
+            NoGpuError: it is a GPU, and torch finds none.
         """
         place = as_device(device)
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise NoGpuError(f"device is '{device}', but torch finds no NVIDIA GPU here; give 'cpu'")
         return self.map(lambda t: t.to(place, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        """The sample in page-locked host memory."""
+        """The sample in page-locked host memory.
+
+        Raises:
+            NoGpuError: torch finds no GPU.
+        """
+        if not torch.cuda.is_available():
+            raise NoGpuError("pin_memory() is for copies to a GPU, and torch finds none here; leave it out")
         return self.map(lambda t: t.pin_memory())
 
     def record_stream(self, stream: Any) -> None:

@@ -101,6 +101,8 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
         TypeError: `batches` holds something else.
         ValueError: an id is out of range.
     """
+    if isinstance(batches, Tensor):
+        raise TypeError("batches is a Tensor; it must be a list of them, or of mini-batches: [ids]")
     counts = torch.zeros(as_size("num_rows", num_rows, least=0), dtype=torch.int64)
     for batch in batches:
         ids = batch.input_nodes if isinstance(batch, MiniBatch) else batch

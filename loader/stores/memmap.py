@@ -137,7 +137,12 @@ class MemmapFeatures(StoreOfRows):
 
 
 def _open_npy(path: Path) -> Tensor:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be mapped ({error}): it is truncated, or no array of numbers; write it again by numpy.save"
+        ) from error
     if not array.flags.c_contiguous:
         raise ValueError(f"{path} is in Fortran order; its rows are not contiguous: save np.ascontiguousarray(array)")
     return _read_only(array)

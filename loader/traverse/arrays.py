@@ -193,7 +193,9 @@ def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str)
         given = vertices if isinstance(vertices, Tensor) else torch.as_tensor(vertices)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices") from None
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.dim() > 1:
+    if given.dtype == torch.bool:
+        raise TypeError(f"{name} has dtype torch.bool; turn a mask into vertices with mask.nonzero().view(-1)")
+    if given.is_floating_point() or given.is_complex() or given.dim() > 1:
         raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices")
     given = given.reshape(-1).cpu().long()
     if given.numel() == 0:

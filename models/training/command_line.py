@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -32,6 +33,7 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     Raises:
         ValueError: a group that has to have an option is null, or is a number or a truth value.
     """
+    _check_flags(arguments)
     result = []
     known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
     known |= {path.name for path in conf.iterdir() if path.is_dir()}
@@ -53,6 +55,18 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         elif group not in _OPTIONAL:
             raise ValueError(f"{group} is null; it must be one of {', '.join(choices(conf, group))}")
     return result
+
+
+def _check_flags(arguments: Sequence[str]) -> None:
+    """Raises ValueError for an argument with dashes that is none of Hydra's: its parser would print ten lines."""
+    known = list(get_args_parser()._option_string_actions)
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if not re.match(r"--?[a-zA-Z]", flag) or any(one == flag or one.startswith(flag) for one in known):
+            continue
+        name = flag.lstrip("-")
+        way = _nearest(flag, known) or f"; options have no dashes: {name}={value or 'VALUE'}"
+        raise ValueError(f"there is no option {flag}{way}")
 
 
 @contextmanager
@@ -120,11 +134,26 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         if known:
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
     if isinstance(error, OverrideParseException):
-        return f"cannot read the argument {error.override}; {_line(text)}"
+        return _unreadable(str(error.override))
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
         key = found[1].partition("@")[0]
         return _unknown(key, arguments, conf)
-    return _line(text) or type(error).__name__
+    if text.startswith("Error merging override") and error.__cause__ is not None:
+        why = str(error.__cause__).split("\n")[0]
+        argument = text.split("\n")[0].removeprefix("Error merging override ")
+        return f"cannot take the argument {argument} ({why}); `python train.py --help` shows the form of each option"
+    return said(error) if "nterpolation" in text else _line(text) or type(error).__name__
+
+
+def _unreadable(argument: str) -> str:
+    """One line about an argument that is against Hydra's grammar."""
+    name, equals, value = argument.partition("=")
+    start = f"cannot read the argument {argument}; "
+    if not equals or not re.fullmatch(r"[~+]{0,2}[\w./@:-]+", name):
+        return start + "it must be NAME=VALUE"
+    if any(value.count(left) != value.count(right) for left, right in ("[]", "{}")):
+        return start + f"it ends within a list or a dict: with spaces it needs quotes, as in '{name}=[10, 5]'"
+    return start + f"quote the value, and all again for the shell: '{name}=\"{value}\"'"
 
 
 def _line(text: str) -> str:

@@ -45,13 +45,13 @@ def leave_no_empty_folder(run_dir: Path, started_in: Path) -> None:
         run_dir: the folder.
         started_in: the folder where the program was started, which stays.
     """
-    logs = [path for path in run_dir.glob("*.log") if path.is_file() and path.stat().st_size == 0]
-    if {path.name for path in run_dir.iterdir()} - {path.name for path in logs} != {".hydra"}:
-        return
-    for path in [*logs, *(run_dir / ".hydra").iterdir()]:
-        path.unlink()
-    (run_dir / ".hydra").rmdir()
-    with suppress(OSError):  # up to the first one that is not empty
+    with suppress(OSError):  # up to the first one that is not empty, or was removed by a run of the same second
+        logs = [path for path in run_dir.glob("*.log") if path.is_file() and path.stat().st_size == 0]
+        if {path.name for path in run_dir.iterdir()} - {path.name for path in logs} != {".hydra"}:
+            return
+        for path in [*logs, *(run_dir / ".hydra").iterdir()]:
+            path.unlink()
+        (run_dir / ".hydra").rmdir()
         for folder in (run_dir, *run_dir.parents):
             if folder == started_in:
                 break

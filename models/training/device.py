@@ -61,11 +61,15 @@ def check_features(features: DictConfig, device: str) -> None:
         raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(known)}")
     if store.__module__.startswith("loader.stores."):
         check_store_options(options)
-    on_gpu = getattr(store, "needs_gpu", False) or str(options.get("device") or "cpu") != "cpu"
-    if on_gpu and device == "cpu":
+    if getattr(store, "needs_gpu", False) and device == "cpu":
         raise ValueError(
             f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=auto, host or "
             "memmap"
+        )
+    if str(options.get("device") or "cpu") != "cpu" and device == "cpu":
+        raise ValueError(
+            f"features.device is {options['device']}: {store.__name__} puts its rows on a GPU, but this run has none "
+            "(device=cpu); leave features.device out"
         )
 
 

@@ -46,6 +46,7 @@ class NodeEmbedder(LightningModule):
     """
 
     METRICS = EMBEDDER_METRICS
+    TESTED_BY = "logistic regression"
 
     def __init__(
         self,

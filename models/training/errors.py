@@ -18,6 +18,7 @@ from models.training.ranks import GRACE, rank_here
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S+)")
 _NO_OPTION = re.compile(r"\w+ is no option of \w")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
@@ -80,6 +81,8 @@ def said(error: BaseException, key: str = "") -> str:
     if found := _UNKNOWN.search(str(error)):
         name = f"{key}.{found[2]}" if key else found[2]
         return f"{name} is no option of {found[1].removesuffix('.__init__')}; leave it out"
+    if found := _REFERENCE.search(str(error)):
+        return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
     if key and _NO_OPTION.match(str(error)):
         return f"{key}.{error}"
     if _is_memory(error):
@@ -88,6 +91,12 @@ def said(error: BaseException, key: str = "") -> str:
             f"there is not enough memory{f' ({first})' if first else ''}; lower datamodule.batch_size, "
             "sampler.fanouts or model.hidden, or take a smaller dataset"
         )
+    if isinstance(error, BrokenPipeError) and not error.filename:
+        return (
+            "the program that read the output has ended, so this one ended, too; write to a file: python train.py > log"
+        )
+    if isinstance(error, FileNotFoundError) and error.errno is not None and not error.filename:
+        return "the folder in which this was started is no longer there; change into another one"
     if isinstance(error, OSError) and error.errno is not None and error.errno not in _FULL:
         file = f" {error.filename}" if error.filename else ""
         return f"cannot use{file}: {error.strerror}; check that path and its permissions, or give another one"

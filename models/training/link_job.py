@@ -12,7 +12,7 @@ from rich.table import Table
 
 from models.training.console import announce, folders
 from models.training.options import check_sizes
-from models.training.trainer import fit, make_trainer
+from models.training.trainer import fit, last_value, make_trainer
 
 # Of the groups model and datamodule: what node classification has and links have not.
 _NODE_OPTIONS = {
@@ -29,7 +29,8 @@ def train_links(cfg: DictConfig, why: str) -> float:
         why: of that choice.
 
     Returns:
-        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one.
+        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
+        ended before there was one.
 
     Raises:
         ValueError: something the user can mend, before work starts.
@@ -62,7 +63,7 @@ def train_links(cfg: DictConfig, why: str) -> float:
     score = getattr(checkpoint, "best_model_score", None)
     if score is not None and getattr(checkpoint, "monitor", None) == cfg.optimized_metric:
         return float(score)
-    return float(metrics[cfg.optimized_metric])
+    return last_value(cfg.optimized_metric, metrics, trainer)
 
 
 def _table(metrics: dict[str, Any], datamodule: Any) -> Table:

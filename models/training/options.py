@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, ListConfig
 from loader.datasets.errors import nearest
 from loader.datasets.locations import check_folder, is_writable
 from loader.machine.arguments import as_flag, as_number, as_size, shown
+from loader.machine.optional import import_optional
 from models.training.checks import not_run
 from models.training.metrics import METRICS
 from models.training.ranks import MOST_PROCESSES, number_of_devices
@@ -86,8 +88,11 @@ def check_targets(cfg: DictConfig) -> None:
         object_of(name, cfg[name])
     for group in ("callbacks", "logger"):
         for name, entry in _entries(cfg, group):
-            if "_target_" in entry:
-                object_of(f"{group}.{name}", entry)
+            if "_target_" not in entry:
+                continue
+            if _name(entry) == "TensorBoardLogger" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+                import_optional("tensorboard", f"{group}.{name}", "tensorboard")  # says how to get it
+            object_of(f"{group}.{name}", entry)
 
 
 def check_sizes(model: DictConfig, sizes: Iterable[str]) -> None:
@@ -163,6 +168,35 @@ def check_trainer(cfg: DictConfig) -> None:
     for name, callback in _entries(cfg, "callbacks"):
         if callback.get("patience") is not None:
             as_size(f"callbacks.{name}.patience", callback.patience, least=0)
+        if callback.get("min_delta") is not None:
+            as_number(f"callbacks.{name}.min_delta", callback.min_delta)
+
+
+def check_timeline(cfg: DictConfig) -> None:
+    """Raises ValueError for `timeline=true` if nothing records one: it would be ignored."""
+    if not as_flag("timeline", cfg.timeline):
+        return
+    if any(_name(entry) == "TimelineRecord" for _, entry in _entries(cfg, "callbacks") if "_target_" in entry):
+        if "context_size" not in cfg.model:
+            return
+        why = "model=node2vec has no such stages"
+    else:
+        why = "no callback records one (callbacks=default has callbacks.timeline, task=link leaves it out)"
+    raise ValueError(f"timeline is true, but {why}; leave timeline out")
+
+
+def check_dtype(cfg: DictConfig) -> None:
+    """Raises ValueError for rows of a narrow type that the model's layers, which have float32, cannot multiply."""
+    rows = cfg.features.get("dtype") or cfg.features.get("storage_dtype")
+    narrow = str(rows).removeprefix("torch.") in ("float16", "half", "bfloat16")
+    ours = str(cfg.model["_target_"]).startswith("models.") and "context_size" not in cfg.model
+    if not narrow or not ours or str(cfg.trainer.get("precision")) not in ("None", "32", "32-true"):
+        return
+    name = "dtype" if cfg.features.get("dtype") else "storage_dtype"
+    raise ValueError(
+        f"features.{name} is {rows}, but the model's layers have float32; give trainer.precision=bf16-mixed, or "
+        + ("features.dtype=float32" if name == "storage_dtype" else "leave features.dtype out")
+    )
 
 
 def check_test(cfg: DictConfig) -> None:

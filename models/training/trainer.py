@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,15 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
             else SystemExit(INTERRUPTED)
         )
     return dict(trainer.callback_metrics)
+
+
+def last_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
+    """The last value of a metric; NaN, and a line that says so, if training ended before there was one."""
+    if name in metrics:
+        return float(metrics[name])
+    if trainer.is_global_zero:
+        print(f"{name} is not known: training ended before it was computed")
+    return math.nan
 
 
 def _how_to_go_on(cfg: DictConfig, trainer: Trainer, what: str) -> str:

@@ -182,11 +182,36 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, arguments, message) -> None:
     assert "\n" not in str(ended.value.code)
 
 
+def test_the_file_of_the_data_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "my.npz"
+    path.write_bytes(b"data")
+    with pytest.raises(SystemExit, match="the file of the dataset, which would be lost; give another one"):
+        main(["--dataset", str(path), "--json", str(path)])
+    assert path.read_bytes() == b"data"
+
+
+def test_all_neighbours_are_no_other_option() -> None:
+    with pytest.raises(SystemExit, match=r"there is no .*nowhere\.yaml"):  # after the fanouts were read
+        main(["--dataset", "nowhere", "--fanouts", "-1,-1"])
+
+
+def test_figures_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch) -> None:
+    def full(*_) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("loader.inspect.show", full)
+    options = ["--fanouts", "2", "--batches", "2", "num_nodes=200", "num_features=2"]
+    with pytest.raises(SystemExit, match=r"^error: No space left on device$"):
+        main(["--dataset", "synthetic", *options, "--data-dir", str(tmp_path)])
+
+
 def test_bad_fanouts_are_refused_by_the_parser(capsys) -> None:
     for text in ("0", "a", "3,3,3,3,3,3,3,3,3"):
         with pytest.raises(SystemExit):
             main(["--dataset", "synthetic", "--fanouts", text])
     said = capsys.readouterr().err
+    assert said.count("\n") == 3  # one line each
+    assert all(line.startswith("error: argument --fanouts: ") for line in said.splitlines())
     assert "fanout 0 is not possible" in said
     assert "fanout 'a' is not an integer; give 1 to 1024" in said
 

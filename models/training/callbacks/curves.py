@@ -7,18 +7,25 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+_FORMATS = (".png", ".pdf", ".svg")
+
 
 class Curves(Callback):
     """Remembers loss and accuracy of each epoch, through a resume too, and draws them when training ends.
 
     Args:
-        path: of the PNG.
+        path: of the picture: .png, .pdf or .svg.
+
+    Raises:
+        ValueError: the path ends otherwise.
     """
 
     METRICS = ("train/loss", "val/loss", "train/acc", "val/acc")
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if self.path.suffix not in _FORMATS:
+            raise ValueError(f"callbacks.curves.path is {path}; it must end with {', '.join(_FORMATS)}")
         self.epochs: list[dict[str, float]] = []
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -11,6 +11,9 @@ from models.training.callbacks.stage_times import StageTimes
 class RunSummary(Callback):
     """Prints what runs where when training starts, and at the end the accuracies and where the time went."""
 
+    def __init__(self) -> None:
+        self._early: list[str] = []
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
         if placement is None or not trainer.is_global_zero:
@@ -18,18 +21,25 @@ class RunSummary(Callback):
         several = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
         print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead") + several)
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint.
+        self._early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
+
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
             return
         tested = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
-        early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
-        print("\n".join(early + summary_lines(accuracies, times, _replayed(trainer, pl_module))))
+        tested_by = getattr(pl_module, "TESTED_BY", None)
+        print("\n".join(self._early + summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by)))
 
 
 def summary_lines(
-    accuracies: dict[str, float], times: StageTimes | None, replayed: tuple[int, int] | None = None
+    accuracies: dict[str, float],
+    times: StageTimes | None,
+    replayed: tuple[int, int] | None = None,
+    tested_by: str | None = None,
 ) -> list[str]:
     """The lines of `RunSummary`.
 
@@ -37,14 +47,15 @@ def summary_lines(
         accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test".
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
+        tested_by: how the accuracies came about, by default from the neighbours that a vertex has.
     """
     lines = []
     names = {"test/acc": "test"}  # of sampled neighbours
     splits = {names.get(k, k.removeprefix("test/").removesuffix("_acc")): value for k, value in accuracies.items()}
     if splits:
-        how = "sampled" if "test/acc" in accuracies else "all"
+        how = tested_by or f"{'sampled' if 'test/acc' in accuracies else 'all'} neighbours"
         shares = ", ".join(f"{split} {share:.2%}" for split, share in splits.items())
-        lines.append(f"accuracy: {shares} ({how} neighbours, best checkpoint)")
+        lines.append(f"accuracy: {shares} ({how}, best checkpoint)")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:

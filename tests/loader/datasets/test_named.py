@@ -65,3 +65,8 @@ def test_an_unknown_option_of_a_file_is_named(tmp_path):
 def test_a_name_is_text() -> None:
     with pytest.raises(TypeError, match=r"name is 3; it must be that of a dataset, or of a \.npz file"):
         open_dataset(3)
+
+
+def test_options_are_a_list() -> None:
+    with pytest.raises(TypeError, match=r"options is 'num_neighbors=3'; it must be a list of texts, each key=value"):
+        open_dataset("digits", "num_neighbors=3")

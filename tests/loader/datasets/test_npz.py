@@ -249,11 +249,14 @@ def test_stored_and_drawn_splits_exclude_each_other(npz_file, load):
 
 
 def test_a_missing_or_damaged_file_is_named(npz_file, load, tmp_path):
-    with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz; set dataset\.path"):
+    with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz or .*nothing\.npz; set dataset\.path"):
         load("nothing.npz")
     path = npz_file()
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(DatasetError, match=r"cannot be read as a \.npz file .*truncated"):
+        load(path)
+    torch.save({"features": torch.zeros(3)}, path)
+    with pytest.raises(DatasetError, match=r"was written by torch\.save; write the arrays by numpy\.savez"):
         load(path)
     np.save(tmp_path / "single.npy", np.zeros(3))
     with pytest.raises(DatasetError, match="is a single array"):

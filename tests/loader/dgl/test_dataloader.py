@@ -216,6 +216,12 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),
         (lambda: ours.DataLoader(g, seeds, sampler, collate_fn=print), TypeError, "takes no collate_fn"),
         (lambda: ours.DataLoader(g, torch.tensor([1, 1]), sampler), ValueError, "vertex 1 more than once"),
+        (
+            lambda: ours.DataLoader(g, torch.arange(60) % 2, sampler),
+            ValueError,
+            "indices has 60 .* like a mask of dtype",
+        ),
+        (lambda: ours.DataLoader(g, torch.rand(3), sampler), TypeError, "indices has dtype torch.float32; it must be"),
         (lambda: ours.DataLoader(g, torch.tensor([60]), sampler), ValueError, "vertex 60; valid ids are 0 to 59"),
         (
             lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([2], prefetch_labels=["y"])),

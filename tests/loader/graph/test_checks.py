@@ -110,6 +110,14 @@ def test_arrays_that_contradict_the_edges_are_refused(given_arrays, error, messa
         Graph(t(0, 1, 2), t(1, 0), **given_arrays)
 
 
+def test_edges_in_one_tensor_are_told_apart() -> None:
+    edge_index = torch.stack([t(0, 1), t(1, 0)])
+    with pytest.raises(ValueError, match=r"src has 2 dimensions; .* src is edge_index\[0\] and dst edge_index\[1\]"):
+        Graph.from_edges(edge_index, None, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="src lies on meta, where tensors have no numbers"):
+        Graph.from_edges(*edge_index.to("meta"), 2)
+
+
 def test_types_are_sizes_or_bounds() -> None:
     ranges = {"a": range(0, 1), "b": range(1, 1), "c": range(1, 2)}
     for given_types in ({"a": 1, "b": 0, "c": np.int64(1)}, {"a": (0, 1), "b": [1, 1], "c": (1, 2)}, ranges):

@@ -1,5 +1,7 @@
 """Graphs of torch_geometric and DGL as ours."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -69,6 +71,8 @@ def test_from_pyg_names_missing_attributes(edges):
         Graph.from_pyg([edges])
     with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
         Graph.from_pyg(Data(x=torch.zeros(3, 1)))
+    with pytest.raises(ValueError, match=r"neither edge_index nor adj_t; Graph\.from_dgl takes a DGLGraph"):
+        Graph.from_pyg(SimpleNamespace(num_nodes=3, is_homogeneous=True))
     with pytest.raises(ValueError, match=r"edge_index has \[9, 2\]; it must be a tensor \[2, num_edges\]"):
         Graph.from_pyg(Data(edge_index=torch.zeros(9, 2, dtype=torch.int64), num_nodes=3))
     data = Data(edge_index=edges, num_nodes=NUM_NODES, name="w")

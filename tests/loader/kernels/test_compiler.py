@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -218,6 +221,25 @@ class TestWithNvrtc:
     def test_a_kernel_with_an_error_shows_the_log(self) -> None:
         with pytest.raises(CompilationError, match="does not compile loader::no_kernel"):
             compile_kernels([(HEADER, "loader::no_kernel")], 90)
+
+
+def test_a_command_without_a_chip_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compile"])
+    said = capsys.readouterr().err
+    assert said.startswith("error: the following arguments are required: --arch; `python -m loader.kernels compile")
+    assert said.count("\n") == 1
+
+
+def test_a_list_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loader.kernels"]
+    environment = {**os.environ, "LOADER_KERNEL_CACHE": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as listing:
+        assert listing.stdout is not None
+        listing.stdout.close()
+        assert listing.stderr is not None
+        assert listing.stderr.read() == b""
+    assert listing.returncode == 1
 
 
 def test_an_architecture_is_a_number() -> None:

@@ -4,7 +4,7 @@ import pytest
 import reference_order
 import torch
 
-from loader import FusedSampler, LinkLoader, Links, LinkSampler
+from loader import FusedSampler, Graph, LinkLoader, Links, LinkSampler
 from loader.samplers import Negatives
 
 NUM_NODES = 80
@@ -74,6 +74,9 @@ def test_bad_arguments_are_refused(graph, pairs):
     sampler = LinkSampler(FusedSampler([2]))
     with pytest.raises(ValueError, match="pairs holds vertex 80; valid ids are 0 to 79"):
         LinkLoader(graph, None, torch.tensor([[1, 80]]), sampler, 1)
+    bipartite = Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=3)
+    with pytest.raises(ValueError, match="LinkLoader wants a graph of one set of vertices, this one has 1 destin"):
+        LinkLoader(bipartite, None, pairs, sampler, 1)
     with pytest.raises(TypeError, match=r"must be a loader\.samplers\.LinkSampler"):
         LinkLoader(graph, None, pairs, FusedSampler([2]), 1)
     with pytest.raises(ValueError, match="features has 3 rows, the graph 80"):

@@ -353,6 +353,12 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"session": 3}, TypeError, "session is an int; it must be the session that sampler"),
         ({"seeds": SEEDS.to("meta")}, ValueError, "seeds lies on meta; it must lie on the CPU or on a GPU"),
         ({"seeds": torch.tensor([2**63], dtype=torch.uint64)}, ValueError, "9223372036854775808; it must fit int64"),
+        ({"seeds": torch.arange(NUM_NODES) % 2}, ValueError, "seeds has .*, all of them 0 or 1, like a mask of dtype"),
+        (
+            {"graph": Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=3)},
+            ValueError,
+            "NodeLoader wants a graph of one set of vertices, this one has 1 dest",
+        ),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"sampler": "fused"}, TypeError, "sampler is a str"),
         ({"device": "meta"}, ValueError, "device is 'meta'"),

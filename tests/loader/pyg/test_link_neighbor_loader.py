@@ -136,6 +136,8 @@ def test_only_the_seed_decides_an_epoch(data):
         ({"edge_label": torch.zeros(600), "neg_sampling": "triplet"}, ValueError, "triplets have no labels"),
         ({"edge_label_index": torch.zeros(3, 2)}, ValueError, r"shape \[3, 2\]; it must be a tensor \[2, n\]"),
         ({"edge_label_index": torch.tensor([[1], [100]])}, ValueError, "holds vertex 100; valid ids are 0 to 99"),
+        ({"edge_label_index": torch.tensor([[1], [-1]])}, ValueError, "edge_label_index holds vertex -1"),
+        ({"edge_label_index": torch.rand(2, 3)}, TypeError, "edge_label_index has dtype torch.float32; it must be an"),
         ({"edge_label_index": [[1], [2]]}, ValueError, "type list; it must be a tensor"),
     ],
 )

@@ -57,14 +57,18 @@ def test_bad_arguments_are_refused(random_graph: Callable[..., Graph]) -> None:
         loader.random_walk(graph, torch.tensor([1]), 3, walks_per_node=0)
     with pytest.raises(ValueError, match="epoch is -1"):
         loader.random_walk(graph, torch.tensor([1]), 3, epoch=-1)
-    with pytest.raises(TypeError, match="seeds is a list"):
+    with pytest.raises(TypeError, match="start is a list"):
         loader.random_walk(graph, [1], 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1 dimension"):
         loader.random_walk(graph, torch.tensor([[1]]), 3)
     with pytest.raises(ValueError, match="holds vertex 50"):
         loader.random_walk(graph, torch.tensor([50]), 3)
-    with pytest.raises(TypeError, match="unexpected keyword"):
+    with pytest.raises(TypeError, match=r"start has dtype torch\.bool; it must be an integer type"):
+        loader.random_walk(graph, torch.ones(50, dtype=torch.bool), 3)
+    with pytest.raises(TypeError, match=r"probability is no option of random_walk; it knows walk_length, .* p, q, "):
         loader.random_walk(graph, torch.tensor([1]), 3, probability=0.5)
+    with pytest.raises(TypeError, match=r"walk_lenght is no option of random_walk; did you mean walk_length\?"):
+        loader.random_walk(graph, torch.tensor([1]), 3, walk_lenght=0.5)
 
 
 def test_walks_follow_the_direction_of_edges(random_graph: Callable[..., Graph]) -> None:

@@ -118,6 +118,11 @@ def test_to_moves_every_tensor() -> None:
     assert batch.to("cpu").digest() == batch.digest()
     with pytest.raises(ValueError, match="device is 'gpu'; it must be cpu, cuda or cuda:N"):
         batch.to("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="device is 'cuda', but torch finds no NVIDIA GPU here; give 'cpu'"):
+            batch.to("cuda")
+        with pytest.raises(RuntimeError, match="for copies to a GPU, and torch finds none here; leave it out"):
+            batch.pin_memory()
     bare = make().to("meta")
     assert bare.x is None
     assert bare.y is None

@@ -148,6 +148,7 @@ def test_a_graph_of_another_size_is_refused(random_graph) -> None:
         (lambda graph: k_hop_hotness(graph, None, [5], 1), "seeds is None; it must be a tensor of vertex ids"),
         (lambda graph: k_hop_hotness(graph, torch.tensor([1]), "10,5", 1), "fanouts is '10,5'; it must be a list"),
         (lambda graph: k_hop_hotness(graph, torch.tensor([1]), 5, 1), "fanouts is 5; it must be a list of integers"),
+        (lambda graph: count_visits(torch.arange(3), 5), r"batches is a Tensor; it must be a list .*: \[ids\]"),
         (lambda graph: count_visits([3], 5), "batches holds 3; it must hold mini-batches, or tensors of int32 or"),
     ],
 )

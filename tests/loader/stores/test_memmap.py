@@ -88,6 +88,11 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
             MemmapFeatures(**missing)
     with pytest.raises(FileNotFoundError, match="which is a folder; give the path of a file"):
         MemmapFeatures(tmp_path, shape=(1,), storage_dtype="uint8")
+    (tmp_path / "cut.npy").write_bytes(npy.read_bytes()[:300])
+    np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object))
+    for name in ("cut", "objects"):
+        with pytest.raises(ValueError, match=rf"{name}\.npy cannot be mapped \(.*\): it is truncated, or no array of"):
+            MemmapFeatures(tmp_path / f"{name}.npy")
     with pytest.raises(ValueError, match="Fortran order"):
         MemmapFeatures(tmp_path / "f.npy")
     with pytest.raises(ValueError, match="say its shape and storage_dtype"):

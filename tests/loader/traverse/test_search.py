@@ -91,6 +91,7 @@ def test_a_changed_graph_is_looked_at_again() -> None:
         ({"source": -1}, ValueError, "source holds vertex -1"),
         ({"source": []}, TypeError, r"source is \[\]"),
         ({"source": torch.zeros(0, dtype=torch.int64)}, ValueError, "source holds no vertex"),
+        ({"source": torch.ones(10) > 0}, TypeError, r"source has dtype torch\.bool; turn a mask .* mask\.nonzero"),
         ({"source": 1.5}, TypeError, "source is 1.5"),
         ({"source": ["a"]}, TypeError, r"source is \['a'\]; it must be a vertex or a vector of vertices"),
         ({"graph": "no graph"}, TypeError, "graph is a str"),

@@ -38,7 +38,15 @@ def refusal(*arguments: str) -> str:
         ("model.colour=red", "there is no option model.colour; model has cuda_graph, dropout, hidden, "),
         ("callbacks.earlystopping=null", "; did you mean callbacks.early_stopping?"),
         ("colours.red=1", "there is no option colours.red"),
-        ("sampler.fanouts=[1,", "cannot read the argument sampler.fanouts=[1,; "),
+        ("sampler.fanouts=[1,", "sampler.fanouts=[1,; it ends within a list or a dict: with spaces it needs quotes"),
+        ("ckpt_path=epoch=3.ckpt", "quote the value, and all again for the shell: 'ckpt_path=\"epoch=3.ckpt\"'"),
+        ("dataset.path=a(1).npz", "cannot read the argument dataset.path=a(1).npz; quote the value, and all again"),
+        ("digits", "cannot read the argument digits; it must be NAME=VALUE"),
+        ("dataset:=digits", "cannot read the argument dataset:=digits; quote the value"),
+        ("--sampler.fanouts=10", "no option --sampler.fanouts; options have no dashes: sampler.fanouts=10"),
+        ("--epochs", "there is no option --epochs; options have no dashes: epochs=VALUE"),
+        ("--multirn", "there is no option --multirn; did you mean --multirun?"),
+        ("dataset.split={train: 1}", "cannot take the argument dataset.split={train: 1} (Cannot merge DictConfig with"),
         ("model=null", "model is null; it must be one of graphsage"),
         ("+sede=3", "there is no option sede, so nothing would read it: leave it out; did you mean seed?"),
         ("++colour.red=3", "there is no option colour, so nothing would read it"),
@@ -52,6 +60,11 @@ def refusal(*arguments: str) -> str:
 )
 def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:
     assert message in refusal(argument)
+
+
+def test_flags_of_hydra_are_let_through() -> None:
+    arguments = ["-m", "--cfg", "job", "--config-name=train", "--multi", "-cd", "conf"]
+    assert prepared(arguments, CONF) == arguments
 
 
 def test_additions_to_a_part_are_let_through() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from omegaconf import OmegaConf
 
 from loader.datasets import DatasetError
 from loader.machine.lost import LostProcessError
@@ -34,6 +35,14 @@ def test_the_cause_of_a_failed_instantiation_is_shown(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "error: Invalid literal for Fraction: 'a third'\n"
 
 
+def test_a_reference_to_no_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = OmegaConf.create({"sampler": {"seed": "${sed}"}})
+    with pytest.raises(SystemExit), one_line_errors():
+        cfg.sampler.seed  # noqa: B018 - it is looked up
+    line = "error: sampler.seed refers to ${sed}, but there is no option sed; name another, or give a value\n"
+    assert capsys.readouterr().err == line
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -45,6 +54,8 @@ def test_the_cause_of_a_failed_instantiation_is_shown(capsys: pytest.CaptureFixt
             RuntimeError("CUDA out of memory. Tried\nmore"),
             r"there is not enough memory \(CUDA out of memory. Tried\); ",
         ),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended, so this one ended"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "the folder in which this was started is no longer there"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot use /x: Permission denied; check that path"),
         (
             TypeError("Net.__init__() got an unexpected keyword argument 'deep'"),

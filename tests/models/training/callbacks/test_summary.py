@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks import RunSummary, StageTimes
 from models.training.callbacks.summary import summary_lines
+from models.training.embedder import NodeEmbedder
 
 ACCURACIES = {"test/train_acc": 1.0, "test/val_acc": 0.9734, "test/test_acc": 0.5}
 
@@ -45,6 +46,11 @@ def test_a_sampled_test_says_so() -> None:
     assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% (sampled neighbours, best checkpoint)"]
 
 
+def test_an_embedding_is_tested_without_neighbours() -> None:
+    (line,) = summary_lines({"test/test_acc": 0.5}, None, tested_by=NodeEmbedder.TESTED_BY)
+    assert line == "accuracy: test 50.00% (logistic regression, best checkpoint)"
+
+
 def test_a_split_without_vertices_is_not_named() -> None:
     (line,) = summary_lines({"test/train_acc": 1.0}, None)
     assert "val" not in line
@@ -78,7 +84,10 @@ def test_a_training_that_stopped_early_says_why(waited: int, line: str, capsys: 
     stop = EarlyStopping("val/acc", mode="max", patience=10)
     stop.stopped_epoch, stop.wait_count = 26, waited
     trainer = SimpleNamespace(is_global_zero=True, callback_metrics=ACCURACIES, callbacks=[stop])
-    RunSummary().on_test_end(trainer, None)  # type: ignore[arg-type]
+    summary = RunSummary()
+    summary.on_train_end(trainer, None)  # type: ignore[arg-type]
+    stop.stopped_epoch = stop.wait_count = 0  # as in the best checkpoint, from which Lightning restores it for the test
+    summary.on_test_end(trainer, None)  # type: ignore[arg-type]
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(line or "accuracy: ")
 

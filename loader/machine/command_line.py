@@ -1,0 +1,27 @@
+"""The parser of a program's arguments."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that refuses an argument in one line: the usage before it has ten lines and more."""
+
+    def parsed(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """As `parse_args`, which takes the -1,-1 of `--fanouts -1,-1` for another option."""
+        joined: list[str] = []
+        for argument in sys.argv[1:] if arguments is None else arguments:
+            if joined and re.fullmatch(r"--[\w-]+", joined[-1]) and re.match(r"-\d", argument):
+                joined[-1] += f"={argument}"
+            else:
+                joined.append(argument)
+        return self.parse_args(joined)
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"error: {message}; `{self.prog} --help` lists all arguments\n")
+        sys.exit(2)

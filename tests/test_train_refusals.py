@@ -76,6 +76,10 @@ from models.training.errors import one_line_errors
             ["task=link", "features.storage_dtype=bfloat16"],
             "features.storage_dtype is bfloat16, but the model's layers",
         ),
+        (
+            ["model=node2vec", "trainer.gradient_clip_val=1"],
+            "gradient_clip_val is 1, but the gradients of model=node2vec",
+        ),
         (["timeline=true", "callbacks=none"], "timeline is true, but no callback records one"),
         (["timeline=true", "task=link"], "timeline is true, but no callback records one"),
         (

@@ -54,6 +54,11 @@ def check_parts(cfg: DictConfig) -> None:
             f"sampler.walk_length is {sampler.walk_length}, model.context_size {model.context_size}; a walk must have "
             "at least as many vertices as a window, so make walks longer, or windows smaller"
         )
+    if "context_size" in model and cfg.trainer.get("gradient_clip_val"):
+        raise ValueError(
+            f"trainer.gradient_clip_val is {cfg.trainer.gradient_clip_val}, but the gradients of model=node2vec are "
+            "sparse, and torch clips none of these; leave it out"
+        )
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
     if walks and cfg.task == "link":

@@ -32,6 +32,7 @@ from models.training.errors import one_line_errors
         (["run_dir=/dev/null/run"], "run_dir is /dev/null/run; that is no folder that can be written to or made"),
         (["trainer.fast_dev_run=yes"], "trainer.fast_dev_run is 'yes'; it must be an integer"),
         (["callbacks.best.monitor=val/accc"], "callbacks.best.monitor is 'val/accc'; it must be one of train/loss"),
+        (["callbacks.best.monitor=test/test_acc"], "test/test_acc, which is computed after the training; watch one of"),
         (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
         (["+model.layers=3"], "model.layers is no option of NodeClassifier; leave it out"),
         (["model.hidden=abc"], "hidden is 'abc'; it must be an integer of at least 1"),

@@ -225,6 +225,8 @@ def check_monitors(cfg: DictConfig) -> None:
         if known is not None and callback.get("monitor") is not None:
             watched[f"callbacks.{name}.monitor"] = callback.monitor
     for key, metric in watched.items():
+        if key != "optimized_metric" and metric in metrics and metric.startswith("test/"):
+            raise ValueError(f"{key} is {metric}, which is computed after the training; watch one of train/ or val/")
         if cfg.task == "link" and (why := not_run(cfg, metric)) is not None:  # of vertices `check_metrics` says it
             raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss")
         if metric not in metrics:

@@ -14,7 +14,7 @@ namespace {
 
 // The threads of all aggregations of the process, kept between calls and remade when the count changes. One
 // aggregation at a time: two would only share the same cores.
-class Workers {
+class MeanWorkers {
  public:
   template <typename F>
   void with(int num_threads, const F& f) {
@@ -31,8 +31,8 @@ class Workers {
   std::unique_ptr<ThreadPool> pool_;
 };
 
-Workers& workers() {
-  static Workers instance;
+MeanWorkers& workers() {
+  static MeanWorkers instance;
   return instance;
 }
 

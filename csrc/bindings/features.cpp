@@ -73,7 +73,7 @@ std::shared_ptr<BufferPool> make_pool(int keep) {
   return std::make_shared<BufferPool>(keep);
 }
 
-std::unique_ptr<PooledBuffer> take(const std::shared_ptr<BufferPool>& pool, int64_t nbytes) {
+std::unique_ptr<PooledBuffer> take_buffer(const std::shared_ptr<BufferPool>& pool, int64_t nbytes) {
   if (nbytes < 1) throw py::value_error("nbytes is " + std::to_string(nbytes) + "; it must be at least 1");
   return std::make_unique<PooledBuffer>(pool, nbytes);
 }
@@ -92,7 +92,7 @@ void bind_features(py::module_& m) {
       .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });
   py::class_<BufferPool, std::shared_ptr<BufferPool>>(m, "BufferPool", "Host memory that is used again.")
       .def(py::init(&make_pool), py::arg("keep"))
-      .def("take", &take, py::arg("nbytes"), "A PooledBuffer of `nbytes` bytes, contents undefined.")
+      .def("take", &take_buffer, py::arg("nbytes"), "A PooledBuffer of `nbytes` bytes, contents undefined.")
       .def("clear", &BufferPool::clear, "Frees the idle buffers now and all others when they come back.")
       .def_property_readonly("idle_bytes", &BufferPool::idle_bytes);
 }

@@ -1,6 +1,7 @@
 // What the bindings of the GPU part have in common.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "bindings/views.h"
@@ -12,6 +13,12 @@ namespace loader {
 inline int device_index(py::handle tensor) {
   const py::object index = tensor.attr("device").attr("index");
   return index.is_none() ? 0 : index.cast<int>();
+}
+
+// An address as Python has it.
+template <typename T>
+T* at(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
 }
 
 // Calls `f`; says in its error what was done: "<what> failed: ...".

@@ -7,7 +7,8 @@
 namespace loader {
 namespace {
 
-void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride, py::handle out) {
+void take_items(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride,
+                py::handle out) {
   const auto items = view<int64_t>(out, "out");  // [count]
   const Runs runs = checked_runs(num_items, first, length, stride, items.size);
   py::gil_scoped_release release;
@@ -20,7 +21,7 @@ void bind_items(py::module_& m) {
   m.def(
       "order_key", [](uint64_t seed, uint64_t epoch) { return batch_key(seed, epoch, 0, Purpose::kOrder); },
       py::arg("seed"), py::arg("epoch"));
-  m.def("items_at", &take, py::arg("num_items"), py::arg("key"), py::arg("first"), py::arg("length"),
+  m.def("items_at", &take_items, py::arg("num_items"), py::arg("key"), py::arg("first"), py::arg("length"),
         py::arg("stride"), py::arg("out"));
 }
 

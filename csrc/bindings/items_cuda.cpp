@@ -7,8 +7,8 @@
 namespace loader {
 namespace {
 
-void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride, py::handle out,
-          uintptr_t stream) {
+void take_items(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride,
+                py::handle out, uintptr_t stream) {
   const auto items = view<int64_t>(out, "out", -1, "cuda");  // [count]
   const Runs runs = checked_runs(num_items, first, length, stride, items.size);
   const int device = device_index(out);
@@ -22,8 +22,8 @@ void take(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_
 }  // namespace
 
 void bind_items_cuda(py::module_& m) {
-  m.def("cuda_items_at", &take, py::arg("num_items"), py::arg("key"), py::arg("first"), py::arg("length"),
-        py::arg("stride"), py::arg("out"), py::arg("stream"));
+  m.def("cuda_items_at", &take_items, py::arg("num_items"), py::arg("key"), py::arg("first"),
+        py::arg("length"), py::arg("stride"), py::arg("out"), py::arg("stream"));
 }
 
 }  // namespace loader

@@ -14,11 +14,6 @@ namespace {
 
 gpu::Stream stream_of(uintptr_t stream) { return reinterpret_cast<gpu::Stream>(stream); }
 
-template <typename T>
-T* at(uintptr_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
 // Calls `f` with values of the types of indptr and indices.
 template <typename F>
 void with_types(bool wide_edges, bool wide_nodes, const F& f) {

@@ -11,16 +11,11 @@
 namespace loader {
 namespace {
 
-template <typename T>
-T* at(uintptr_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
 // Of a hop: indptr, indices, edge ids or 0, and the number of source vertices.
-using Hop = std::tuple<uintptr_t, uintptr_t, uintptr_t, int64_t>;
+using SubgraphHop = std::tuple<uintptr_t, uintptr_t, uintptr_t, int64_t>;
 
 template <typename P, typename N>
-void find(const std::vector<Hop>& hops, bool wide_ids, int64_t seeds, uintptr_t nodes, int64_t edges,
+void find(const std::vector<SubgraphHop>& hops, bool wide_ids, int64_t seeds, uintptr_t nodes, int64_t edges,
           uintptr_t scratch, uintptr_t told, uintptr_t out_nodes, uintptr_t out_edges, uintptr_t out_ids,
           int device, uintptr_t stream) {
   SubgraphArgs<P, N> args{};
@@ -53,9 +48,9 @@ void find(const std::vector<Hop>& hops, bool wide_ids, int64_t seeds, uintptr_t 
 int64_t scratch_of(int64_t vertices, int64_t edges) { return 3 * vertices + 1 + 2 * edges + kSubgraphBlocks; }
 
 // All addresses are of a mini-batch of the loader's own, or of memory that Python has just allocated.
-void find_any(const std::vector<Hop>& hops, bool wide_edges, bool wide_nodes, bool wide_ids, int64_t seeds,
-              uintptr_t nodes, int64_t edges, uintptr_t scratch, uintptr_t told, uintptr_t out_nodes,
-              uintptr_t out_edges, uintptr_t out_ids, int device, uintptr_t stream) {
+void find_any(const std::vector<SubgraphHop>& hops, bool wide_edges, bool wide_nodes, bool wide_ids,
+              int64_t seeds, uintptr_t nodes, int64_t edges, uintptr_t scratch, uintptr_t told,
+              uintptr_t out_nodes, uintptr_t out_edges, uintptr_t out_ids, int device, uintptr_t stream) {
   if (hops.empty() || hops.size() > kMaxHops)
     throw py::value_error("a mini-batch has " + std::to_string(hops.size()) + " hops; it must have 1 to " +
                           std::to_string(kMaxHops));

@@ -31,6 +31,20 @@ bool load_image(const Image& image, Function* function, Status* status) {
 
 }  // namespace
 
+std::string spelled(const Spelling& text) {
+  if (!text.name) return std::to_string(text.number);
+  std::string all = text.name;
+  if (!text.arguments) return all;
+  const char* before = "<";
+  for (const Spelling* const* argument = text.arguments; *argument; ++argument, before = ", ")
+    all += before + spelled(**argument);
+  return all + ">";
+}
+
+Kernel& lasting_kernel(const char* header, const Spelling& name) {
+  return *new Kernel(header, spelled(name));
+}
+
 void compile_by(Compile compile) { compiler() = std::move(compile); }
 
 void load(int device, std::initializer_list<Kernel*> kernels) {

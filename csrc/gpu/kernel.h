@@ -99,11 +99,14 @@ void launch(Kernel& kernel, int device, const Shape& shape, const Parameters&...
   launch_with(kernel, device, shape, addresses);
 }
 
+// A kernel that lives as long as the process.
+Kernel& lasting_kernel(const char* header, const Spelling& name);
+
 // The kernel of a tag with these template arguments, one for the whole process. A tag has `header` and
-// `name`, which stands in namespace loader; the arguments are types that have a Spelled.
+// `name`; the arguments are types that have a Spelled.
 template <typename Tag, typename... Arguments>
 Kernel& kernel() {
-  static Kernel one(Tag::header, spelled<Arguments...>(std::string("loader::") + Tag::name));
+  static Kernel& one = lasting_kernel(Tag::header, spelling<Arguments...>(Tag::name));
   return one;
 }
 

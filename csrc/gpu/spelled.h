@@ -1,4 +1,5 @@
-// Types and numbers as kernels' names spell them.
+// Types and numbers as kernels' names spell them: constant data, since hundreds of kernels would have code
+// each.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,42 @@
 namespace loader {
 namespace gpu {
 
-// `text()` of a type that may stand among the template arguments of a kernel.
+// A name with its template arguments, or a number.
+struct Spelling {
+  const char* name;                  // null of a number
+  const Spelling* const* arguments;  // up to a null pointer; null if there are none
+  int number = 0;
+};
+
+// `text` of a type that may stand among the template arguments of a kernel.
 template <typename T>
 struct Spelled;
+
+template <typename... Arguments>
+struct SpelledList {
+  static constexpr const Spelling* all[] = {&Spelled<Arguments>::text..., nullptr};
+};
+
+// name<arguments>; only the name if there are none.
+template <typename... Arguments>
+constexpr Spelling spelling(const char* name) {
+  if constexpr (sizeof...(Arguments) == 0)
+    return {name, nullptr};
+  else
+    return {name, SpelledList<Arguments...>::all};
+}
+
+std::string spelled(const Spelling& text);
 
 template <int V>
 using Int = std::integral_constant<int, V>;
 template <bool V>
 using Bool = std::integral_constant<bool, V>;
 
-#define LOADER_SPELLED(TYPE, TEXT)             \
-  template <>                                  \
-  struct Spelled<TYPE> {                       \
-    static std::string text() { return TEXT; } \
+#define LOADER_SPELLED(TYPE, TEXT)                   \
+  template <>                                        \
+  struct Spelled<TYPE> {                             \
+    static constexpr Spelling text = spelling(TEXT); \
   };
 LOADER_SPELLED(int32_t, "int32_t")
 LOADER_SPELLED(int64_t, "int64_t")
@@ -34,26 +58,18 @@ LOADER_SPELLED(bfloat16, "loader::bfloat16")
 
 template <int V>
 struct Spelled<Int<V>> {
-  static std::string text() { return std::to_string(V); }
+  static constexpr Spelling text = {nullptr, nullptr, V};
 };
 template <bool V>
 struct Spelled<Bool<V>> {
-  static std::string text() { return V ? "true" : "false"; }
+  static constexpr Spelling text = spelling(V ? "true" : "false");
 };
 
 // A tag of the kernel NAME, which stands in namespace loader in HEADER, below csrc/. See gpu::kernel.
-#define LOADER_KERNEL(TAG, HEADER, NAME)                        \
-  struct TAG {                                                  \
-    static constexpr const char *header = HEADER, *name = NAME; \
+#define LOADER_KERNEL(TAG, HEADER, NAME)                                   \
+  struct TAG {                                                             \
+    static constexpr const char *header = HEADER, *name = "loader::" NAME; \
   };
-
-// name<arguments>; only the name if there are none.
-template <typename... Arguments>
-std::string spelled(const std::string& name) {
-  std::string list;
-  ((list += (list.empty() ? "" : ", ") + Spelled<Arguments>::text()), ...);
-  return list.empty() ? name : name + "<" + list + ">";
-}
 
 }  // namespace gpu
 }  // namespace loader

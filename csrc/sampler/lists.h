@@ -33,6 +33,15 @@ LOADER_HD T load(const T* at) {
 #endif
 }
 
+// Asks memory for what is read soon.
+LOADER_HD void prefetch(const void* at) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  __builtin_prefetch(at);
+#endif
+}
+
 // All lists one behind the other, in one memory that whoever samples can read.
 template <typename P, typename N>
 struct PlainLists {

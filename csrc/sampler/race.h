@@ -19,9 +19,9 @@ namespace loader {
 // f -> 2^28 * -log2(1 - f) / f for f = fraction / 2^32 <= 1/2: the polynomial that agrees at ten Chebyshev
 // nodes.
 LOADER_HD int64_t log2_quotient(uint32_t fraction) {
-  int64_t sum = 671376768;
-  const auto next = [&](int64_t coefficient) {
-    sum = coefficient + ((sum * static_cast<int64_t>(fraction)) >> 32);
+  int32_t sum = 671376768;  // never more than 2^30.5 on either side, for it is halved at least
+  const auto next = [&](int32_t coefficient) {
+    sum = coefficient + static_cast<int32_t>((int64_t{sum} * static_cast<int64_t>(fraction)) >> 32);
   };
   next(-952283399);
   next(759000059);

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import count
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
+from loader.machine.arguments import kind_of
 from loader.pipeline.stage import Stage
-from loader.pipeline.streams import Consumer, Flight, StageStreams
-from loader.pipeline.threads import Threads
+from loader.pipeline.streams import Flight, StageStreams
+from loader.pipeline.threads import StageThread, Threads
 from loader.pipeline.work import Setting, Work
 from loader.timing import TRAIN, PipelineStats
 
@@ -18,10 +20,10 @@ from loader.timing import TRAIN, PipelineStats
 class Pipeline(Setting):
     """Passes the items of a source through stages, ahead of the consumer.
 
-    Items keep the order of the source. A stage begins an item only if fewer than `depth` of its results are under way
-    or wait to be taken. The first stage begins `Stage.together` items at once, and so does a later stage that has a
-    thread. They begin the first item of a run by itself, because the consumer waits for it. So at most `max_items`
-    items exist beside those of the consumer.
+    Items keep the order of the source. An exception in a stage, or in the source, comes after the items before it. A
+    stage begins an item only if fewer than `depth` of its results are under way or wait to be taken. The first stage
+    begins `Stage.together` items at once, and so does a later stage that has a thread. They begin the first item of a
+    run by itself, because the consumer waits for it.
 
     If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
     returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
@@ -32,11 +34,10 @@ class Pipeline(Setting):
     and depth. If a run is closed early, its thread still takes part in as many groups as the other processes begin
     before they need one more item to be taken. So no process waits for ever, if all close the run after the same item.
 
-    With `streams`, each stage works on its own stream, which waits for the event of the stage before. The consumer's
-    current stream waits for the event of the last stage. Every item is recorded (`item.record_stream`) on each stream
-    that reads it, so its memory stays until that stream is done. When a run begins, the stages wait for the consumer's
-    stream. When it ends, the consumer's stream waits for the stages. The host may be `depth` items ahead. Only one
-    run is possible at a time. An exception in a stage, or in the source, comes after the items before it.
+    With `streams`, each stage works on its own stream, which waits for the stage before, and the consumer's current
+    stream waits for the last stage. Every item is recorded (`item.record_stream`) on each stream that reads it, so its
+    memory stays until that stream is done. When a run begins, the stages wait for the consumer's stream. When it ends,
+    the consumer's stream waits for the stages. The host may be `depth` items ahead. Only one run is possible at a time.
 
     Args:
         stages: at least one, with distinct names.
@@ -70,22 +71,20 @@ class Pipeline(Setting):
                 raise ValueError(f"stage '{stage.name}' is collective; such a stage is neither first nor asynchronous")
         self.stages, self.depth, self.streams = tuple(stages), depth, streams
         self.stats = PipelineStats(names) if stats is None else stats
-        self.threads = WeakSet()
+        self.threads: WeakSet[StageThread] = WeakSet()
+        self.numbers = count()
         self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
-        self.consumer = Consumer(streams, depth, self.stats) if streams is not None and depth else None
 
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        if not self.depth:
-            return 1
         grouped = self.stages if self.threaded else self.stages[:1]
-        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped)
+        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped) if self.depth else 1
 
     @property
     def max_consumed(self) -> int:
         """The most items that the consumer may have at one time and not be done with."""
-        return 1 if self.consumer is None else 1 + self.consumer.lag
+        return 1 if self.streams is None else 1 + self.depth
 
     def run(self, source: Iterable[Any]) -> PipelineRun:
         """Iterates over the items of `source` after all stages.
@@ -94,9 +93,7 @@ class Pipeline(Setting):
             TypeError: a stage is collective, and `source` has no length.
         """
         if self.depth and any(stage.collective for stage in self.stages) and not isinstance(source, Sized):
-            raise TypeError(
-                f"a collective stage needs a source with a length, not a {type(source).__name__}: list(...)"
-            )
+            raise TypeError(f"a collective stage needs a source with a length, not {kind_of(source)}: list(...)")
         return PipelineRun(self, source)
 
 
@@ -104,78 +101,74 @@ class PipelineRun(Iterator[Any]):
     """One run of a pipeline. `close()` ends it early; so does dropping the last reference."""
 
     def __init__(self, pipeline: Pipeline, source: Iterable[Any]) -> None:
-        self._stats, self._timeline, self._stages = pipeline.stats, pipeline.timeline, pipeline.stages
-        self._streams, self._consumer = pipeline.streams, pipeline.consumer
-        self._ahead = (Threads if pipeline.threaded else _ByConsumer)(Work(pipeline, source))
-        self._given: tuple[Flight, float] | None = None  # a traced flight that the consumer is at, and since when
+        self._stages, self._depth, self._stats = pipeline.stages, pipeline.depth, pipeline.stats
+        self._timeline, self._streams = pipeline.timeline, pipeline.streams
+        self._own = pipeline.streams if pipeline.depth else None  # under which the stages work
+        work = Work(pipeline, source)
+        self._ahead = Threads(work, pipeline.threads) if pipeline.threaded else _ByConsumer(work)
+        self._held: Flight | None = None  # what the consumer has
+        self._end: finalize[[], PipelineRun] | None = None  # for the streams, once they were begun
         self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
         if self.closed:
             raise StopIteration
-        end, consumer, stream = time.perf_counter(), self._consumer, None
+        flight = None
         try:
             if not self._begun:
                 for stage in self._stages:
                     stage.prepare()
                 self._begun = True
-                if consumer is not None:
-                    consumer.begin()
+                if self._own is not None:
+                    self._own.begin()
+                    self._end = finalize(self, self._own.end)
+                    self._end.atexit = False
                 if self._timeline is not None and self._streams is not None:
                     self._timeline.align(self._streams)
-            if consumer is not None:
-                stream = consumer.ask()
-            if self._given is not None:
-                self._trace(*self._given, end)
+            self.done()
             begin = time.perf_counter()
             flight = self._ahead.take()
-            if flight is None:
-                raise RuntimeError("this iterator was closed amid a next()") if self.closed else StopIteration
-            flight.raise_error()
-            if consumer is not None:
-                consumer.take(flight, stream)
+            if flight is None or self.closed:
+                raise RuntimeError("this iterator was closed amid a next()")
+            if flight.error is not None:
+                raise flight.error
+            if self._own is not None:
+                self._own.take(flight)
             item, flight.item = flight.item, None
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
+            if flight is not None:
+                flight.error = None  # it holds this frame, and the frame the flight
             raise
-        now = time.perf_counter()
-        self._stats.add_item(now - begin)
-        if flight.traced:
-            self._given = (flight, now)
-            if consumer is None and self._streams is not None:
-                flight.arrived.record(self._streams.current())
+        self._held, flight.given = flight, time.perf_counter()
+        self._stats.add_item(flight.given - begin)
+        if flight.traced and self._own is None and self._streams is not None:
+            flight.arrived.record(self._streams.current())
         return item
 
     def done(self) -> None:
         """Tells the run that the consumer is done with its item. A request for the next item tells the same."""
-        if self._given is not None and not self.closed:
-            end = time.perf_counter()
-            if self._consumer is not None:
-                self._consumer.ask()
-            self._trace(*self._given, end)
+        end, flight = time.perf_counter(), self._held
+        self._held = None
+        if self.closed:
+            return
+        if self._own is not None:
+            self._own.ask(flight, self._depth, self._stats)
+        if self._timeline is not None and flight is not None and flight.traced:
+            self._timeline.add_host(TRAIN, flight.number, flight.given, end)
+            if self._streams is not None:
+                if self._own is None:
+                    flight.consumed.record(self._streams.current())
+                self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
+                for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
+                    self._timeline.add_gpu(name, flight.number, first, last)
 
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
-        closed, self.closed = self.closed, True
+        self.closed = True
         self._ahead.close()
-        if not closed and self._begun and self._consumer is not None:
-            self._consumer.end()
-
-    def __del__(self) -> None:
-        if self._begun and not self.closed and self._consumer is not None:
-            self._consumer.end()
-
-    def _trace(self, flight: Flight, begin: float, end: float) -> None:
-        """The consumer is done with a traced item."""
-        self._given = None
-        assert self._timeline is not None
-        self._timeline.add_host(TRAIN, flight.number, begin, end)
-        if self._streams is not None:
-            if self._consumer is None:
-                flight.consumed.record(self._streams.current())
-            self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
-            for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
-                self._timeline.add_gpu(name, flight.number, first, last)
+        if self._end is not None:
+            self._end()
 
 
 class _ByConsumer:
@@ -185,30 +178,27 @@ class _ByConsumer:
         self._work, self._depth = work, work.depth
         self._streams = work.streams if work.depth else None
         self._ready: deque[Flight] = deque()
-        self._given_out = False
+        self._most = 0  # items to have ready: none, until the first one of all was given out
 
     def take(self) -> Flight | None:
-        """The next flight; None at the end."""
+        """The next flight; None if this was closed."""
         work, ready = self._work, self._ready
-        back = self._streams.here() if self._streams is not None else None
+        back = (self._streams.current(), self._streams.cuda.current_device()) if self._streams is not None else ()
         try:
             if not ready:
                 work.begin(1)
                 self._finish(1)
-            if not ready:
-                return None
-            flight = ready.popleft()
-            if flight.error is None:
+            flight = ready.popleft() if ready else None
+            if self._depth and flight is not None and flight.error is None:
                 # Items are finished before more are begun. Otherwise they would wait for these on the first stage's
                 # stream. The first item of all waits for no other: the consumer has nothing to do before it.
-                if self._given_out:
-                    work.begin(self._depth - len(ready))
-                    self._finish(self._depth)
+                work.begin(self._most - len(ready))
+                self._finish(self._most)
                 work.begin(self._depth)
-                self._given_out = True
+                self._most = self._depth
         finally:
             if self._streams is not None:
-                self._streams.leave(back)
+                self._streams.leave(*back)
         return flight
 
     def close(self) -> None:
@@ -219,7 +209,7 @@ class _ByConsumer:
         """Takes items through all stages until `most` are ready."""
         while len(self._ready) < most and (flight := self._work.first()) is not None:
             for index in range(1, len(self._work.stages)):
-                self._work.through(index, flight)
+                self._work.through(index, (flight,))
             if flight.error is not None:
                 self._work.close()
             self._ready.append(flight)

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -16,21 +17,22 @@ from loader.pipeline.work import Work
 class Threads:
     """One thread per stage. The threads know the channels but not this object, so that it can be collected."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, work: Work, others: weakref.WeakSet[StageThread]) -> None:
+        self._work, self._others = work, others  # of all runs of the pipeline
         self._channels = [Channel(work.depth) for _ in work.stages]
-        self._threads: list[threading.Thread] = []
+        self._threads: list[StageThread] = []
         self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
         self._stop = weakref.finalize(self, _stop_all, self._channels)
 
     def take(self) -> Flight | None:
-        """The next flight; None at the end."""
-        if not self._threads:
-            self._start()
+        """The next flight; None if this was closed."""
+        channels = self._channels  # none, if another thread closed this in the meantime
+        if channels and not self._threads:
+            self._start(channels)
         if self._process != os.getpid():
             raise RuntimeError("a forked process has no threads of this iterator; iterate over the loader anew")
-        return self._channels[-1].get()
+        return channels[-1].get() if channels else None
 
     def close(self) -> None:
         """Ends the threads, which finish their current calls first, and drops the items that nobody will take."""
@@ -38,67 +40,55 @@ class Threads:
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join()
-        self._channels.clear()
+        self._channels, self._threads = [], []
         self._work.close()
 
-    def _start(self) -> None:
-        pipeline = self._work.pipeline
-        for thread in list(pipeline.threads):  # of a run that was dropped: it may be amid its last call of a stage
-            if all(channel.closed for channel in _threads.get(thread, ())):
+    def _start(self, channels: list[Channel]) -> None:
+        for thread in list(self._others):  # of a run that was dropped: it may be amid its last call of a stage
+            if thread.is_alive() and all(channel.closed for channel in thread.channels):
                 thread.join()
-        for index, stage in enumerate(self._work.stages):
-            # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
-            thread = threading.Thread(
-                target=_serve, args=(self._work, index, list(self._channels)), name=f"loader-{stage.name}", daemon=True
-            )
+        for index in range(len(channels)):
+            thread = StageThread(self._work, index, channels)
             self._threads.append(thread)
-            _threads[thread] = self._channels
-            pipeline.threads.add(thread)
-        for thread in self._threads:
+            self._others.add(thread)
             thread.start()
-
-
-_threads: weakref.WeakKeyDictionary[threading.Thread, list[Channel]] = weakref.WeakKeyDictionary()
 
 
 @atexit.register
 def _end_all() -> None:
     """Ends all threads while the interpreter stands: one that came back from C++ to none would end the process."""
-    for thread, channels in list(_threads.items()):
-        _stop_all(channels)
-        if thread.is_alive():
+    for thread in threading.enumerate():
+        if isinstance(thread, StageThread) and thread.is_alive():
+            _stop_all(thread.channels)
             thread.join()
 
 
 class Channel:
-    """A bounded queue between two threads, with room reserved before the work; a finalizer may close it."""
+    """A bounded queue between two threads, with room reserved before the work.
 
-    # `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
+    A finalizer may close it: `put` of `SimpleQueue` is reentrant, and takes no lock that could be held.
+    """
 
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
         self._items: SimpleQueue[Flight | None] = SimpleQueue()
-        self.closed, self.depth = False, depth
+        self.put = self._items.put  # delivers into the room that was reserved
+        self.closed = False
         self.taken = 0  # items that `get` returned
         for _ in range(depth):
             self._room.put(None)
 
     def reserve(self) -> bool:
         """Waits until one more item may exist; False when the channel was closed."""
-        if not self.closed:
-            self._room.get()
+        self._room.get()
         return not self.closed
 
-    def put(self, flight: Flight | None) -> None:
-        """Delivers into the room that was reserved; None follows the last item."""
-        self._items.put(flight)
-
     def get(self) -> Flight | None:
-        """The next item; None after the last one and when the channel was closed."""
+        """The next item; None if the channel was closed."""
         flight = self._items.get()
         if self.closed:
             return None
-        self.taken += flight is not None
+        self.taken += 1
         self._room.put(None)
         return flight
 
@@ -114,63 +104,57 @@ def _stop_all(channels: list[Channel]) -> None:
         channel.close()
 
 
-def _serve(work: Work, index: int, channels: list[Channel]) -> None:
-    """A stage's thread: takes items of the stage before, or of the source, until one is the last or an error."""
-    stage, sink, source = work.stages[index], channels[index], channels[index - 1] if index else None
-    groups = 0  # that a later stage began
-    ended = failed = False
-    while not ended and not failed and sink.reserve():
-        group = [work.first()] if source is None else _group(source, stage.together if groups else 1)
-        if source is not None:
-            if source.closed:
-                break
-            if items := [flight for flight in group if flight is not None and flight.error is None]:
-                if stage.together > 1:
-                    work.through_together(index, items)
-                else:
-                    work.through(index, items[0])
-                groups += 1
-            del items
-        for place, flight in enumerate(group):
-            if place and not sink.reserve():
-                break
-            sink.put(flight)
-            ended, failed = flight is None, flight is not None and flight.error is not None
-            if ended or failed:
-                break
-        del group, flight  # they belong to the next stage now; an error would hold this frame, and the frame the error
-    if stage.collective and not ended:
-        while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
-            pass
-        _catch_up(work, index, channels, groups)
+class StageThread(threading.Thread):
+    """The thread of a stage. An error in its channels may hold it: no object that lasts may hold the channels or it."""
+
+    def __init__(self, work: Work, index: int, channels: list[Channel]) -> None:
+        # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
+        super().__init__(name=f"loader-{work.stages[index].name}", daemon=True)
+        self.channels, self._work, self._index = channels, work, index
+
+    def run(self) -> None:
+        """Takes items of the stage before, or of the source, until one is an error or the end."""
+        work, index, channels = self._work, self._index, self.channels
+        stage, sink = work.stages[index], channels[index]
+        take = channels[index - 1].get if index else work.first
+        group: list[Flight] = []
+        groups, ended, failed = 0, False, False  # groups that a later stage began
+        while not failed and sink.reserve():
+            if not group:
+                group = _group(take, stage.together if groups else 1)
+                if not group:
+                    break
+                if index and group[0].error is None:
+                    work.through(index, [flight for flight in group if flight.error is None])
+                    groups += 1
+            ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
+            sink.put(group.pop(0))  # it is the next stage's now: an error would hold this frame, and that the error
+        if stage.collective and not ended:
+            while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
+                pass
+            room = channels[-1].taken
+            for later in reversed(work.stages[index:]):
+                begun, room = begun_groups(work.length, room + work.depth, later.together)
+            with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
+                for _ in range(begun - groups):
+                    stage.absent()  # in the groups that other processes begin of a run that was closed here
 
 
-def _group(source: Channel, most: int) -> list[Flight | None]:
-    """The next items, at least one; the last one may be an error, or None after the last item of all."""
-    group = [source.get()]
-    while len(group) < most and group[-1] is not None and group[-1].error is None:
-        group.append(source.get())
+def _group(take: Callable[[], Flight | None], most: int) -> list[Flight]:
+    """The next items, of which the last one may be an error or the end; none if the run was closed."""
+    group: list[Flight] = []
+    while len(group) < most and (not group or group[-1].error is None):
+        flight = take()
+        if flight is None:
+            return []
+        group.append(flight)
     return group
 
 
-def _catch_up(work: Work, index: int, channels: list[Channel], groups: int) -> None:
-    """The stage takes part in the groups that other processes begin of a run that was closed here."""
-    assert work.length is not None
-    taken = channels[-1].taken
-    for stage, channel in zip(reversed(work.stages[index:]), reversed(channels[index:]), strict=True):
-        begun, taken = begun_groups(work.length, taken + channel.depth, stage.together)
-    with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
-        for _ in range(begun - groups):
-            work.stages[index].absent()
-
-
 def begun_groups(length: int, room: int, together: int) -> tuple[int, int]:
-    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`.
-
-    The first item is a group of its own; the others have `together` items.
-    """
+    """How many groups a stage begins, and their items, if a group may begin before item `room` of a run of `length`."""
     room = min(room, length)
     if room <= 0:
         return 0, 0
-    groups = 1 + -(-(room - 1) // together)
+    groups = 1 + -(-(room - 1) // together)  # the first item is a group of its own
     return groups, min(length, 1 + (groups - 1) * together)

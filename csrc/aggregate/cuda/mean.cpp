@@ -42,11 +42,11 @@ namespace gpu {
 
 template <typename P, typename I, typename T, typename O>
 struct Spelled<MeanPass<P, I, T, O>> {
-  static std::string text() { return spelled<P, I, T, O>("loader::MeanPass"); }
+  static constexpr Spelling text = spelling<P, I, T, O>("loader::MeanPass");
 };
 template <typename P, typename I, typename T>
 struct Spelled<GradientPass<P, I, T>> {
-  static std::string text() { return spelled<P, I, T>("loader::GradientPass"); }
+  static constexpr Spelling text = spelling<P, I, T>("loader::GradientPass");
 };
 
 }  // namespace gpu

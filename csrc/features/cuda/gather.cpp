@@ -68,11 +68,11 @@ namespace gpu {
 
 template <int Bytes>
 struct Spelled<Copied<Bytes>> {
-  static std::string text() { return spelled<Int<Bytes>>("loader::Copied"); }
+  static constexpr Spelling text = spelling<Int<Bytes>>("loader::Copied");
 };
 template <typename From, typename To, int Count>
 struct Spelled<Converted<From, To, Count>> {
-  static std::string text() { return spelled<From, To, Int<Count>>("loader::Converted"); }
+  static constexpr Spelling text = spelling<From, To, Int<Count>>("loader::Converted");
 };
 
 }  // namespace gpu

@@ -15,31 +15,31 @@ namespace gpu {
 
 template <typename P, typename N>
 struct Spelled<PlainLists<P, N>> {
-  static std::string text() { return spelled<P, N>("loader::PlainLists"); }
+  static constexpr Spelling text = spelling<P, N>("loader::PlainLists");
 };
 template <>
 struct Spelled<UniformChoice> {
-  static std::string text() { return "loader::UniformChoice"; }
+  static constexpr Spelling text = spelling("loader::UniformChoice");
 };
 template <>
 struct Spelled<WeightedChoice> {
-  static std::string text() { return "loader::WeightedChoice"; }
+  static constexpr Spelling text = spelling("loader::WeightedChoice");
 };
 template <>
 struct Spelled<TopKChoice> {
-  static std::string text() { return "loader::TopKChoice"; }
+  static constexpr Spelling text = spelling("loader::TopKChoice");
 };
 template <>
 struct Spelled<LaborChoice> {
-  static std::string text() { return "loader::LaborChoice"; }
+  static constexpr Spelling text = spelling("loader::LaborChoice");
 };
 template <>
 struct Spelled<RaceChoice> {
-  static std::string text() { return "loader::RaceChoice"; }
+  static constexpr Spelling text = spelling("loader::RaceChoice");
 };
 template <typename Lists, typename Choice>
 struct Spelled<SampleArgs<Lists, Choice>> {
-  static std::string text() { return spelled<Lists, Choice>("loader::SampleArgs"); }
+  static constexpr Spelling text = spelling<Lists, Choice>("loader::SampleArgs");
 };
 
 }  // namespace gpu

@@ -40,6 +40,14 @@ struct RaceBuffer {
   uint32_t* places;  // [fanout + kRaceEntries]
 };
 
+// Keeps the compiler from working out what follows from x before it is needed.
+__device__ __forceinline__ uint32_t only_now(uint32_t x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 struct WarpRace {
   const RaceChoice choice;
   const RaceBuffer buffer;
@@ -48,7 +56,12 @@ struct WarpRace {
   uint64_t limit = kNeverBits;  // the last of them, if there are `fanout`: others come before it or too late
 
   __device__ WarpRace(const RaceChoice& choice, const RaceBuffer& buffer, uint32_t fanout)
-      : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {}
+      : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {
+#ifdef __CUDA_ARCH__  // else each access would ask what memory it is
+    __builtin_assume(__isShared(buffer.times));
+    __builtin_assume(__isShared(buffer.places));
+#endif
+  }
 
   // Bounds a weight by a float, above 0 if it is; -1 for one that is not allowed.
   __device__ __forceinline__ static float bounded(float w) { return w >= 0 && w <= kMostFloat ? w : -1.0f; }
@@ -62,76 +75,118 @@ struct WarpRace {
     return choice.floats ? bounded(load(choice.floats + at)) : bounded(load(choice.doubles + at));
   }
 
-  // Those of a lane, entries behind the end with 0. All are loaded before the first is looked at.
+  // The weights of up to kRaceEntries entries, or bounds of them, as far as they are a lane's; behind the end
+  // 0.
+  struct Weights {
+    float of[2 * kRaceRounds];
+    bool good;  // all are finite and not negative
+  };
+
+  // Which of them a lane has as its number e: in each round the two that share a block of random words.
+  __device__ __forceinline__ uint32_t place_of(uint32_t e) const { return 64 * (e / 2) + 2 * lane + e % 2; }
+
+  // All are loaded before the first is looked at.
   template <typename W>
-  __device__ __forceinline__ void weights_of(const W* list, uint32_t count,
-                                             float (&w)[2 * kRaceRounds]) const {
-    W loaded[2 * kRaceRounds];
+  __device__ __forceinline__ Weights weights_of(const W* list, uint32_t count) const {
+    W w[2 * kRaceRounds];
 #pragma unroll
     for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-      const uint32_t i = 64 * (e / 2) + 2 * lane + e % 2;
-      loaded[e] = i < count ? load(list + i) : W{0};
+      const uint32_t i = place_of(e);
+      w[e] = i < count ? load(list + i) : W{0};
     }
+    Weights weights;
+    weights.good = all_good(w);
 #pragma unroll
-    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) w[e] = bounded(loaded[e]);
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) weights.of[e] = at_least(w[e]);
+    return weights;
+  }
+
+  // A float that is above 0 if the weight is; of a weight that is not allowed any.
+  __device__ __forceinline__ static float at_least(float w) { return w; }
+  __device__ __forceinline__ static float at_least(double w) { return bounded(w); }
+
+  __device__ __forceinline__ static bool all_good(const float (&w)[2 * kRaceRounds]) {
+    // The bits of a float that is not negative are in its order. Those of -0 are not.
+    uint32_t most = 0;
+#pragma unroll
+    for (const float each : w) most = max(most, word_of(each));
+    return most < 0x7F800000u || all_bounded(w);
+  }
+  __device__ __forceinline__ static bool all_good(const double (&w)[2 * kRaceRounds]) {
+    return all_bounded(w);
+  }
+  template <typename W>
+  __device__ __forceinline__ static bool all_bounded(const W (&w)[2 * kRaceRounds]) {
+    bool good = true;
+#pragma unroll
+    for (const W each : w) good &= bounded(each) >= 0;
+    return good;
   }
 
   // Races the entries [first, first + count) of the list that begins at `begin`; `first` is even. Returns the
   // number of a place whose weight is not allowed, or -1.
-  __device__ int64_t run(int64_t begin, uint32_t first, uint32_t count, const Draws& draws) {
-    int64_t bad = -1;
-    for (uint32_t base = 0; base < count; base += kRaceEntries) {
-      float w[2 * kRaceRounds];
-      if (choice.floats)
-        weights_of(choice.floats + begin + first + base, count - base, w);
-      else
-        weights_of(choice.doubles + begin + first + base, count - base, w);
-      float least = w[0];
-#pragma unroll
-      for (uint32_t e = 1; e < 2 * kRaceRounds; ++e) least = min(least, w[e]);
-      if (least < 0) {
-#pragma unroll
+  __device__ __forceinline__ int64_t run(int64_t begin, uint32_t first, uint32_t count, const Draws& draws) {
+    uint32_t bad = 0;  // one more than a place of the list
+    for (uint32_t end = first + count; first < end; first += kRaceEntries) {
+      const uint32_t left = end - first, entries = min(left, kRaceEntries);
+      Weights weights;
+      if (choice.floats) {
+        if (left > kRaceEntries) ask(choice.floats + begin + first + kRaceEntries, left - kRaceEntries);
+        weights = weights_of(choice.floats + begin + first, left);
+      } else {
+        if (left > kRaceEntries) ask(choice.doubles + begin + first + kRaceEntries, left - kRaceEntries);
+        weights = weights_of(choice.doubles + begin + first, left);
+      }
+      if (!weights.good)
         for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-          if (w[e] >= 0) continue;
-          bad = begin + first + base + 64 * (e / 2) + 2 * lane + e % 2;
-          w[e] = 0;
+          const uint32_t i = place_of(e);
+          if (i < entries && weight(begin + first + i) < 0) bad = first + i + 1;
         }
-      }
-      uint32_t positive = 0;
-      float sum = 0;
-#pragma unroll
-      for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-        positive += w[e] > 0;
-        sum += w[e];
-      }
       // By a guess only if none is kept: else one that is kept might arrive after it.
       const bool guesses = held == 0;
       double most = from_bits(limit);
       if (guesses) {
-        positive = warp_sum(positive);
-        most = guess(warp_sum(sum), positive);
+        float sum = 0;
+#pragma unroll
+        for (const float w : weights.of) sum += w;
+        most = guess(warp_sum(sum), entries);
       }
-      for (bool again = guesses;; again = false) {
-        step(begin, first + base, min(count - base, kRaceEntries), w, draws, most);
-        if (!again || held >= min(fanout, positive)) break;
+      for (double next = 3 * most;; next = from_bits(kNeverBits)) {
+        step(begin, first, entries, weights.of, draws, most);
+        if (!guesses || held >= fanout || !(most <= kLast) || held == num_positive(begin + first, entries))
+          break;
         held = 0;
-        most = from_bits(kNeverBits);
+        most = next;
       }
     }
-    return bad;
+    return bad > 0 ? begin + bad - 1 : -1;
   }
 
-  // A time before which more than `fanout` of the entries arrive with a probability near 1, as on the CPU.
-  __device__ double guess(float sum, uint32_t positive) const {
+  // Asks memory for those of the next `count` weights that are looked at together.
+  template <typename W>
+  __device__ __forceinline__ void ask(const W* weights, uint32_t count) const {
+    constexpr uint32_t kLine = 128 / sizeof(W);
+    if (lane <= kRaceEntries / kLine && lane * kLine < count) prefetch(weights + lane * kLine);
+  }
+
+  __device__ uint32_t num_positive(int64_t begin, uint32_t count) const {
+    uint32_t positive = 0;
+    for (uint32_t i = lane; i < count; i += 32) positive += weight(begin + i) > 0;
+    return warp_sum(positive);
+  }
+
+  // A time before which more than `fanout` of this many entries arrive with a probability near 1, as on the
+  // CPU.
+  __device__ double guess(float sum, uint32_t entries) const {
     const auto most = static_cast<float>(fanout);
-    const float wanted = most + 2 * sqrt_of(most) + 1, x = wanted / static_cast<float>(positive);
-    const float time = wanted * (1 + x / 2 + x * x) * 2.0791876e17f / sum;
+    const float wanted = most + 2 * sqrt_of(most) + 1, x = about(wanted, static_cast<float>(entries));
+    const float time = about(wanted * (1 + x / 2 + x * x) * 2.0791876e17f, sum);
     return x <= 0.9f && time <= kMostFloat ? static_cast<double>(time) : from_bits(kNeverBits);
   }
 
-  // The entries from `first` on whose weights are `w`, of those that arrive before `most`.
-  __device__ void step(int64_t begin, uint32_t first, uint32_t count, const float (&w)[2 * kRaceRounds],
-                       const Draws& draws, double most) {
+  // The entries [first, first + count), up to kRaceEntries, that arrive before `most`. `w`: see Weights.
+  __device__ __forceinline__ void step(int64_t begin, uint32_t first, uint32_t count,
+                                       const float (&w)[2 * kRaceRounds], const Draws& draws, double most) {
     // See race_scan.cpp: an entry comes before `most` only if this times half its number's upper word is at
     // most `most` times the weight.
     constexpr float kLeast = 1.44f / 128 * 8589934592.0f;
@@ -139,13 +194,13 @@ struct WarpRace {
                                                                 : static_cast<float>(from_bits(kNeverBits));
     const uint32_t before_lane = (1u << lane) - 1;
     uint32_t end = held;
+    const auto early = [&](uint32_t high, float weight) {
+      return weight > 0 && !(kLeast * static_cast<float>(high >> 1) > bound * weight);
+    };
 #pragma unroll
     for (uint32_t r = 0; r < kRaceRounds; ++r) {
       if (64 * r >= count) break;
-      const Words words = draws.block(first / 2 + 32 * r + lane);
-      const auto early = [&](uint32_t high, float weight) {
-        return weight > 0 && !(kLeast * static_cast<float>(high >> 1) > bound * weight);
-      };
+      const Words words = draws.block(only_now(first / 2 + 32 * r + lane));
       const bool one = early(words.w[1], w[2 * r]), two = early(words.w[3], w[2 * r + 1]);
       const uint32_t ones = __ballot_sync(kFullMask, one), twos = __ballot_sync(kFullMask, two);
       uint32_t to = end + __popc(ones & before_lane) + __popc(twos & before_lane);
@@ -210,23 +265,45 @@ struct WarpRace {
     held = kept;
   }
 
-  // The same of up to 64: each is compared with all.
+  // The same of up to 64: each is compared with all, by the upper words unless that leaves it open.
   __device__ __forceinline__ void keep_first_of_few() {
     const bool has_one = lane < held, has_two = 32 + lane < held, many = held > 32;
     const uint64_t one = has_one ? buffer.times[lane] : kNeverBits;
     const uint64_t two = has_two ? buffer.times[32 + lane] : kNeverBits;
+    const auto upper_one = static_cast<uint32_t>(one >> 32), upper_two = static_cast<uint32_t>(two >> 32);
+    uint32_t before_one = 0, before_two = 0;
+    if (!many) {
+#pragma unroll 4
+      for (uint32_t j = 0; j < held; ++j) before_one += __shfl_sync(kFullMask, upper_one, j) < upper_one;
+    } else {
+#pragma unroll 4
+      for (uint32_t j = 0; j < 32; ++j) {
+        const uint32_t other = __shfl_sync(kFullMask, upper_one, j),
+                       next = __shfl_sync(kFullMask, upper_two, j);
+        before_one += (other < upper_one) + (next < upper_one);
+        before_two += (other < upper_two) + (next < upper_two);
+      }
+    }
+    const auto stay = [&](bool has, uint32_t before) {
+      return __ballot_sync(kFullMask, has && before < fanout);
+    };
+    uint32_t ones = stay(has_one, before_one), twos = many ? stay(has_two, before_two) : 0;
+    uint32_t last = __ballot_sync(kFullMask, has_one && before_one == fanout - 1);
+    uint32_t last_two = many ? __ballot_sync(kFullMask, has_two && before_two == fanout - 1) : 0;
+    if (static_cast<uint32_t>(__popc(ones) + __popc(twos)) != fanout || (last | last_two) == 0) {
+      before_one = before_two = 0;
+      for (uint32_t j = 0; j < held; ++j) {
+        const uint64_t other = buffer.times[j];
+        before_one += other < one || (other == one && j < lane);
+        before_two += other < two || (other == two && j < 32 + lane);
+      }
+      last = __ballot_sync(kFullMask, has_one && before_one == fanout - 1);
+      last_two = __ballot_sync(kFullMask, has_two && before_two == fanout - 1);
+    }
+    limit = __shfl_sync(kFullMask, last ? one : two, __ffs(last ? last : last_two) - 1);
     const uint32_t place_of_one = has_one ? buffer.places[lane] : 0;
     const uint32_t place_of_two = has_two ? buffer.places[32 + lane] : 0;
-    uint32_t before_one = 0, before_two = 0;
-#pragma unroll 4
-    for (uint32_t j = 0; j < held; ++j) {
-      const uint64_t other = buffer.times[j];
-      before_one += other < one || (other == one && j < lane);
-      if (many) before_two += other < two || (other == two && j < 32 + lane);
-    }
-    const uint32_t ones = __ballot_sync(kFullMask, has_one && before_one == fanout - 1);
-    const uint32_t twos = __ballot_sync(kFullMask, has_two && before_two == fanout - 1);
-    limit = __shfl_sync(kFullMask, ones ? one : two, __ffs(ones ? ones : twos) - 1);
+    __syncwarp();
     held = keep(0, has_one && before_one < fanout, one, place_of_one);
     if (many) held = keep(held, has_two && before_two < fanout, two, place_of_two);
   }
@@ -246,13 +323,31 @@ struct WarpRace {
     return low;
   }
 
-  // Adds an entry of each lane that was first in its piece. Pieces come in order, and `is_last` at last.
-  __device__ void add(bool valid, uint64_t time, uint32_t place, bool is_last) {
-    held = keep(held, valid && time < limit, time, place);
-    if (is_last || held > fanout + kRaceEntries - 32) keep_first();
+  // Adds an entry of each lane that was among the first of its piece, or one that never arrives. Pieces come
+  // in order; after the last one follows `keep_first`.
+  __device__ void add(uint64_t time, uint32_t place) {
+    held = keep(held, time < limit, time, place);
+    if (held > fanout + kRaceEntries - 32) keep_first();
   }
 
  private:
+  // About a / b: for what need not be exact.
+  __device__ static float about(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+  }
+  __device__ static uint32_t word_of(float x) {
+#ifdef __CUDA_ARCH__
+    return __float_as_uint(x);
+#else
+    uint32_t word;
+    __builtin_memcpy(&word, &x, sizeof x);
+    return word;
+#endif
+  }
   __device__ static float sqrt_of(float x) {
 #ifdef __CUDA_ARCH__
     return __fsqrt_rn(x);
@@ -267,10 +362,9 @@ struct RaceResult {
   int64_t bad;    // see WarpRace::run
 };
 
-// A race by itself. Out of line: it needs many registers.
-static __device__ __noinline__ RaceResult run_race(RaceChoice choice, RaceBuffer buffer, uint32_t fanout,
-                                                   int64_t begin, uint32_t first, uint32_t count,
-                                                   Draws draws) {
+// A race by itself. In line: so the compiler knows that the buffer is in shared memory.
+__device__ __forceinline__ RaceResult run_race(RaceChoice choice, RaceBuffer buffer, uint32_t fanout,
+                                               int64_t begin, uint32_t first, uint32_t count, Draws draws) {
   WarpRace race(choice, buffer, fanout);
   const int64_t bad = race.run(begin, first, count, draws);
   return {race.held, bad};

@@ -30,11 +30,19 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
 }
 
 // What the first `rows` vertices pick at hop + 1. A warp's lanes agree on whether there was an error, also
-// where another warp is about to find a bad weight. Out of line: it needs many registers for itself.
-template <typename Phases>
-__device__ __noinline__ void scan_lists(const Phases& phases, int hop, int64_t rows, unsigned char* memory) {
+// where another warp is about to find a bad weight.
+template <bool OneLaunch, typename Phases>
+__device__ __forceinline__ void scan_lists(const Phases& phases, int hop, int64_t rows,
+                                           unsigned char* memory) {
   if (__any_sync(kFullMask, phases.status() != SampleStatus::kOk)) return;
-  Scan<Phases>(phases, hop + 1).count(rows, memory);
+  Scan<Phases>(phases, hop + 1).template count<OneLaunch>(rows, memory);
+}
+
+// The same out of line, for kernels that do more: it needs many registers for itself.
+template <typename Phases>
+__device__ __noinline__ void scan_lists_apart(const Phases& phases, int hop, int64_t rows,
+                                              unsigned char* memory) {
+  scan_lists<true>(phases, hop, rows, memory);
 }
 
 // All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
@@ -145,7 +153,7 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
   const auto scan = [&](int hop, int64_t rows) {
     if constexpr (Phases::kScans) {
       if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
-      scan_lists(phases, hop, rows, stage);
+      scan_lists_apart(phases, hop, rows, stage);
       sync();
     }
   };
@@ -207,7 +215,7 @@ template <typename Args>
 __device__ void scan_block(const Args& args, int hop, unsigned char* memory) {
   using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(
-      args, [&](const Phases& phases) { scan_lists(phases, hop, phases.known_rows(hop), memory); });
+      args, [&](const Phases& phases) { scan_lists<false>(phases, hop, phases.known_rows(hop), memory); });
 }
 
 template <typename Phases, typename Args>

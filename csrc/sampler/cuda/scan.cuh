@@ -54,11 +54,11 @@ struct Scan {
     uint64_t* times;
   };
 
-  // Scans entries [first, first + count) of a list; `memory`: of the block. Returns how many are picked.
-  __device__ uint32_t find(int64_t row, const List& list, uint32_t first, uint32_t count, const Kept& kept,
-                           unsigned char* memory) const {
+  // Scans entries [first, first + count) of a list; `raced`: of the warp. Returns how many are picked.
+  __device__ __forceinline__ uint32_t find(int64_t row, const List& list, uint32_t first, uint32_t count,
+                                           const Kept& kept, const RaceBuffer& raced) const {
     if constexpr (kRaces)
-      return find_first(row, list, first, count, kept, memory);
+      return find_first(row, list, first, count, kept, raced);
     else
       return find_low(list, first, count, kept);
   }
@@ -92,8 +92,9 @@ struct Scan {
   }
 
   // The first to arrive. If all neighbours are wanted, those with a weight above 0 are only counted.
-  __device__ uint32_t find_first(int64_t row, const List& list, uint32_t first, uint32_t count,
-                                 const Kept& kept, unsigned char* memory) const {
+  __device__ __forceinline__ uint32_t find_first(int64_t row, const List& list, uint32_t first,
+                                                 uint32_t count, const Kept& kept,
+                                                 const RaceBuffer& raced) const {
     RaceResult found{0, -1};
     if (fanout == kAllNeighbours) {
       const WarpRace race(phases.args.choice, RaceBuffer{}, 0);
@@ -105,12 +106,13 @@ struct Scan {
       }
       found.held = warp_sum(found.held);
     } else {
-      const RaceBuffer raced = buffer(memory);
       found = run_race(phases.args.choice, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
                        draws(row));
-      for (uint32_t i = lane; i < found.held; i += 32) {
-        kept.places[i] = raced.places[i];
-        if (kept.times) kept.times[i] = raced.times[i];
+      // Of a piece all, so that `join` need not ask first how many there are.
+      const uint32_t most = kept.times ? static_cast<uint32_t>(fanout) : found.held;
+      for (uint32_t i = lane; i < most; i += 32) {
+        kept.places[i] = i < found.held ? raced.places[i] : 0;
+        if (kept.times) kept.times[i] = i < found.held ? raced.times[i] : kNeverBits;
       }
     }
     if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
@@ -131,21 +133,25 @@ struct Scan {
     return {times + at, reinterpret_cast<uint32_t*>(times + active * each) + at};
   }
 
-  // Counts the picks of the first `rows` vertices. `memory`: scan_bytes() of shared memory.
-  __device__ void count(int64_t rows, unsigned char* memory) const {
-    const auto scan = [&](const ScanWork& work) {
+  // Counts the picks of the first `rows` vertices. `memory`: scan_bytes() of shared memory. `OneLaunch`: see
+  // for_each_list.
+  template <bool OneLaunch>
+  __device__ __forceinline__ void count(int64_t rows, unsigned char* memory) const {
+    RaceBuffer raced{};
+    if constexpr (kRaces) raced = buffer(memory);
+    const auto scan = [&](const ScanWork<P>& work) {
       const int64_t row = work.row;
-      const List list = list_of(row);
+      const List list{work.begin, work.degree, phases.args.choice.whole(work.degree, fanout)};
       if (list.whole) {
         if (lane == 0 && work.number == 0) phases.row_picks()[row] = list.degree;
         return;
       }
       uint32_t* const places = stored() + row * width;
       const Kept kept = work.parts > 1 ? kept_of(work.slot(work.number)) : Kept{places, nullptr};
-      uint32_t found = find(row, list, work.first, work.count, kept, memory);
+      uint32_t found = find(row, list, work.first, work.count, kept, raced);
       if (work.parts > 1) {
         if (!is_last(work, found)) return;
-        found = join(work, places, memory);
+        found = join(work, places, raced);
       }
       if (lane == 0) phases.row_picks()[row] = found;
     };
@@ -162,11 +168,12 @@ struct Scan {
       else
         ask(phases.args.choice.doubles);
     };
-    for_each_list(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps, soon, scan);
+    for_each_list<OneLaunch>(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps,
+                             soon, scan);
   }
 
   // Whether this is the last part of its list that is scanned.
-  __device__ bool is_last(const ScanWork& work, uint32_t found) const {
+  __device__ bool is_last(const ScanWork<P>& work, uint32_t found) const {
     uint32_t* const done = &phases.pieces()[work.slots].done;
     uint32_t before = 0;
     __threadfence();
@@ -183,7 +190,7 @@ struct Scan {
   }
 
   // The picks of a list from those of its parts, at `out`. Returns how many there are.
-  __device__ uint32_t join(const ScanWork& work, uint32_t* out, unsigned char* memory) const {
+  __device__ uint32_t join(const ScanWork<P>& work, uint32_t* out, const RaceBuffer& raced) const {
     const Piece* const pieces = phases.pieces();
     const uint32_t parts = work.parts;
     uint32_t all = 0;
@@ -200,16 +207,23 @@ struct Scan {
       return all;
     }
     if constexpr (kRaces) {
-      WarpRace race(phases.args.choice, buffer(memory), static_cast<uint32_t>(fanout));
+      WarpRace race(phases.args.choice, raced, static_cast<uint32_t>(fanout));
+      constexpr uint32_t kEach = 8;  // loads of a lane that are on their way together
       const auto each = static_cast<uint32_t>(fanout);
-      for (uint32_t i = lane; i - lane < parts * each; i += 32) {
-        const uint32_t p = i / each, at = i % each;
-        const bool is_last = i - lane + 32 >= parts * each;
-        const bool valid = p < parts && at < __ldcg(&pieces[work.slot(p)].found);
-        const Kept kept = kept_of(work.slot(p));
-        race.add(valid, valid ? __ldcg(kept.times + at) : kNeverBits, valid ? __ldcg(kept.places + at) : 0,
-                 is_last);
+      for (uint32_t first = lane; first - lane < parts * each; first += 32 * kEach) {
+        uint64_t times[kEach];
+        uint32_t places[kEach];
+#pragma unroll
+        for (uint32_t e = 0; e < kEach; ++e) {
+          const uint32_t p = (first + 32 * e) / each, at = (first + 32 * e) % each;
+          const Kept kept = kept_of(work.slot(p < parts ? p : 0));
+          times[e] = p < parts ? __ldcg(kept.times + at) : kNeverBits;
+          places[e] = __ldcg(kept.places + at);
+        }
+#pragma unroll
+        for (uint32_t e = 0; e < kEach; ++e) race.add(times[e], places[e]);
       }
+      race.keep_first();
       for (uint32_t i = lane; i < race.held; i += 32) out[i] = race.buffer.places[i];
       __syncwarp();
       all = race.held;

@@ -13,8 +13,11 @@
 namespace loader {
 
 // A part of a list, or all of it. The parts of a list that is cut keep what they find in Pieces.
+template <typename P>
 struct ScanWork {
   int64_t row;
+  P begin;  // of the list
+  uint32_t degree;
   uint32_t first, count;   // entries
   uint32_t number, parts;  // which part of how many
   int64_t slots;           // the piece of part 0
@@ -31,32 +34,25 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
   return i < longer ? i / (each + 1) : rest + (i - longer) / each;
 }
 
-// Asks memory for what is read soon.
-__device__ __forceinline__ void prefetch([[maybe_unused]] const void* at) {
-#ifdef __CUDA_ARCH__
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-#else
-  __builtin_prefetch(at);
-#endif
-}
-
 // Calls `scan(work)` with all entries of the lists of the first `rows` vertices, by warps: of each block the
 // first `active` ones, all lanes with the same arguments. `soon(begin, degree)` before: of lists that the
-// warp scans one after the other.
-template <typename Phases, typename Soon, typename F>
+// warp scans one after the other. The merge path is known only where one launch has all hops (`OneLaunch`).
+template <bool OneLaunch, typename Phases, typename Soon, typename F>
 __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows, int active,
                                               const Soon& soon, const F& scan) {
   const auto own = static_cast<int>(threadIdx.x / 32);
   if (own >= active || rows == 0) return;
+  using P = typename Phases::Edge;
   const ScanArgs& args = phases.args.scan;
-  const bool by_path = args.schedule == ScanSchedule::kMergePath;
+  const bool by_path = OneLaunch && args.schedule == ScanSchedule::kMergePath;
   const bool by_tickets = args.schedule == ScanSchedule::kTickets;
   const int64_t warps = int64_t{phases.blocks} * active, warp = int64_t{own} * phases.blocks + phases.block;
   // Pieces come first, since they are long. Few rows are spread over all warps; of many a warp takes some
   // together. By the path a warp has one share of everything.
   const int64_t cut = min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity);
-  const int64_t each = rows > 32 * warps ? 8 : rows > 8 * warps ? 4 : 1;
-  const int64_t groups = by_path ? warps : cut + (rows + each - 1) / each;
+  const int shift = rows > 32 * warps ? 3 : rows > 8 * warps ? 2 : 0;
+  const int64_t each = int64_t{1} << shift;
+  const int64_t groups = by_path ? warps : cut + ((rows + each - 1) >> shift);
   const int64_t* const ends = by_path ? phases.row_ends() : nullptr;
   for (int64_t at = warp; at < groups;) {
     // The first ticket is the warp's number; the next one is on its way while the warp works.
@@ -65,6 +61,8 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
     const bool is_piece = !by_path && at < cut;
     Share entries{0, 0};
     int64_t row, end;
+    P own_begin{};  // lane i has list i of those that follow
+    uint32_t own_degree = 0;
     if (by_path) {
       entries = share(ends[rows - 1], warps, warp);
       row = phases.row_of(ends, -1, rows - 1, entries.begin) + 1;  // the first that ends behind it
@@ -72,18 +70,17 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
     } else {
       row = is_piece ? phases.pieces()[at].row : (at - cut) * each;
       end = is_piece ? row + 1 : min(row + each, rows);
-      if (end - row > 1) {
-        const bool valid = row + phases.lane < end;
-        const auto begin = valid ? phases.row_begin()[row + phases.lane] : 0;
-        const uint32_t degree = valid ? phases.row_degree()[row + phases.lane] : 0;
-        for (int64_t i = 1; i < end - row; ++i)
-          soon(__shfl_sync(kFullMask, begin, static_cast<int>(i)),
-               __shfl_sync(kFullMask, degree, static_cast<int>(i)));
+      if (row + phases.lane < end) {
+        own_begin = phases.row_begin()[row + phases.lane];
+        own_degree = phases.row_degree()[row + phases.lane];
       }
+      for (int i = 1; i < static_cast<int>(end - row); ++i)
+        soon(__shfl_sync(kFullMask, own_begin, i), __shfl_sync(kFullMask, own_degree, i));
     }
-    for (; row < end; ++row) {
-      const uint32_t degree = phases.row_degree()[row];
-      ScanWork work{row, 0, degree, 0, 1, 0, by_path};
+    for (int i = 0; row < end; ++row, ++i) {
+      const P list = by_path ? phases.row_begin()[row] : __shfl_sync(kFullMask, own_begin, i);
+      const uint32_t degree = by_path ? phases.row_degree()[row] : __shfl_sync(kFullMask, own_degree, i);
+      ScanWork<P> work{row, list, degree, 0, degree, 0, 1, 0, by_path};
       if (by_path) {
         // A list counts as an entry more than it has. It is cut at even ones.
         const int64_t begin = row > 0 ? ends[row - 1] : 0;

@@ -21,7 +21,7 @@ gpu::Kernel& custom_kernel(const std::string& header) {
   const std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<gpu::Kernel>& kernel = kernels[header];
   if (!kernel) {
-    const std::string lists = gpu::spelled<P, N>("loader::CustomLists");
+    const std::string lists = gpu::spelled(gpu::spelling<P, N>("loader::CustomLists"));
     kernel = std::make_unique<gpu::Kernel>(
         header, "loader::walk_custom<" + lists + ", loader::Next, " + std::to_string(kTileSteps) + ">");
   }

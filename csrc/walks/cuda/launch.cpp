@@ -22,20 +22,20 @@ namespace gpu {
 
 template <typename P, typename N>
 struct Spelled<WalkLists<P, N>> {
-  static std::string text() { return spelled<P, N>("loader::WalkLists"); }
+  static constexpr Spelling text = spelling<P, N>("loader::WalkLists");
 };
 template <typename P, typename N>
 struct Spelled<MetapathLists<P, N>> {
-  static std::string text() { return spelled<P, N>("loader::MetapathLists"); }
+  static constexpr Spelling text = spelling<P, N>("loader::MetapathLists");
 };
 template <>
 struct Spelled<UniformProposal> {
-  static std::string text() { return "loader::UniformProposal"; }
+  static constexpr Spelling text = spelling("loader::UniformProposal");
 };
 
 template <typename N>
 struct Spelled<WeightedProposal<N>> {
-  static std::string text() { return spelled<N>("loader::WeightedProposal"); }
+  static constexpr Spelling text = spelling<N>("loader::WeightedProposal");
 };
 
 }  // namespace gpu

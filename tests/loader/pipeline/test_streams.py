@@ -136,6 +136,36 @@ def test_items_in_the_consumers_stream_are_waited_for(mode: str) -> None:
     assert cuda.default.now >= max(s.now for s in pipeline.streams.streams)  # and the other way round
 
 
+def test_a_dropped_run_is_waited_for() -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, "consumer")
+    items = pipeline.run(itertools.count())
+    for _ in range(2):
+        next(items)
+    ahead = max(s.now for s in pipeline.streams.streams)
+    assert cuda.default.now < ahead
+    del items
+    assert cuda.default.now >= ahead
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_consumer_may_say_it_is_done(mode: str, count: int) -> None:
+    """What the consumer does afterwards is no longer the item's; saying it again changes nothing."""
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode)
+    items = pipeline.run(range(41))
+    for batch in items:
+        batch.read(2.0)
+        for _ in range(count):
+            items.done()
+        cuda.launch(3.0)
+    items.done()
+    stats = pipeline.stats
+    assert 30 / TIMED < stats.gpu_items <= 40 / TIMED
+    assert stats.gpu_busy["train"] == pytest.approx((2 if count else 5) * stats.gpu_items, rel=0.01)
+
+
 @pytest.mark.parametrize("fail_at", [0, 1, 4])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,8 @@ import gc
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -113,6 +114,25 @@ def test_an_ended_run_drops_begun_items(mode: str) -> None:
     finally:
         gc.enable()
     assert [batch.value for batch in pipeline.run(range(4))] == [0, 1, 2, 3]
+
+
+def test_an_error_nobody_met_keeps_nothing_alive() -> None:
+    """The run is closed while an error of the source waits for its turn."""
+
+    def source() -> Iterator[int]:
+        yield from range(3)
+        raise LookupError("source")
+
+    pipeline, first = make(FakeCuda(), "consumer", 4)
+    gc.disable()  # nothing is in a cycle
+    try:
+        items = pipeline.run(source())
+        next(items)
+        assert len(first.made) == 3
+        items.close()
+        assert all(ref() is None for ref in first.made)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -227,3 +247,23 @@ def test_a_later_group_fails_in_its_turn(fail_at: int, late: bool) -> None:
     with pytest.raises(LookupError, match=f"item {fail_at}"):
         next(items)
     assert items.closed
+
+
+def test_a_group_that_cannot_begin_fails_whole() -> None:
+    """An error before the stage began takes the place of the group's first item, not of the one that raised it."""
+
+    class Refused(FakeBatch):
+        def record_stream(self, stream: object) -> None:
+            if self.value == 3:
+                raise LookupError("no stream")
+            super().record_stream(stream)
+
+    cuda = FakeCuda()
+    stages = [
+        FunctionStage("a", lambda item: Refused(cuda, item, 0.0)),
+        FunctionStage("b", abs, lambda group: [partial(FakeBatch, cuda, batch.value, 0.0) for batch in group], 4),
+    ]
+    items = Pipeline(stages, 4, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda)).run(range(20))
+    assert next(items).value == 0
+    with pytest.raises(LookupError, match="no stream"):
+        next(items)

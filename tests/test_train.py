@@ -139,6 +139,7 @@ def test_the_default_job_reaches_95_percent(composed: Composer, tmp_path: Path, 
 
 
 @pytest.mark.filterwarnings("ignore:.*could not find the monitored key")
+@pytest.mark.filterwarnings("ignore:Early stopping conditioned on metric")
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_a_few_steps_need_no_validation(composed: Composer, capsys: Any, task: str) -> None:
     assert math.isnan(in_process(composed, f"task={task}", "trainer.max_steps=2"))

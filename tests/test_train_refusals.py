@@ -32,6 +32,7 @@ from models.training.errors import one_line_errors
         (["run_dir=/dev/null/run"], "run_dir is /dev/null/run; that is no folder that can be written to or made"),
         (["trainer.fast_dev_run=yes"], "trainer.fast_dev_run is 'yes'; it must be an integer"),
         (["callbacks.best.monitor=val/accc"], "callbacks.best.monitor is 'val/accc'; it must be one of train/loss"),
+        (["callbacks.best.monitor=test/test_acc"], "test/test_acc, which is computed after the training; watch one of"),
         (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
         (["+model.layers=3"], "model.layers is no option of NodeClassifier; leave it out"),
         (["model.hidden=abc"], "hidden is 'abc'; it must be an integer of at least 1"),
@@ -75,6 +76,10 @@ from models.training.errors import one_line_errors
         (
             ["task=link", "features.storage_dtype=bfloat16"],
             "features.storage_dtype is bfloat16, but the model's layers",
+        ),
+        (
+            ["model=node2vec", "trainer.gradient_clip_val=1"],
+            "gradient_clip_val is 1, but the gradients of model=node2vec",
         ),
         (["timeline=true", "callbacks=none"], "timeline is true, but no callback records one"),
         (["timeline=true", "task=link"], "timeline is true, but no callback records one"),

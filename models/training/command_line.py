@@ -29,12 +29,12 @@ def choices(conf: Path, group: str) -> list[str]:
 
 def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
+    Flags come first, since Hydra's parser takes no `seed=1,2` after `model.lr=0.1 -m`.
 
     Raises:
         ValueError: a group that has to have an option is null, or is a number or a truth value.
     """
-    _check_flags(arguments)
-    result = []
+    result, arguments = _divided(arguments)
     known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
     known |= {path.name for path in conf.iterdir() if path.is_dir()}
     for argument in arguments:
@@ -57,16 +57,35 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     return result
 
 
-def _check_flags(arguments: Sequence[str]) -> None:
-    """Raises ValueError for an argument with dashes that is none of Hydra's: its parser would print ten lines."""
-    known = list(get_args_parser()._option_string_actions)
-    for argument in arguments:
-        flag, _, value = argument.partition("=")
-        if not re.match(r"--?[a-zA-Z]", flag) or any(one == flag or one.startswith(flag) for one in known):
+def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags with their values, and the other arguments.
+
+    Raises:
+        ValueError: an argument with dashes is none of Hydra's: its parser would print ten lines.
+    """
+    known = get_args_parser()._option_string_actions
+    flags: list[str] = []
+    others: list[str] = []
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        flag, equals, value = argument.partition("=")
+        if not re.match(r"--?[a-zA-Z]", flag):
+            others.append(argument)
             continue
-        name = flag.lstrip("-")
-        way = _nearest(flag, known) or f"; options have no dashes: {name}={value or 'VALUE'}"
-        raise ValueError(f"there is no option {flag}{way}")
+        action = next((known[one] for one in known if one == flag or one.startswith(flag)), None)
+        if action is None:
+            way = _nearest(flag, known) or f"; options have no dashes: {flag.lstrip('-')}={value or 'VALUE'}"
+            raise ValueError(f"there is no option {flag}{way}")
+        flags.append(argument)
+        if equals or action.nargs == 0:
+            continue
+        if action.nargs is None or (left and left[0] in (action.choices or ())):
+            flags += left[:1]
+            left = left[1:]
+        else:  # it would take the first option for its value
+            flags[-1] = f"{action.option_strings[0]}={action.const}"
+    return flags, others
 
 
 @contextmanager
@@ -151,6 +170,8 @@ def _unreadable(argument: str) -> str:
     start = f"cannot read the argument {argument}; "
     if not equals or not re.fullmatch(r"[~+]{0,2}[\w./@:-]+", name):
         return start + "it must be NAME=VALUE"
+    if re.search(r",[\w./@]+=", value):
+        return start + "a space stands between two options, not a comma"
     if any(value.count(left) != value.count(right) for left, right in ("[]", "{}")):
         return start + f"it ends within a list or a dict: with spaces it needs quotes, as in '{name}=[10, 5]'"
     return start + f"quote the value, and all again for the shell: '{name}=\"{value}\"'"

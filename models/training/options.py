@@ -54,6 +54,11 @@ def check_parts(cfg: DictConfig) -> None:
             f"sampler.walk_length is {sampler.walk_length}, model.context_size {model.context_size}; a walk must have "
             "at least as many vertices as a window, so make walks longer, or windows smaller"
         )
+    if "context_size" in model and cfg.trainer.get("gradient_clip_val"):
+        raise ValueError(
+            f"trainer.gradient_clip_val is {cfg.trainer.gradient_clip_val}, but the gradients of model=node2vec are "
+            "sparse, and torch clips none of these; leave it out"
+        )
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
     if walks and cfg.task == "link":
@@ -220,6 +225,8 @@ def check_monitors(cfg: DictConfig) -> None:
         if known is not None and callback.get("monitor") is not None:
             watched[f"callbacks.{name}.monitor"] = callback.monitor
     for key, metric in watched.items():
+        if key != "optimized_metric" and metric in metrics and metric.startswith("test/"):
+            raise ValueError(f"{key} is {metric}, which is computed after the training; watch one of train/ or val/")
         if cfg.task == "link" and (why := not_run(cfg, metric)) is not None:  # of vertices `check_metrics` says it
             raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss")
         if metric not in metrics:

@@ -209,6 +209,27 @@ void expect_other_lists_and_choice(Random& random) {
   }
 }
 
+// A weight that is not allowed is told with its place, wherever in a list it stands.
+template <typename P, typename N, typename Sampler>
+void expect_bad_weight(Random& random, Sampler& on_host, const OwnedCsc<P, N>& graph, OwnedTables& tables,
+                       const SampleOptions& options, const How& how) {
+  const int64_t num_nodes = graph.view().num_nodes;
+  int64_t v = random.below(num_nodes);
+  for (int i = 0; i < 8; ++i) {  // of some vertices the one with the longest list
+    const int64_t other = random.below(num_nodes);
+    if (graph.indptr[other + 1] - graph.indptr[other] > graph.indptr[v + 1] - graph.indptr[v]) v = other;
+  }
+  const int64_t degree = graph.indptr[v + 1] - graph.indptr[v];
+  if (degree == 0) return;
+  const auto place = static_cast<size_t>(graph.indptr[v] + random.below(degree));
+  const float held = tables.weights[place];
+  tables.weights[place] = random.chance(0.5) ? -1.0f : std::numeric_limits<float>::infinity();
+  if (on_host.refuse({static_cast<N>(v)}, options, how) != SampleStatus::kBadWeight ||
+      on_host.refused_at() != static_cast<int64_t>(place))
+    fail("a bad weight was not told");
+  tables.weights[place] = held;
+}
+
 // Picks by weight and the heaviest, in registers and by warps, and what scans lists by each of its schedules,
 // beside the CPU's.
 template <typename P, typename N, typename Choice>
@@ -217,7 +238,7 @@ int64_t compare_choice(Random& random, int rounds) {
   int64_t edges = 0;
   for (int round = 0; round < rounds; ++round) {
     const auto graph = random_graph<P, N>(random);
-    const OwnedTables tables = random_tables(random, graph.indptr);
+    OwnedTables tables = random_tables(random, graph.indptr);
     auto options = random_options(random);
     if (options.hops() > 3) options.fanouts.resize(3);
     if (round % 2) options.fanouts[0] = 40;
@@ -230,9 +251,13 @@ int64_t compare_choice(Random& random, int rounds) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
       const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
-      const auto got = on_host.sample({seeds}, options,
-                                      {c.schedule, c.vertex_set, 2, random.chance(0.5) ? 1 : 0.1, false,
-                                       random.chance(0.5) ? kSmall : 1 << 20, scan});
+      const How how{c.schedule, c.vertex_set,
+                    2,          random.chance(0.5) ? 1 : 0.1,
+                    false,      random.chance(0.5) ? kSmall : 1 << 20,
+                    scan};
+      if constexpr (std::is_same_v<Choice, RaceChoice>)
+        for (int i = 0; i < 3; ++i) expect_bad_weight(random, on_host, graph, tables, options, how);
+      const auto got = on_host.sample({seeds}, options, how);
       edges += expect_same(got[0], run(hopwise, graph, seeds, options),
                            "round " + std::to_string(round) + ", schedule " +
                                std::to_string(static_cast<int>(c.schedule)) + ", choice " +

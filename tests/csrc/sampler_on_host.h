@@ -87,6 +87,7 @@ class OnHost {
     expect_empty_sets();
     return headers_[0].status;
   }
+  int64_t refused_at() const { return headers_[0].detail; }
 
   int64_t repetitions() const { return repetitions_; }
   int launches() const { return launches_; }  // of the last mini-batches

@@ -29,7 +29,7 @@ class StepCheckpoint(Checkpoint):
         TypeError, ValueError: `every_n_train_steps` is no integer of at least 1.
     """
 
-    def __init__(self, path: str | Path, every_n_train_steps: int = 200) -> None:
+    def __init__(self, path: str | Path, every_n_train_steps: int = 1000) -> None:
         self.path = Path(path)
         self.every_n_train_steps = as_size("every_n_train_steps", every_n_train_steps)
         self.saved = 0

@@ -41,6 +41,7 @@ def refusal(*arguments: str) -> str:
         ("sampler.fanouts=[1,", "sampler.fanouts=[1,; it ends within a list or a dict: with spaces it needs quotes"),
         ("ckpt_path=epoch=3.ckpt", "quote the value, and all again for the shell: 'ckpt_path=\"epoch=3.ckpt\"'"),
         ("dataset.path=a(1).npz", "cannot read the argument dataset.path=a(1).npz; quote the value, and all again"),
+        ("dataset=npz,dataset.path=a.npz", "a space stands between two options, not a comma"),
         ("digits", "cannot read the argument digits; it must be NAME=VALUE"),
         ("dataset:=digits", "cannot read the argument dataset:=digits; quote the value"),
         ("--sampler.fanouts=10", "no option --sampler.fanouts; options have no dashes: sampler.fanouts=10"),
@@ -63,8 +64,14 @@ def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: s
 
 
 def test_flags_of_hydra_are_let_through() -> None:
-    arguments = ["-m", "--cfg", "job", "--config-name=train", "--multi", "-cd", "conf"]
+    arguments = ["-m", "--cfg", "job", "--config-name=train", "--multi", "-cd", "conf", "--info", "plugins"]
     assert prepared(arguments, CONF) == arguments
+    assert prepared(["-i", "seed=1"], CONF) == ["--info=all", "seed=1"]
+
+
+def test_flags_may_come_after_options() -> None:
+    arguments = ["sampler=fused", "-m", "seed=1,2", "--cfg", "job", "model.lr=1"]
+    assert prepared(arguments, CONF) == ["-m", "--cfg", "job", "sampler=fused", "seed=1,2", "model.lr=1"]
 
 
 def test_additions_to_a_part_are_let_through() -> None:
@@ -86,4 +93,4 @@ def test_keys_of_the_chosen_option_are_known() -> None:
 
 def test_null_means_none_of_a_group() -> None:
     arguments = ["logger=null", "callbacks=null", "experiment=null", "hparams_search=null", "cache_dir=null", "-m"]
-    assert prepared(arguments, CONF) == ["logger=none", "callbacks=none", "cache_dir=null", "-m"]
+    assert prepared(arguments, CONF) == ["-m", "logger=none", "callbacks=none", "cache_dir=null"]

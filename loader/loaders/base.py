@@ -52,7 +52,9 @@ class Loader:
     `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched.
     `load_state_dict()` continues with exactly the next one, also with another number of ranks.
 
-    A copy (`pickle`, `copy`) has the same state as the loader, and its own sessions, streams and threads.
+    A copy (`pickle`, `copy`) has the same state as the loader, and its own sessions, streams and threads. `close()` the
+    loader before you pass it to a spawned process: torch then moves its arrays to shared memory, and frees the old ones
+    even if a thread reads them. The state stays.
 
     Args:
         graph: the graph to sample; it lies where the sampler wants it.

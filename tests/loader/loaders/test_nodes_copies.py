@@ -160,6 +160,7 @@ def test_spawned_processes_go_on_as_ranks(graph: Graph, rows: torch.Tensor, spaw
     loader = small_loader(graph)
     batches = iter(loader)
     assert digests(next(batches) for _ in range(2)) == expected[:2]
+    loader.close()  # torch moves the arrays to shared memory, also under a thread that reads them
     results = spawned.SimpleQueue()
     processes = [spawned.Process(target=_rank, args=(rank, loader, results)) for rank in range(2)]
     for process in processes:

@@ -19,6 +19,7 @@ from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.pipeline.streams import TIMED
 from loader.samplers import FusedSampler, Sampler, fused
+from loader.timing import Timeline
 
 pytestmark = needs_gpu
 
@@ -302,6 +303,20 @@ def test_memory_and_times_are_bounded(make: Callable[..., NodeLoader], sample: s
     assert stats.gpu_busy["train"] > 0
     assert stats.moved["gather"] > 0
     assert 0 < stats.largest_item * loader.max_items == loader.max_bytes
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("sample", SAMPLE)
+def test_a_timeline_shows_every_stream(
+    make: Callable[..., NodeLoader], expected: list[list[str]], sample: str, prefetch: int
+) -> None:
+    loader = make(sample, prefetch=prefetch)
+    loader.timeline = Timeline(first=2, count=3)
+    assert [batch.digest() for batch in loader] == expected[0]
+    spans = [span for span in loader.timeline.spans() if span.gpu]
+    lanes = [*(stage.name for stage in loader.stages), "train"]
+    assert sorted((span.lane, span.item) for span in spans) == sorted(itertools.product(lanes, (2, 3, 4)))
+    assert all(span.begin <= span.end for span in spans)
 
 
 def test_device_cpu_is_refused_for_gpu_work(make: Callable[..., NodeLoader]) -> None:

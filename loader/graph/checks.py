@@ -57,6 +57,7 @@ def check_range(name: str, array: Tensor, num_nodes: int) -> None:
     """Raises ValueError unless all ids are in `[0, num_nodes)`."""
     if array.numel() == 0:
         return
+    _check_numbers(name, array)
     low, high = (int(x) for x in torch.aminmax(array))
     if low < 0 or high >= num_nodes:
         bad = low if low < 0 else high
@@ -66,6 +67,7 @@ def check_range(name: str, array: Tensor, num_nodes: int) -> None:
 
 def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
     """Raises ValueError unless `indptr` rises from 0 to `len(indices)` and `indices` are in `[0, num_src)`."""
+    _check_numbers("indptr", indptr)
     if int(indptr[0]) != 0:
         raise ValueError(f"indptr starts at {int(indptr[0])}; it must start at 0")
     for first, part in _parts(indptr):
@@ -161,6 +163,11 @@ def _parts(indptr: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield first, indptr[first : first + _PART + 1]
 
 
+def _check_numbers(name: str, array: Tensor) -> None:
+    if array.is_meta:
+        raise ValueError(f"{name} lies on meta, where tensors have no numbers; it must lie on the CPU or on a GPU")
+
+
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is {kind_of(array)}; it must be a torch tensor (torch.as_tensor)")
@@ -174,5 +181,3 @@ def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
             f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "
             "separate them afterwards)"
         )
-    if array.is_meta:
-        raise ValueError(f"{name} lies on meta, where tensors have no numbers; it must lie on the CPU or on a GPU")

@@ -125,7 +125,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
-    from models.training.trainer import fit, make_trainer
+    from models.training.trainer import fit, make_trainer, optimized_value
 
     check_targets(cfg)
     check_monitors(cfg)
@@ -169,7 +169,7 @@ def train(cfg: DictConfig) -> float:
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         print(folders(cfg))
-    return job.write(_optimized(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
+    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -181,16 +181,6 @@ def kept_levels(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _optimized(name: str, metrics: dict[str, Any], trainer: Any) -> float:
-    from models.training.trainer import last_value
-
-    checkpoint = trainer.checkpoint_callback
-    best = getattr(checkpoint, "best_model_score", None)
-    if best is not None and getattr(checkpoint, "monitor", None) == name:
-        return float(best)
-    return last_value(name, metrics, trainer)
 
 
 def _leave_no_empty_folder() -> None:

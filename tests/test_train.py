@@ -138,6 +138,7 @@ def test_the_default_job_reaches_95_percent(composed: Composer, tmp_path: Path, 
     assert metric == pytest.approx(best)
 
 
+# Both are Lightning's, and right: there is nothing to choose a checkpoint by, nor to stop by.
 @pytest.mark.filterwarnings("ignore:.*could not find the monitored key")
 @pytest.mark.filterwarnings("ignore:Early stopping conditioned on metric")
 @pytest.mark.parametrize("task", ["node", "link"])

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from models.training.console import announce, folders
 from models.training.options import check_sizes
-from models.training.trainer import fit, last_value, make_trainer
+from models.training.trainer import fit, make_trainer, optimized_value
 
 # Of the groups model and datamodule: what node classification has and links have not.
 _NODE_OPTIONS = {
@@ -52,18 +52,14 @@ def train_links(cfg: DictConfig, why: str) -> float:
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(cfg.model, num_features=datamodule.num_features)
     metrics = fit(cfg, trainer, model, datamodule)
-    checkpoint = trainer.checkpoint_callback
-    best = getattr(checkpoint, "best_model_path", "") or None
+    best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         Console().print(_table(metrics, datamodule))
         print(folders(cfg))
     datamodule.close()
-    score = getattr(checkpoint, "best_model_score", None)
-    if score is not None and getattr(checkpoint, "monitor", None) == cfg.optimized_metric:
-        return float(score)
-    return last_value(cfg.optimized_metric, metrics, trainer)
+    return optimized_value(cfg.optimized_metric, metrics, trainer)
 
 
 def _table(metrics: dict[str, Any], datamodule: Any) -> Table:

@@ -101,8 +101,14 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     return dict(trainer.callback_metrics)
 
 
-def last_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
-    """The last value of a metric; NaN, and a line that says so, if training ended before there was one."""
+def optimized_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:
+    """The best value of a metric if checkpoints are chosen by it, else its last one; NaN, and a line that says so, if
+    training ended before there was one.
+    """
+    checkpoint = trainer.checkpoint_callback
+    best = getattr(checkpoint, "best_model_score", None)
+    if best is not None and getattr(checkpoint, "monitor", None) == name:
+        return float(best)
     if name in metrics:
         return float(metrics[name])
     if trainer.is_global_zero:

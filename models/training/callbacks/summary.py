@@ -22,7 +22,8 @@ class RunSummary(Callback):
         print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead") + several)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint.
+        # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
+        # Trainer does not declare `callbacks`.
         self._early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

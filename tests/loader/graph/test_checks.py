@@ -113,7 +113,7 @@ def test_arrays_that_contradict_the_edges_are_refused(given_arrays, error, messa
 def test_edges_in_one_tensor_are_told_apart() -> None:
     edge_index = torch.stack([t(0, 1), t(1, 0)])
     with pytest.raises(ValueError, match=r"src has 2 dimensions; .* src is edge_index\[0\] and dst edge_index\[1\]"):
-        Graph.from_edges(edge_index, None, 2)  # type: ignore[arg-type]
+        Graph.from_edges(edge_index, None, 2)  # type: ignore[arg-type]  # as a user may call it
     with pytest.raises(ValueError, match="src lies on meta, where tensors have no numbers"):
         Graph.from_edges(*edge_index.to("meta"), 2)
 

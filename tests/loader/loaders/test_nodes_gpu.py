@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from function_stage import FunctionStage
 from gpu_loaders import Boom, Disturbed, DisturbedSampler, TensorFeatures
 from marks import needs_gpu
+from small_loader import no_threads
 
 from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
@@ -91,15 +91,6 @@ def expected(graph: Graph, features: torch.Tensor) -> list[list[str]]:
     return [[batch.digest() for batch in loader] for _ in range(2)]
 
 
-def quiet() -> bool:
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
-
-
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("gather", ["host", "device"])
 @pytest.mark.parametrize("sample", SAMPLE)
@@ -114,7 +105,7 @@ def test_the_bytes_are_those_of_the_cpu(
         assert all(t.is_cuda for batch in batches for t in batch.tensors())
         assert [batch.digest() for batch in batches] == expected[epoch]
     assert loader.stats.items == 2 * BATCHES
-    assert quiet()
+    assert no_threads()
 
 
 @pytest.mark.parametrize("together", [2, 4, 16])
@@ -136,7 +127,7 @@ def test_sampling_several_together_changes_nothing(
         next(iter(loader))
     loader.set_epoch(1)
     assert [batch.digest() for batch in loader] == expected[1]
-    assert quiet()
+    assert no_threads()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -205,7 +196,7 @@ def test_an_error_of_a_stage_surfaces(
     with pytest.raises(Boom, match=stage):
         next(iterator)
     assert time.monotonic() - begin < 30
-    assert quiet()
+    assert no_threads()
     assert [batch.digest() for batch in itertools.islice(loader, 4)] == expected[1][:4]
 
 
@@ -219,7 +210,7 @@ def test_abandoned_loaders_leave_nothing(make: Callable[..., NodeLoader], sample
             if i % 2:
                 loader.close()
             del iterator, loader
-        assert quiet()
+        assert no_threads()
         gc.collect()
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 
 import pytest
 from function_stage import FunctionStage
+from small_loader import no_threads
 
 from loader.pipeline import Pipeline
 
@@ -18,17 +18,10 @@ DEPTHS = [0, 1, 3]
 STAGES = [FunctionStage("double", lambda x: 2 * x), FunctionStage("increment", lambda x: x + 1)]
 
 
-def wait_until_no_thread_is_left() -> None:
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 @pytest.fixture(autouse=True)
 def _no_thread_stays() -> Iterator[None]:
     yield
-    wait_until_no_thread_is_left()
+    assert no_threads()
 
 
 def fails_at_3(x: int) -> int:
@@ -125,6 +118,6 @@ def test_an_error_nobody_met_is_collected() -> None:
     next(items)
     assert failed.wait(30)
     del items
-    wait_until_no_thread_is_left()
+    assert no_threads()
     gc.collect()
     assert [ref() for ref in alive] == [None, None]

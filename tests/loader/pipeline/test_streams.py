@@ -15,6 +15,7 @@ import pytest
 import torch
 from fake_cuda import FakeBatch, FakeCuda, StageOf
 from function_stage import FunctionStage
+from small_loader import no_threads
 
 from loader.pipeline import Pipeline, StageStreams
 from loader.pipeline.streams import TIMED
@@ -27,10 +28,7 @@ DEVICE = torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def _no_thread_stays() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 30
-    while any(t.name.startswith("loader-") for t in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    assert no_threads()
 
 
 def make(

@@ -44,9 +44,9 @@ template <bool H, typename Args>
 struct Compiled<TakeKernel, Bool<H>, Args> {
   static constexpr auto* function = take_kernel<H, Args>;
 };
-template <typename Args>
-struct Compiled<ScanKernel, Args> {
-  static constexpr auto* function = scan_kernel<Args>;
+template <typename W, typename Args>
+struct Compiled<ScanKernel, W, Args> {
+  static constexpr auto* function = scan_kernel<W, Args>;
 };
 template <bool H, typename Args>
 struct Compiled<CountKernel, Bool<H>, Args> {

@@ -60,7 +60,7 @@ void add_scanning(std::vector<gpu::Kernel*>& all) {
   add_scanning_set<false, Args>(all);
   add_scanning_set<true, Args>(all);
   all.insert(all.end(),
-             {&kernel<ScanKernel, Args>(), &kernel<CountKernel, Bool<true>, Args>(),
+             {&kernel<ScanKernel, float, Args>(), &kernel<CountKernel, Bool<true>, Args>(),
               &kernel<AssignKernel, Bool<true>, Args>(), &kernel<HashedKernel, Int<kWide>, Args>()});
 }
 
@@ -79,6 +79,7 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   add<SampleArgs<Lists, TopKChoice>>(all);
   add_scanning<SampleArgs<Lists, LaborChoice>>(all);
   add_scanning<SampleArgs<Lists, RaceChoice>>(all);
+  all.push_back(&kernel<ScanKernel, double, SampleArgs<Lists, RaceChoice>>());
 }
 
 }  // namespace

@@ -14,6 +14,12 @@ __device__ __forceinline__ T warp_sum(T x) {
   return x;
 }
 
+template <typename T>
+__device__ __forceinline__ T warp_max(T x) {
+  for (int offset = 16; offset > 0; offset /= 2) x = max(x, __shfl_xor_sync(kFullMask, x, offset));
+  return x;
+}
+
 // Exclusive prefix over the lanes; `total` receives the sum.
 __device__ __forceinline__ uint32_t warp_exclusive(uint32_t x, uint32_t& total) {
   const uint32_t lane = threadIdx.x % 32;

@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
   take_block<PhasesOf<Hashed, Args>>(args, hop);
 }
 
-template <typename Args>
+template <typename Weights, typename Args>
 __global__ void __launch_bounds__(kBlock, kScanBlocksPerMultiprocessor<typename Args::Choice>)
     scan_kernel(const __grid_constant__ Args args, int hop) {
-  scan_block(args, hop, launch_memory());
+  scan_block<Weights>(args, hop, launch_memory());
 }
 
 template <bool Hashed, typename Args>

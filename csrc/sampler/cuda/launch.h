@@ -55,7 +55,7 @@ LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, 
 LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")             // <Int, Args>, hop
 LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")               // <P, N>: LineArgs, hops, hop
 LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")                 // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <Args>, hop
+LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <W, Args>, hop
 LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
@@ -146,7 +146,9 @@ class SamplerLaunch {
       group = &gpu::kernel<GroupKernel, Set, Args>();
       rank = &gpu::kernel<RankKernel, Set, Args>();
     }
-    if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
+    if constexpr (kScans) scan = &gpu::kernel<ScanKernel, float, Args>();
+    if constexpr (std::is_same_v<typename Args::Choice, RaceChoice>)
+      if (args.choice.doubles) scan = &gpu::kernel<ScanKernel, double, Args>();
     const Lined<Hashed> lined = lined_kernels<Hashed>(args);
     gpu::Kernel* const picks = lined.places ? nullptr : &pick;
     prepare(
@@ -155,8 +157,8 @@ class SamplerLaunch {
     const size_t shared = lined.places ? lined.shared : stage_bytes<Widest>(args);
     choose_blocks(lined.places ? *lined.places : pick, shared, args.num_batches);
     const auto scan_lists = [&](int hop) {
-      const size_t scanning = scan_bytes(args);
       constexpr int kEach = kScanBlocksPerMultiprocessor<typename Args::Choice>;
+      const size_t scanning = scan_bytes(args);
       const int most = resident(*scan, scanning, kEach);
       launch_blocks(std::min(most, kEach * blocks_), *scan, scanning, args, hop);
     };

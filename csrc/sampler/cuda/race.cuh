@@ -49,14 +49,13 @@ __device__ __forceinline__ uint32_t only_now(uint32_t x) {
 }
 
 struct WarpRace {
-  const RaceChoice choice;
   const RaceBuffer buffer;
   const uint32_t fanout, lane;
   uint32_t held = 0;            // the first of those seen so far, in the buffer
   uint64_t limit = kNeverBits;  // the last of them, if there are `fanout`: others come before it or too late
 
-  __device__ WarpRace(const RaceChoice& choice, const RaceBuffer& buffer, uint32_t fanout)
-      : choice(choice), buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {
+  __device__ WarpRace(const RaceBuffer& buffer, uint32_t fanout)
+      : buffer(buffer), fanout(fanout), lane(threadIdx.x % 32) {
 #ifdef __CUDA_ARCH__  // else each access would ask what memory it is
     __builtin_assume(__isShared(buffer.times));
     __builtin_assume(__isShared(buffer.places));
@@ -71,9 +70,6 @@ struct WarpRace {
     const auto rounded = static_cast<float>(w);
     return rounded > 0 || !(w > 0) ? rounded : 1.401298464324817e-45f;
   }
-  __device__ float weight(int64_t at) const {
-    return choice.floats ? bounded(load(choice.floats + at)) : bounded(load(choice.doubles + at));
-  }
 
   // The weights of up to kRaceEntries entries, or bounds of them, as far as they are a lane's; behind the end
   // 0.
@@ -82,18 +78,18 @@ struct WarpRace {
     bool good;  // all are finite and not negative
   };
 
-  // Which of them a lane has as its number e: in each round the two that share a block of random words.
-  __device__ __forceinline__ uint32_t place_of(uint32_t e) const { return 64 * (e / 2) + 2 * lane + e % 2; }
+  // Which of them a lane has as its number e: in each round the two that share a block of random words. So
+  // far behind its first one.
+  __device__ __forceinline__ static constexpr uint32_t place_of(uint32_t e) { return 64 * (e / 2) + e % 2; }
 
   // All are loaded before the first is looked at.
   template <typename W>
   __device__ __forceinline__ Weights weights_of(const W* list, uint32_t count) const {
+    const W* const own = list + 2 * lane;
+    const uint32_t left = count - min(count, 2 * lane);
     W w[2 * kRaceRounds];
 #pragma unroll
-    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-      const uint32_t i = place_of(e);
-      w[e] = i < count ? load(list + i) : W{0};
-    }
+    for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) w[e] = place_of(e) < left ? load(own + place_of(e)) : W{0};
     Weights weights;
     weights.good = all_good(w);
 #pragma unroll
@@ -123,24 +119,21 @@ struct WarpRace {
     return good;
   }
 
-  // Races the entries [first, first + count) of the list that begins at `begin`; `first` is even. Returns the
-  // number of a place whose weight is not allowed, or -1.
-  __device__ __forceinline__ int64_t run(int64_t begin, uint32_t first, uint32_t count, const Draws& draws) {
+  // Races the entries [first, first + count) of the list that begins at `begin` of all weights; `first` is
+  // even. Returns the number of a place whose weight is not allowed, or -1.
+  template <typename W>
+  __device__ __forceinline__ int64_t run(const W* all, int64_t begin, uint32_t first, uint32_t count,
+                                         const Draws& draws) {
+    const W* const list = all + begin;
     uint32_t bad = 0;  // one more than a place of the list
     for (uint32_t end = first + count; first < end; first += kRaceEntries) {
       const uint32_t left = end - first, entries = min(left, kRaceEntries);
-      Weights weights;
-      if (choice.floats) {
-        if (left > kRaceEntries) ask(choice.floats + begin + first + kRaceEntries, left - kRaceEntries);
-        weights = weights_of(choice.floats + begin + first, left);
-      } else {
-        if (left > kRaceEntries) ask(choice.doubles + begin + first + kRaceEntries, left - kRaceEntries);
-        weights = weights_of(choice.doubles + begin + first, left);
-      }
+      if (left > kRaceEntries) ask(list + first + kRaceEntries, left - kRaceEntries);
+      const Weights weights = weights_of(list + first, left);
       if (!weights.good)
         for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
-          const uint32_t i = place_of(e);
-          if (i < entries && weight(begin + first + i) < 0) bad = first + i + 1;
+          const uint32_t i = 2 * lane + place_of(e);
+          if (i < entries && bounded(load(list + first + i)) < 0) bad = first + i + 1;
         }
       // By a guess only if none is kept: else one that is kept might arrive after it.
       const bool guesses = held == 0;
@@ -152,8 +145,8 @@ struct WarpRace {
         most = guess(warp_sum(sum), entries);
       }
       for (double next = 3 * most;; next = from_bits(kNeverBits)) {
-        step(begin, first, entries, weights.of, draws, most);
-        if (!guesses || held >= fanout || !(most <= kLast) || held == num_positive(begin + first, entries))
+        step(list, first, entries, weights.of, draws, most);
+        if (!guesses || held >= fanout || !(most <= kLast) || held == num_positive(list + first, entries))
           break;
         held = 0;
         most = next;
@@ -169,9 +162,10 @@ struct WarpRace {
     if (lane <= kRaceEntries / kLine && lane * kLine < count) prefetch(weights + lane * kLine);
   }
 
-  __device__ uint32_t num_positive(int64_t begin, uint32_t count) const {
+  template <typename W>
+  __device__ uint32_t num_positive(const W* weights, uint32_t count) const {
     uint32_t positive = 0;
-    for (uint32_t i = lane; i < count; i += 32) positive += weight(begin + i) > 0;
+    for (uint32_t i = lane; i < count; i += 32) positive += bounded(load(weights + i)) > 0;
     return warp_sum(positive);
   }
 
@@ -184,8 +178,10 @@ struct WarpRace {
     return x <= 0.9f && time <= kMostFloat ? static_cast<double>(time) : from_bits(kNeverBits);
   }
 
-  // The entries [first, first + count), up to kRaceEntries, that arrive before `most`. `w`: see Weights.
-  __device__ __forceinline__ void step(int64_t begin, uint32_t first, uint32_t count,
+  // The entries [first, first + count) of a list, up to kRaceEntries, that arrive before `most`. `w`: see
+  // Weights.
+  template <typename W>
+  __device__ __forceinline__ void step(const W* list, uint32_t first, uint32_t count,
                                        const float (&w)[2 * kRaceRounds], const Draws& draws, double most) {
     // See race_scan.cpp: an entry comes before `most` only if this times half its number's upper word is at
     // most `most` times the weight.
@@ -224,7 +220,7 @@ struct WarpRace {
       uint64_t time = kNeverBits;
       if (i < end) {
         place = buffer.places[i];
-        time = bits_of(arrival(buffer.times[i], choice.weight(begin + place)));
+        time = bits_of(arrival(buffer.times[i], static_cast<double>(load(list + place))));
       }
       kept = keep(kept, i < end && time < last, time, place);
     }
@@ -245,9 +241,15 @@ struct WarpRace {
   }
 
   // Leaves the first `fanout`, if there are as many. Of two that arrive together the first of the list is.
-  __device__ void keep_first() {
+  __device__ __forceinline__ void keep_first() {
     if (held < fanout) return;
-    if (held <= 64) return keep_first_of_few();
+    if (held <= 64)
+      keep_first_of_few();
+    else
+      keep_first_of_many();
+  }
+
+  __device__ void keep_first_of_many() {
     limit = kth();
     uint32_t equal = 0;
     for (uint32_t i = lane; i - lane < held; i += 32) equal += i < held && buffer.times[i] < limit;
@@ -308,14 +310,23 @@ struct WarpRace {
     if (many) held = keep(held, has_two && before_two < fanout, two, place_of_two);
   }
 
-  // The arrival of number `fanout`, by bisection.
+  // The arrival of number `fanout`, by bisection. It ends early, at the last of those that come before some
+  // time, if they are `fanout`.
   __device__ uint64_t kth() const {
     uint64_t low = 0, high = kNeverBits;
     while (low < high) {
       const uint64_t middle = low + (high - low) / 2;
       uint32_t count = 0;
-      for (uint32_t i = lane; i < held; i += 32) count += buffer.times[i] <= middle;
-      if (warp_sum(count) >= fanout)
+      uint64_t last = 0;
+      for (uint32_t i = lane; i < held; i += 32) {
+        const uint64_t time = buffer.times[i];
+        if (time > middle) continue;
+        ++count;
+        last = max(last, time);
+      }
+      count = warp_sum(count);
+      if (count == fanout) return warp_max(last);
+      if (count > fanout)
         high = middle;
       else
         low = middle + 1;
@@ -324,10 +335,9 @@ struct WarpRace {
   }
 
   // Adds an entry of each lane that was among the first of its piece, or one that never arrives. Pieces come
-  // in order; after the last one follows `keep_first`.
-  __device__ void add(uint64_t time, uint32_t place) {
+  // in order; `keep_first` follows after at most kRaceEntries.
+  __device__ __forceinline__ void add(uint64_t time, uint32_t place) {
     held = keep(held, time < limit, time, place);
-    if (held > fanout + kRaceEntries - 32) keep_first();
   }
 
  private:
@@ -363,10 +373,12 @@ struct RaceResult {
 };
 
 // A race by itself. In line: so the compiler knows that the buffer is in shared memory.
-__device__ __forceinline__ RaceResult run_race(RaceChoice choice, RaceBuffer buffer, uint32_t fanout,
-                                               int64_t begin, uint32_t first, uint32_t count, Draws draws) {
-  WarpRace race(choice, buffer, fanout);
-  const int64_t bad = race.run(begin, first, count, draws);
+template <typename W>
+__device__ __forceinline__ RaceResult race_of(const W* weights, RaceBuffer buffer, uint32_t fanout,
+                                              int64_t begin, uint32_t first, uint32_t count,
+                                              const Draws& draws) {
+  WarpRace race(buffer, fanout);
+  const int64_t bad = race.run(weights, begin, first, count, draws);
   return {race.held, bad};
 }
 

@@ -31,18 +31,18 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
 
 // What the first `rows` vertices pick at hop + 1. A warp's lanes agree on whether there was an error, also
 // where another warp is about to find a bad weight.
-template <bool OneLaunch, typename Phases>
+template <bool OneLaunch, typename Weights, typename Phases>
 __device__ __forceinline__ void scan_lists(const Phases& phases, int hop, int64_t rows,
                                            unsigned char* memory) {
   if (__any_sync(kFullMask, phases.status() != SampleStatus::kOk)) return;
-  Scan<Phases>(phases, hop + 1).template count<OneLaunch>(rows, memory);
+  Scan<Phases, Weights>(phases, hop + 1).template count<OneLaunch>(rows, memory);
 }
 
 // The same out of line, for kernels that do more: it needs many registers for itself.
 template <typename Phases>
 __device__ __noinline__ void scan_lists_apart(const Phases& phases, int hop, int64_t rows,
                                               unsigned char* memory) {
-  scan_lists<true>(phases, hop, rows, memory);
+  scan_lists<true, AnyWeights>(phases, hop, rows, memory);
 }
 
 // All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
@@ -211,11 +211,12 @@ __device__ void pick_block(const Args& args, int hop, unsigned char* stage) {
 }
 
 // Counts what the vertices known after `hop` pick at the next one.
-template <typename Args>
+template <typename Weights, typename Args>
 __device__ void scan_block(const Args& args, int hop, unsigned char* memory) {
   using Phases = HashedPhases<Args>;  // the set is not looked at
-  with_own_batch<Phases>(
-      args, [&](const Phases& phases) { scan_lists<false>(phases, hop, phases.known_rows(hop), memory); });
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    scan_lists<false, Weights>(phases, hop, phases.known_rows(hop), memory);
+  });
 }
 
 template <typename Phases, typename Args>

@@ -244,9 +244,9 @@ constexpr int kBlock = 32 * kWarps;           // threads
 // loads in flight at once, so more warps bring no more, and fewer blocks meet faster at the grid's barrier.
 constexpr int kBlocksPerMultiprocessor = 1;
 
-// The same of a scan of lists. Two blocks wait less, but a race of them has too few registers: on an H200,
-// (15, 10, 5) x 1,024 over ogbn-products' shape, the race took 0.56 ms with two and 0.53 with one, LABOR 0.39
-// and 0.42.
+// The same of a kernel that only scans lists. Two blocks wait less, but a race needs more registers than they
+// have. On an H200, (15, 10, 5) x 1,024 over the shape of ogbn-products: two blocks took 0.56 ms for a race
+// and 0.39 for LABOR, one block 0.53 and 0.42.
 template <typename Choice>
 constexpr int kScanBlocksPerMultiprocessor = std::is_same_v<Choice, RaceChoice> ? 1 : 2;
 

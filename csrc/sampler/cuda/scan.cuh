@@ -17,8 +17,11 @@ namespace loader {
 #endif
 constexpr uint32_t kLongList = LOADER_SAMPLER_LONG_LIST;
 
-// `Phases`: a Picking whose choice scans. `hop`: at which is picked.
-template <typename Phases>
+// The type of a race's weights, if it is not known before: the code for the other one costs registers.
+struct AnyWeights {};
+
+// `Phases`: a Picking whose choice scans. `hop`: at which is picked. `Weights`: of a race, float or double.
+template <typename Phases, typename Weights = AnyWeights>
 struct Scan {
   using P = typename Phases::Edge;
   using N = typename Phases::Vertex;
@@ -98,22 +101,36 @@ struct Scan {
                                                  const RaceBuffer& raced) const {
     RaceResult found{0, -1};
     if (fanout == kAllNeighbours) {
-      const WarpRace race(phases.args.choice, RaceBuffer{}, 0);
-      for (uint32_t i = lane; i < count; i += 32) {
-        const int64_t at = int64_t{list.begin} + first + i;
-        const float weight = race.weight(at);
-        if (weight < 0) found.bad = at;
-        found.held += weight > 0;
-      }
+      with_weights([&](const auto* weights) {
+        for (uint32_t i = lane; i < count; i += 32) {
+          const int64_t at = int64_t{list.begin} + first + i;
+          const float weight = WarpRace::bounded(load(weights + at));
+          if (weight < 0) found.bad = at;
+          found.held += weight > 0;
+        }
+      });
       found.held = warp_sum(found.held);
     } else {
-      found = run_race(phases.args.choice, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
-                       draws(row));
+      with_weights([&](const auto* weights) {
+        found = race_of(weights, raced, static_cast<uint32_t>(fanout), list.begin, first, count, draws(row));
+      });
       keep(found.held, kept, raced);
     }
     if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
     __syncwarp();
     return found.held;
+  }
+
+  // Calls `f` with a race's weights.
+  template <typename F>
+  __device__ __forceinline__ void with_weights(const F& f) const {
+    const RaceChoice& choice = phases.args.choice;
+    if constexpr (std::is_same_v<Weights, float>)
+      f(choice.floats);
+    else if constexpr (std::is_same_v<Weights, double>)
+      f(choice.doubles);
+    else
+      choice.floats ? f(choice.floats) : f(choice.doubles);
   }
 
   __device__ Draws draws(int64_t row) const {
@@ -122,8 +139,10 @@ struct Scan {
 
   __device__ int widest() const { return widest_fanout(phases.args.fanouts, phases.args.hops); }
 
+  __device__ int racing_warps() const { return race_warps(widest(), phases.args.shared_bytes); }
+
   __device__ RaceBuffer buffer(unsigned char* memory) const {
-    const int64_t each = widest() + kRaceEntries, active = race_warps(widest(), phases.args.shared_bytes);
+    const int64_t each = widest() + kRaceEntries, active = racing_warps();
     auto* const times = reinterpret_cast<uint64_t*>(memory);
     const int64_t at = threadIdx.x / 32 * each;
     return {times + at, reinterpret_cast<uint32_t*>(times + active * each) + at};
@@ -154,15 +173,12 @@ struct Scan {
         constexpr uint32_t kLine = 128 / sizeof(*list);
         if (lane * kLine < degree) prefetch(list + begin + lane * kLine);
       };
-      if constexpr (!kRaces)
-        ask(phases.args.lists.indices);
-      else if (phases.args.choice.floats)
-        ask(phases.args.choice.floats);
+      if constexpr (kRaces)
+        with_weights(ask);
       else
-        ask(phases.args.choice.doubles);
+        ask(phases.args.lists.indices);
     };
-    for_each_list<OneLaunch>(phases, rows, kRaces ? race_warps(widest(), phases.args.shared_bytes) : kWarps,
-                             soon, scan);
+    for_each_list<OneLaunch>(phases, rows, kRaces ? racing_warps() : kWarps, soon, scan);
   }
 
   // If this was the last part of its list to be scanned: the picks of all, at `out`. Parts are joined in
@@ -179,17 +195,16 @@ struct Scan {
     };
     tell(work.slot(work.number));
     if (!is_last(&pieces[work.slot(first)].done, size)) return false;
-    const auto part_of_group = [&](uint32_t i) { return work.slot(first + i); };
-    if (groups == 1) {
-      found = joined(size, part_of_group, {out, nullptr}, raced);
-      return true;
+    const Kept all{out, nullptr};
+    Kept to = groups == 1 ? all : kept_of(work.slot(first));
+    for (uint32_t begin = first, step = 1, count = size;;
+         begin = 0, step = kGroup, count = groups, to = all) {
+      found = joined(work, begin, step, count, to, raced);
+      if (to.places == out) return true;
+      tell(work.slot(first));
+      // The second part leads no group: its count is that of groups.
+      if (!is_last(&pieces[work.slot(1)].done, groups)) return false;
     }
-    found = joined(size, part_of_group, kept_of(work.slot(first)), raced);
-    tell(work.slot(first));
-    // The second part leads no group: its count is that of groups.
-    if (!is_last(&pieces[work.slot(1)].done, groups)) return false;
-    found = joined(groups, [&](uint32_t i) { return work.slot(i * kGroup); }, {out, nullptr}, raced);
-    return true;
   }
 
   // Whether all of `count` have come, of which this warp is one; then what the others wrote can be read.
@@ -207,11 +222,11 @@ struct Scan {
     return true;
   }
 
-  // The picks of a list, or of a group of its parts, from those of `count` parts, in order. Returns how many
-  // there are.
-  template <typename SlotOf>
-  __device__ uint32_t joined(uint32_t count, const SlotOf& slot_of, const Kept& out,
-                             const RaceBuffer& raced) const {
+  // The picks of a list, or of a group of its parts, from those of `count` parts, in order: every `step`-th
+  // one from `begin` on. Returns how many there are.
+  __device__ __forceinline__ uint32_t joined(const ScanWork<P>& work, uint32_t begin, uint32_t step,
+                                             uint32_t count, const Kept& out, const RaceBuffer& raced) const {
+    const auto slot_of = [&](uint32_t i) { return work.slot(begin + i * step); };
     const Piece* const pieces = phases.pieces();
     uint32_t all = 0;
     if (!kRaces || fanout == kAllNeighbours) {
@@ -229,8 +244,8 @@ struct Scan {
       return all;
     }
     if constexpr (kRaces) {
-      WarpRace race(phases.args.choice, raced, static_cast<uint32_t>(fanout));
-      constexpr uint32_t kEach = 8;  // loads of a lane that are on their way together
+      WarpRace race(raced, static_cast<uint32_t>(fanout));
+      constexpr uint32_t kEach = kRaceEntries / 32;  // loads of a lane that are on their way together
       const auto each = static_cast<uint32_t>(fanout);
       for (uint32_t first = lane; first - lane < count * each; first += 32 * kEach) {
         uint64_t times[kEach];
@@ -244,8 +259,8 @@ struct Scan {
         }
 #pragma unroll
         for (uint32_t e = 0; e < kEach; ++e) race.add(times[e], places[e]);
+        race.keep_first();
       }
-      race.keep_first();
       keep(race.held, out, raced);
       all = race.held;
     }

@@ -38,37 +38,40 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
 // first `active` ones, all lanes with the same arguments. `soon(begin, degree)` before: of lists that the
 // warp scans one after the other. The merge path is known only where one launch has all hops (`OneLaunch`).
 template <bool OneLaunch, typename Phases, typename Soon, typename F>
-__device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows, int active,
+__device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_rows, int active,
                                               const Soon& soon, const F& scan) {
   const auto own = static_cast<int>(threadIdx.x / 32);
+  const auto rows = static_cast<uint32_t>(num_rows);  // 32 bits hold a mini-batch, and save registers
   if (own >= active || rows == 0) return;
   using P = typename Phases::Edge;
   const ScanArgs& args = phases.args.scan;
   const bool by_path = OneLaunch && args.schedule == ScanSchedule::kMergePath;
   const bool by_tickets = args.schedule == ScanSchedule::kTickets;
-  const int64_t warps = int64_t{phases.blocks} * active, warp = int64_t{own} * phases.blocks + phases.block;
+  const uint32_t warps = phases.blocks * active, warp = own * phases.blocks + phases.block;
   // Pieces come first, since they are long. Few rows are spread over all warps; of many a warp takes some
   // together. By the path a warp has one share of everything.
-  const int64_t cut = min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity);
+  const auto cut =
+      static_cast<uint32_t>(min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity));
   const int shift = rows > 32 * warps ? 3 : rows > 8 * warps ? 2 : 0;
-  const int64_t each = int64_t{1} << shift;
-  const int64_t groups = by_path ? warps : cut + ((rows + each - 1) >> shift);
+  const uint32_t each = 1u << shift;
+  const uint32_t groups = by_path ? warps : cut + ((rows + each - 1) >> shift);
   const int64_t* const ends = by_path ? phases.row_ends() : nullptr;
-  for (int64_t at = warp; at < groups;) {
+  for (uint32_t at = warp; at < groups;) {
     // The first ticket is the warp's number; the next one is on its way while the warp works.
     unsigned long long next = 0;
     if (by_tickets && phases.lane == 0) next = atomicAdd(&phases.state().head.value, 1ull);
     const bool is_piece = !by_path && at < cut;
     Share entries{0, 0};
-    int64_t row, end;
+    uint32_t row, end;
     P own_begin{};  // lane i has list i of those that follow
     uint32_t own_degree = 0;
     if (by_path) {
       entries = share(ends[rows - 1], warps, warp);
-      row = phases.row_of(ends, -1, rows - 1, entries.begin) + 1;  // the first that ends behind it
+      // The first that ends behind it.
+      row = static_cast<uint32_t>(phases.row_of(ends, -1, int64_t{rows} - 1, entries.begin) + 1);
       end = entries.begin < entries.end ? rows : row;
     } else {
-      row = is_piece ? phases.pieces()[at].row : (at - cut) * each;
+      row = is_piece ? phases.pieces()[at].row : (at - cut) << shift;
       end = is_piece ? row + 1 : min(row + each, rows);
       if (row + phases.lane < end) {
         own_begin = phases.row_begin()[row + phases.lane];
@@ -97,7 +100,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
       } else if (is_piece) {
         work.number = phases.pieces()[at].number;
         work.parts = (degree - 1) / args.piece + 1;
-        work.slots = at - work.number;
+        work.slots = int64_t{at} - work.number;
         work.first = work.number * args.piece;
         work.count = min(args.piece, degree - work.first);
       } else if (degree > args.piece) {
@@ -106,7 +109,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t rows
       scan(work);
     }
     __syncwarp();
-    at = by_tickets ? warps + static_cast<int64_t>(__shfl_sync(kFullMask, next, 0)) : at + warps;
+    at = by_tickets ? warps + __shfl_sync(kFullMask, static_cast<uint32_t>(next), 0) : at + warps;
   }
 }
 

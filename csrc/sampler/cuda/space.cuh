@@ -80,8 +80,11 @@ struct Space {
     const uint32_t count = (degree - 1) / each + 1;
     const auto first =
         static_cast<int64_t>(atomicAdd(&state().tail.value, static_cast<unsigned long long>(count)));
-    for (uint32_t i = 0; i < count && first + i < args.scan.pieces_capacity; ++i)
-      pieces()[first + i] = {static_cast<uint32_t>(row), i, 0, 0};
+    const auto room = static_cast<uint32_t>(
+        min(int64_t{count}, args.scan.pieces_capacity - min(first, args.scan.pieces_capacity)));
+    Piece* const to = pieces() + first;
+#pragma unroll 8
+    for (uint32_t i = 0; i < room; ++i) to[i] = {static_cast<uint32_t>(row), i, 0, 0};
   }
 
   // After a failure: no piece is left, and none is done.

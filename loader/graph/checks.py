@@ -51,7 +51,7 @@ def weight_vector(array: Tensor, device: torch.device) -> Tensor:
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:
     """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
-        raise ValueError(f"{name} has {array.numel()} entries, {what}")
+        raise ValueError(f"{name} has {array.numel()} entries, {what}; the numbers must be equal")
 
 
 def check_range(name: str, array: Tensor, num_nodes: int) -> None:

@@ -84,7 +84,11 @@ def test_the_edge_of_a_bad_weight_is_named(value: float, dtype: torch.dtype) -> 
     [
         ({"edge_weights": t(1, 1)}, TypeError, r"edge_weights has dtype torch\.int64; .*edge_weights\.float\(\)"),
         ({"edge_weights": torch.ones(2).half()}, TypeError, r"torch\.float16; it must be float32 or float64"),
-        ({"edge_weights": torch.ones(3)}, ValueError, "edge_weights has 3 entries, indices has 2"),
+        (
+            {"edge_weights": torch.ones(3)},
+            ValueError,
+            "edge_weights has 3 entries, indices has 2; the numbers must be equal",
+        ),
         (
             {"edge_times": torch.ones(2)},
             TypeError,

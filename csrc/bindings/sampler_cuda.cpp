@@ -91,7 +91,8 @@ class Engine {
       check_edge_count<P>(edge_capacity[h]);
     }
     const auto set = static_cast<VertexSet>(vertex_set);
-    if (scans_ && set != VertexSet::kHash) throw py::value_error("LABOR goes with a hash set of vertices");
+    if (scans_ && set != VertexSet::kHash && static_cast<Schedule>(schedule) != Schedule::kHopwise)
+      throw py::value_error("picks that scan lists have bitmaps only hop by hop");
     if (set == VertexSet::kBitmap && frontier_capacity[hops] > UINT32_MAX)
       throw py::value_error("a mini-batch of up to " + std::to_string(frontier_capacity[hops]) +
                             " vertices; with bitmaps there can be 2^32 - 1");

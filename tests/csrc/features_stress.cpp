@@ -1,4 +1,5 @@
 // Gathers and the buffer pool from several threads at a time, without Python: made to run under a sanitizer.
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -25,9 +26,10 @@ int64_t gathers(uint64_t seed, int rounds) {
       for (auto& byte : table) byte = static_cast<uint8_t>(random.below(256));
       std::vector<Id> nodes(n);
       for (auto& v : nodes) v = static_cast<Id>(random.below(num_rows));
+      if (random.chance(0.5)) std::sort(nodes.begin(), nodes.end());
       for (int64_t i = 0; i < n; ++i)
         std::copy_n(table.begin() + nodes[i] * bytes, bytes, expected.begin() + i * bytes);
-      const loader::RowTable view{table.data(), num_rows, bytes};
+      const loader::RowTable view{table.data(), num_rows, bytes, random.chance(0.3)};
       loader::gather_rows(pool, view, nodes.data(), n, out.data());
       stress::expect_equal(out, expected, "gathered bytes");
       rows += n;

@@ -248,7 +248,8 @@ int64_t compare_choice(Random& random, int rounds) {
     options.keys.next_key = 12345;
     options.keys.phase = static_cast<uint32_t>(random.below(3));
     for (const Case& c : kCases) {
-      if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash) continue;
+      if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash && c.schedule != Schedule::kHopwise)
+        continue;
       const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
       const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
       const How how{c.schedule, c.vertex_set,

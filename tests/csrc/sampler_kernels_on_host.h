@@ -60,13 +60,13 @@ template <bool H, typename Args>
 struct Compiled<FinishKernel, Bool<H>, Args> {
   static constexpr auto* function = finish_kernel<H, Args>;
 };
-template <typename Args>
-struct Compiled<GroupKernel, Args> {
-  static constexpr auto* function = group_kernel<Args>;
+template <bool H, typename Args>
+struct Compiled<GroupKernel, Bool<H>, Args> {
+  static constexpr auto* function = group_kernel<H, Args>;
 };
-template <typename Args>
-struct Compiled<RankKernel, Args> {
-  static constexpr auto* function = rank_kernel<Args>;
+template <bool H, typename Args>
+struct Compiled<RankKernel, Bool<H>, Args> {
+  static constexpr auto* function = rank_kernel<H, Args>;
 };
 template <int W, bool S, typename Args>
 struct Compiled<QueueKernel, Int<W>, Bool<S>, Args> {

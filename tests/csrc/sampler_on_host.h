@@ -129,8 +129,9 @@ class OnHost {
         std::any_of(unit_ranks_.begin(), unit_ranks_.end(), is_set))
       fail("a launch left units that it asked for");
     for (const SampleState& state : states_)
-      if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1])
-        fail("a mini-batch left the number of vertices that it found");
+      if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1] || state.head.value ||
+          state.tail.value)
+        fail("a mini-batch left the number of vertices, tasks or pieces that it found");
   }
 
   // The arrays of a hash set, garbage but for what is zero between launches.

@@ -41,3 +41,23 @@ def test_the_core_refuses_bad_arguments() -> None:
         gatherer.gather(table, nodes, torch.zeros(4, 2).t())
     with pytest.raises(ValueError, match="table has no dimension"):
         gatherer.gather(torch.tensor(1.0), nodes, torch.zeros(2))
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("n", [1023, 1024, 1025, 3001, 40_000])
+def test_each_part_is_gathered_once(n: int, in_file: bool) -> None:
+    table = torch.arange(5000 * 64).view(5000, 64)  # rows of 512 bytes
+    ids = torch.randint(5000, (n,), generator=torch.Generator().manual_seed(n)).sort().values
+    out = torch.full((n, 64), -1)
+    _core.Gatherer(3, in_file).gather(table, ids, out)
+    assert torch.equal(out, table[ids])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_the_first_bad_id_of_many_is_named(dtype: torch.dtype) -> None:
+    ids = torch.zeros(200_000, dtype=dtype)  # more than one thread checks
+    ids[[70_000, 150_000, 199_999]] = torch.tensor([10, -1, 11], dtype=dtype)
+    out = torch.full((200_000, 1), 7.0)
+    with pytest.raises(ValueError, match=r"ids\[70000\] is 10; the table has 10 rows"):
+        _core.Gatherer(3).gather(torch.zeros(10, 1), ids, out)
+    assert bool((out == 7).all())  # nothing was written

@@ -1,7 +1,9 @@
 #include "features/gather.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -19,14 +21,19 @@ constexpr int64_t kMinShareBytes = 1 << 16;  // less is copied before a second w
 constexpr int64_t kMinPartBytes = 1 << 14;   // that a worker copies before it looks for more
 constexpr int64_t kMaxPartBytes = 1 << 17;
 constexpr int64_t kPartsPerWorker = 4;
+constexpr int64_t kCheckedIds = 1 << 15;  // in the time of less, a second worker does not wake up
 
 template <typename Id>
-void check_ids(const RowTable& table, const Id* ids, int64_t n) {
+void check_ids(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n) {
   using Unsigned = std::make_unsigned_t<Id>;  // a negative id becomes a large one: a single comparison
   const auto limit = static_cast<uint64_t>(table.num_rows);
-  bool bad = false;
-  for (int64_t i = 0; i < n; ++i) bad |= static_cast<Unsigned>(ids[i]) >= limit;
-  if (!bad) return;
+  std::atomic<bool> found{false};
+  pool.share(n, kCheckedIds, [&](int64_t begin, int64_t end) {
+    bool bad = false;
+    for (int64_t i = begin; i < end; ++i) bad |= static_cast<Unsigned>(ids[i]) >= limit;
+    if (bad) found.store(true, std::memory_order_relaxed);
+  });
+  if (!found.load(std::memory_order_relaxed)) return;
   for (int64_t i = 0; i < n; ++i)
     if (static_cast<Unsigned>(ids[i]) >= limit)
       throw std::invalid_argument("ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
@@ -58,17 +65,32 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
   ahead.done(end - begin);
 }
 
+// How far apart two parts are that are taken one after the other. Any few of them in a row then lie all over
+// the work (multiples of the golden ratio modulo 1 are spread evenly), and each part is taken once.
+int64_t stride_of(int64_t parts) {
+  auto stride = static_cast<int64_t>(0.618 * static_cast<double>(parts));
+  while (stride > 1 && std::gcd(stride, parts) != 1) --stride;
+  return std::max<int64_t>(stride, 1);
+}
+
 }  // namespace
 
 template <typename Id>
 void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out) {
-  check_ids(table, ids, n);
+  check_ids(pool, table, ids, n);
   if (n == 0 || table.row_bytes == 0) return;
-  if (n * table.row_bytes < 2 * kMinShareBytes) return copy_rows(table, ids, 0, n, out);
-  const int64_t part =
+  if (pool.size() == 1 || n * table.row_bytes < 2 * kMinShareBytes) return copy_rows(table, ids, 0, n, out);
+  const int64_t bytes =
       std::clamp(n * table.row_bytes / (kPartsPerWorker * pool.size()), kMinPartBytes, kMaxPartBytes);
-  pool.share(n, std::max<int64_t>(part / table.row_bytes, 1),
-             [&](int64_t begin, int64_t end) { copy_rows(table, ids, begin, end, out); });
+  const int64_t rows = std::max({bytes / table.row_bytes, n / kMaxParts + 1, int64_t{1}});
+  const int64_t parts = (n + rows - 1) / rows;
+  // Ids of a mini-batch ascend. Were parts taken from the front, all threads would read one narrow region of
+  // the table at a time, from a few of the memory's channels. A file is read best from the front.
+  const int64_t stride = table.in_file ? 1 : stride_of(parts);
+  pool.each(parts, [&](int part, int) {
+    const int64_t begin = part * stride % parts * rows;
+    copy_rows(table, ids, begin, std::min(begin + rows, n), out);
+  });
 }
 
 template void gather_rows<int32_t>(ThreadPool&, const RowTable&, const int32_t*, int64_t, uint8_t*);

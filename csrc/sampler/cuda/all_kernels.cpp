@@ -34,7 +34,7 @@ template <typename Args>
 void add(std::vector<gpu::Kernel*>& all) {
   add_phases<false, Args>(all);
   add_phases<true, Args>(all);
-  all.insert(all.end(), {&kernel<GroupKernel, Args>(), &kernel<RankKernel, Args>()});
+  all.insert(all.end(), {&kernel<GroupKernel, Bool<true>, Args>(), &kernel<RankKernel, Bool<true>, Args>()});
   all.push_back(&kernel<PlacesKernel, Int<kWide>, Args>());
   add_width<kWide, Args>(all);
   if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
@@ -45,13 +45,23 @@ void add(std::vector<gpu::Kernel*>& all) {
   }
 }
 
-// What needs a scan has a hash set, and one width.
+// The phases of what needs a scan that know of the vertex set.
+template <bool Hashed, typename Args>
+void add_scanning_set(std::vector<gpu::Kernel*>& all) {
+  using Set = Bool<Hashed>;
+  all.insert(all.end(), {&kernel<StartKernel, Set, Args>(), &kernel<PickKernel, Int<kWide>, Set, Args>(),
+                         &kernel<GroupKernel, Set, Args>(), &kernel<RankKernel, Set, Args>(),
+                         &kernel<FinishKernel, Set, Args>()});
+}
+
+// What needs a scan has one width, and one launch only with a hash set.
 template <typename Args>
 void add_scanning(std::vector<gpu::Kernel*>& all) {
-  add_phases<true, Args>(all);
-  all.insert(all.end(), {&kernel<GroupKernel, Args>(), &kernel<RankKernel, Args>(),
-                         &kernel<ScanKernel, Args>(), &kernel<HashedKernel, Int<kWide>, Args>(),
-                         &kernel<PickKernel, Int<kWide>, Bool<true>, Args>()});
+  add_scanning_set<false, Args>(all);
+  add_scanning_set<true, Args>(all);
+  all.insert(all.end(),
+             {&kernel<ScanKernel, Args>(), &kernel<CountKernel, Bool<true>, Args>(),
+              &kernel<AssignKernel, Bool<true>, Args>(), &kernel<HashedKernel, Int<kWide>, Args>()});
 }
 
 template <typename P, typename N>

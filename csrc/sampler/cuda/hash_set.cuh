@@ -164,11 +164,8 @@ struct HashSet : Space<Args> {
   __device__ void clean() const {
     for (int64_t i = thread(); i < args.hash.size; i += threads()) keys()[i] = 0;
     for (int64_t i = thread(); i < kRanges; i += threads()) counts()[i] = 0;
-    for (int64_t i = thread(); i < args.scan.pieces_capacity; i += threads()) this->pieces()[i].done = 0;
-    if (thread() == 0) {
-      SampleState& state = this->state();
-      state.found.value = state.head.value = state.tail.value = 0;
-    }
+    if (thread() == 0) this->state().found.value = 0;
+    this->clean_pieces();
   }
 
   __device__ int64_t thread() const { return int64_t{this->block} * kBlock + threadIdx.x; }

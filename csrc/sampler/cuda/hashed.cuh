@@ -216,33 +216,9 @@ struct HashedPhases : Picking<HashSet<Args>> {
     return hop == 0 ? this->num_seeds() : this->header().frontiers[hop];
   }
 
-  // Counts for `assign(hop, ...)`: the edges of hop + 1. Ends with the block's total written.
-  __device__ void count(int hop, int64_t rows) const {
-    __shared__ Counts partial[kWarps];
-    if (Base::kScans && this->thread() == 0) this->state().head.value = 0;  // the scan's tickets
-    this->write_totals({this->edges_of_rows(hop, rows), 0, 0}, partial);
-  }
-
-  // Writes the indptr of hop + 1; `edges` becomes its size. False where the outputs are too small: nothing
-  // was written then.
+  __device__ void count(int hop, int64_t rows) const { this->count_rows(hop, rows); }
   __device__ bool assign(int hop, int64_t rows, int64_t& edges) const {
-    Counts before, total;
-    this->prefix(before, total);
-    edges = total.old_edges;
-    const bool fits = rows <= args.frontier_capacity[hop] && edges <= args.edge_capacity[hop];
-    if (this->thread() == 0) {
-      if (hop == 0) this->header().frontiers[0] = rows;
-      this->header().edges[hop] = edges;
-      this->header().hops_done = hop;
-      if (!fits) {
-        this->fail(SampleStatus::kOverflow, 0);
-        this->publish();
-      }
-    }
-    if (!fits) return false;
-    this->write_indptr(hop, rows, before.old_edges);
-    if (this->warp() == this->warps() - 1 && lane == 0) this->indptr(hop + 1)[rows] = static_cast<P>(edges);
-    return true;
+    return this->assign_rows(hop, rows, edges);
   }
 
   // The end of a mini-batch: places in the table to local ids, and an empty table.

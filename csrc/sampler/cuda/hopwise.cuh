@@ -8,6 +8,9 @@
 // ranks of their words (sampler.h) take a fraction of the memory, so that they stay in the L2 cache, those of
 // several mini-batches, too. The rows of old vertices come first, so everything is a prefix sum in warp
 // order. A barrier is the end of a kernel, or one of the grid in a cooperative launch.
+//
+// If only a scan of the lists tells how many are picked, new vertices become rows before their edges are
+// counted: see scanned.cuh.
 #pragma once
 
 #include "sampler/cuda/picking.cuh"
@@ -82,6 +85,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     const ListOf<P> list = args.lists.list(v);
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
+    if constexpr (Base::kScans) this->cut_list(row, list.degree());
   }
 
   // Rows of the frontier when `hop` is counted and assigned: the vertices found at it are no rows yet.
@@ -89,10 +93,13 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     return hop == 0 ? this->num_seeds() : this->header().frontiers[hop - 1];
   }
 
+  // Whether the edges of the hop that follows are counted and assigned with the vertices.
+  __device__ bool counts_edges(int hop) const { return !Base::kScans && hop < args.hops; }
+
   // Counts for `assign(hop, ...)`: hop 0 counts only the seeds' rows. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
-    const bool next = hop < args.hops;
+    const bool next = counts_edges(hop);
     Counts mine{next ? this->edges_of_rows(hop, rows) : 0, 0, 0};
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
@@ -101,11 +108,13 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
         mine.fresh += __popc(word);
-        if (!next) continue;
-        this->deal_rows(first, word, [&](uint32_t, const Rows& dealt) {
+        if constexpr (!Base::kScans) {
+          if (!next) continue;
+          this->deal_rows(first, word, [&](uint32_t, const Rows& dealt) {
 #pragma unroll
-          for (int j = 0; j < kDealt; ++j) mine.fresh_edges += this->count_of(dealt.degree[j], hop + 1);
-        });
+            for (int j = 0; j < kDealt; ++j) mine.fresh_edges += this->count_of(dealt.degree[j], hop + 1);
+          });
+        }
       }
     }
     this->write_totals(mine, partial);
@@ -115,24 +124,25 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   // size of the frontier, `edges` that of hop + 1. False where the outputs are too small: nothing was written
   // then.
   __device__ bool assign(int hop, int64_t& rows, int64_t& edges) const {
-    const bool next = hop < args.hops;
+    const bool next = hop < args.hops, with_edges = counts_edges(hop);
     Counts before, total;
     this->prefix(before, total);
     const int64_t old_rows = rows;
     rows += total.fresh;
     edges = total.old_edges + total.fresh_edges;
-    const bool fits = rows <= args.frontier_capacity[hop] && (!next || edges <= args.edge_capacity[hop]);
-    if (block == 0 && threadIdx.x == 0) {
+    const bool fits =
+        rows <= args.frontier_capacity[hop] && (!with_edges || edges <= args.edge_capacity[hop]);
+    if (this->is_first()) {
       this->header().frontiers[hop] = rows;
-      if (next) this->header().edges[hop] = edges;
+      if (next) this->header().edges[hop] = with_edges ? edges : -1;  // not known yet
       this->header().hops_done = hop;
       if (!fits) this->fail(SampleStatus::kOverflow, 0);
       // The last sizes are known: the host goes on while the blocks are written.
       if (!next || !fits) this->publish();
     }
     if (!fits) return false;
-    P* const indptr = next ? this->indptr(hop + 1) : nullptr;
-    if (next) this->write_indptr(hop, old_rows, before.old_edges);
+    P* const indptr = with_edges ? this->indptr(hop + 1) : nullptr;
+    if (with_edges) this->write_indptr(hop, old_rows, before.old_edges);
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       int64_t rank = old_rows + before.fresh, at = total.old_edges + before.fresh_edges;
@@ -149,10 +159,12 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
         }
         if (word) seen()[first * kTileWords + lane] |= word;
         rank += this->deal_rows(first, word, [&](uint32_t dealt_before, const Rows& dealt) {
-          uint32_t offset[kDealt], sum[kDealt];
+          uint32_t offset[kDealt] = {}, sum[kDealt] = {};
+          if constexpr (!Base::kScans) {
 #pragma unroll
-          for (int j = 0; j < kDealt; ++j) offset[j] = this->count_of(dealt.degree[j], hop + 1);
-          warp_exclusive(offset, sum);
+            for (int j = 0; j < kDealt; ++j) offset[j] = this->count_of(dealt.degree[j], hop + 1);
+            warp_exclusive(offset, sum);
+          }
 #pragma unroll
           for (int j = 0; j < kDealt; ++j) {
             if (dealt.valid[j]) {
@@ -160,7 +172,10 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
               this->nodes()[row] = static_cast<N>(dealt.v[j]);
               this->row_begin()[row] = dealt.begin[j];
               this->row_degree()[row] = dealt.degree[j];
-              indptr[row] = static_cast<P>(at + offset[j]);
+              if constexpr (Base::kScans)
+                this->cut_list(row, dealt.degree[j]);
+              else
+                indptr[row] = static_cast<P>(at + offset[j]);
             }
             at += sum[j];
           }
@@ -168,7 +183,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
       }
     }
     if (!next) with_ranks([&](auto width) { this->template write_ranks<decltype(width)::value>(); });
-    if (next && this->warp() == this->warps() - 1 && lane == 0) indptr[rows] = static_cast<P>(edges);
+    if (with_edges && this->warp() == this->warps() - 1 && lane == 0) indptr[rows] = static_cast<P>(edges);
     return true;
   }
 

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
 }
 
 template <typename Args>
-__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kBlock, kScanBlocksPerMultiprocessor<typename Args::Choice>)
     scan_kernel(const __grid_constant__ Args args, int hop) {
   scan_block(args, hop, launch_memory());
 }
@@ -87,14 +87,14 @@ __global__ void __launch_bounds__(kBlock) finish_kernel(const __grid_constant__ 
   finish_block<PhasesOf<Hashed, Args>>(args);
 }
 
-template <typename Args>
+template <bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock) group_kernel(const __grid_constant__ Args args, int hop) {
-  group_block(args, hop, launch_memory());
+  group_block<PhasesOf<Hashed, Args>>(args, hop, launch_memory());
 }
 
-template <typename Args>
+template <bool Hashed, typename Args>
 __global__ void __launch_bounds__(kBlock) rank_kernel(const __grid_constant__ Args args, int hop) {
-  rank_block(args, hop, launch_memory());
+  rank_block<PhasesOf<Hashed, Args>>(args, hop, launch_memory());
 }
 
 template <int Widest, bool Shared, typename Args>

@@ -59,8 +59,8 @@ LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <Args>, hop
 LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
-LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")               // <Args>, hop
-LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                 // <Args>, hop
+LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")               // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                 // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(QueueKernel, "queue_kernel")               // <Int, Bool, Args>
 LOADER_SAMPLER_KERNEL(QueueCountKernel, "queue_count_kernel")    // <Int, Args>
 LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
@@ -129,20 +129,23 @@ class SamplerLaunch {
     one(kernel, places_bytes(args), args);
   }
 
-  // With a hash set the vertices of a hop are put in order in two launches more, and the last sizes are known
-  // by then.
+  // With a hash set, or if lists are scanned, the vertices of a hop become rows in two launches more, and the
+  // last sizes are known by then.
   template <bool Hashed>
   void hopwise(const Args& args) {
+    constexpr bool kScans = !Args::Choice::kCountsByDegree, kRowsFirst = Hashed || kScans;
     using Set = gpu::Bool<Hashed>;
+    using Rows = gpu::Bool<kRowsFirst>;  // these are counted alike
     gpu::Kernel& start = gpu::kernel<StartKernel, Set, Args>();
     gpu::Kernel& pick = gpu::kernel<PickKernel, gpu::Int<Widest>, Set, Args>();
-    gpu::Kernel& count = gpu::kernel<CountKernel, Set, Args>();
-    gpu::Kernel& assign = gpu::kernel<AssignKernel, Set, Args>();
+    gpu::Kernel& count = gpu::kernel<CountKernel, Rows, Args>();
+    gpu::Kernel& assign = gpu::kernel<AssignKernel, Rows, Args>();
     gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Args>();
-    gpu::Kernel* const group = Hashed ? &gpu::kernel<GroupKernel, Args>() : nullptr;
-    gpu::Kernel* const rank = Hashed ? &gpu::kernel<RankKernel, Args>() : nullptr;
-    constexpr bool kScans = !Args::Choice::kCountsByDegree;
-    gpu::Kernel* scan = nullptr;
+    gpu::Kernel *group = nullptr, *rank = nullptr, *scan = nullptr;
+    if constexpr (kRowsFirst) {
+      group = &gpu::kernel<GroupKernel, Set, Args>();
+      rank = &gpu::kernel<RankKernel, Set, Args>();
+    }
     if constexpr (kScans) scan = &gpu::kernel<ScanKernel, Args>();
     const Lined<Hashed> lined = lined_kernels<Hashed>(args);
     gpu::Kernel* const picks = lined.places ? nullptr : &pick;
@@ -151,11 +154,15 @@ class SamplerLaunch {
         true);
     const size_t shared = lined.places ? lined.shared : stage_bytes<Widest>(args);
     choose_blocks(lined.places ? *lined.places : pick, shared, args.num_batches);
-    const size_t scanning = scan_bytes(args);
-    if (scan) resident(*scan, scanning);  // which asks for that memory
+    const auto scan_lists = [&](int hop) {
+      const size_t scanning = scan_bytes(args);
+      constexpr int kEach = kScanBlocksPerMultiprocessor<typename Args::Choice>;
+      const int most = resident(*scan, scanning, kEach);
+      launch_blocks(std::min(most, kEach * blocks_), *scan, scanning, args, hop);
+    };
     launch(start, 0, args);
     if constexpr (kScans) {
-      launch(*scan, scanning, args, 0);
+      scan_lists(0);
       launch(count, 0, args, 0);
     }
     launch(assign, 0, args, 0);
@@ -166,12 +173,12 @@ class SamplerLaunch {
         if (lined.fetch) launch(*lined.fetch, 0, args.lines, args.hops, hop);
         if (lined.take) launch(*lined.take, 0, lined.plain, hop);
       }
-      if constexpr (Hashed) {
+      if constexpr (kRowsFirst) {
         launch(*group, kOrderBytes, args, hop);
         launch(*rank, kOrderBytes, args, hop);
         if (hop == args.hops) break;
       }
-      if constexpr (kScans) launch(*scan, scanning, args, hop);
+      if constexpr (kScans) scan_lists(hop);
       launch(count, 0, args, hop);
       launch(assign, 0, args, hop);
     }
@@ -236,9 +243,9 @@ class SamplerLaunch {
       if (kernel) kernel->prefer_shared(device_, kSharedPercent);
   }
 
-  int resident(gpu::Kernel& kernel, size_t shared) const {
-    return std::min(kMaxBlocks, kernel.resident_blocks(device_, kBlock, shared, kBlocksPerMultiprocessor,
-                                                       kDeclaredBytes));
+  int resident(gpu::Kernel& kernel, size_t shared, int per_multiprocessor = kBlocksPerMultiprocessor) const {
+    return std::min(kMaxBlocks,
+                    kernel.resident_blocks(device_, kBlock, shared, per_multiprocessor, kDeclaredBytes));
   }
 
   // Blocks of a launch: those resident at once, or as many as are wanted, and one for each mini-batch at
@@ -251,7 +258,11 @@ class SamplerLaunch {
 
   template <typename... Arguments>
   void launch(gpu::Kernel& kernel, size_t shared, const Arguments&... arguments) {
-    gpu::launch<Arguments...>(kernel, device_, {static_cast<unsigned>(blocks_), kBlock, shared, stream_},
+    launch_blocks(blocks_, kernel, shared, arguments...);
+  }
+  template <typename... Arguments>
+  void launch_blocks(int blocks, gpu::Kernel& kernel, size_t shared, const Arguments&... arguments) {
+    gpu::launch<Arguments...>(kernel, device_, {static_cast<unsigned>(blocks), kBlock, shared, stream_},
                               arguments...);
     ++launches_;
   }
@@ -345,12 +356,16 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
     throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
                                 " mini-batches");
   if constexpr (!Args::Choice::kCountsByDegree) {
-    if (args.vertex_set != VertexSet::kHash)
-      throw std::invalid_argument("picks that need a scan go with a hash set of vertices");
+    const bool hash = args.vertex_set == VertexSet::kHash;
+    if (!hash && schedule != Schedule::kHopwise)
+      throw std::invalid_argument("picks that need a scan have bitmaps only hop by hop");
     if (schedule != Schedule::kCooperative && args.scan.schedule == ScanSchedule::kMergePath)
       throw std::invalid_argument("a scan by the merge path needs one launch of all hops");
     SamplerLaunch<kWide, Args> launch(device, stream, blocks);
-    schedule == Schedule::kCooperative ? launch.hashed(args) : launch.template hopwise<true>(args);
+    if (schedule == Schedule::kCooperative)
+      launch.hashed(args);
+    else
+      hash ? launch.template hopwise<true>(args) : launch.template hopwise<false>(args);
     return launch.launches();
   } else {
     return launch_widths(args, schedule, blocks, device, stream);

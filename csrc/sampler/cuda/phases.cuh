@@ -6,12 +6,25 @@
 #include "sampler/cuda/device_pick_weighted.cuh"
 #include "sampler/cuda/hashed.cuh"
 #include "sampler/cuda/hopwise.cuh"
+#include "sampler/cuda/scanned.cuh"
 
 namespace loader {
 
 // The phases of sampling hop by hop, with either kind of vertex set.
+template <bool Hashed, bool Scans, typename Args>
+struct PhasesWith {
+  using Type = HashedPhases<Args>;
+};
+template <typename Args>
+struct PhasesWith<false, false, Args> {
+  using Type = HopwisePhases<Args>;
+};
+template <typename Args>
+struct PhasesWith<false, true, Args> {
+  using Type = ScannedPhases<Args>;
+};
 template <bool Hashed, typename Args>
-using PhasesOf = std::conditional_t<Hashed, HashedPhases<Args>, HopwisePhases<Args>>;
+using PhasesOf = typename PhasesWith<Hashed, !Args::Choice::kCountsByDegree, Args>::Type;
 
 // Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
 template <int Widest, typename F>
@@ -27,7 +40,7 @@ __device__ __forceinline__ void with_width(int fanout, const F& f) {
 }
 
 // The phases that sampling hop by hop has with either kind of vertex set, in one launch or in several.
-// `Phases`: HopwisePhases or HashedPhases.
+// `Phases`: HopwisePhases, HashedPhases or ScannedPhases.
 
 // If only a scan tells how many are picked, `scan` and `count` follow, with a barrier before each.
 template <typename Phases>

@@ -231,6 +231,39 @@ struct Picking : Sets {
     }
   }
 
+  // Once all vertices known after `hop` are rows, with the picks that each has at hop + 1 known: counts them
+  // for `assign_rows`. Ends with the block's total written.
+  __device__ void count_rows(int hop, int64_t rows) const {
+    __shared__ Counts partial[kWarps];
+    if (kScans && is_first()) this->state().head.value = 0;  // the scan's tickets
+    write_totals({edges_of_rows(hop, rows), 0, 0}, partial);
+  }
+
+  // Writes the indptr of hop + 1; `edges` becomes its size. False where the outputs are too small: nothing
+  // was written then.
+  __device__ bool assign_rows(int hop, int64_t rows, int64_t& edges) const {
+    Counts before, total;
+    prefix(before, total);
+    edges = total.old_edges;
+    const bool fits = rows <= args.frontier_capacity[hop] && edges <= args.edge_capacity[hop];
+    if (is_first()) {
+      if (hop == 0) this->header().frontiers[0] = rows;
+      this->header().edges[hop] = edges;
+      this->header().hops_done = hop;
+      if (!fits) {
+        this->fail(SampleStatus::kOverflow, 0);
+        this->publish();
+      }
+    }
+    if (!fits) return false;
+    write_indptr(hop, rows, before.old_edges);
+    if (this->warp() == this->warps() - 1 && lane == 0) this->indptr(hop + 1)[rows] = static_cast<P>(edges);
+    return true;
+  }
+
+  // Whether this is the first thread of the mini-batch.
+  __device__ bool is_first() const { return block == 0 && threadIdx.x == 0; }
+
   // What `indices` holds to local ids, for all edges. `lookup.id(lookup.find(u), u)` is that of `u`; a thread
   // finds several before it looks at the first, from `Lookup::kLoads` loads.
   template <typename Lookup>

@@ -213,7 +213,7 @@ __device__ void pick_block(const Args& args, int hop, unsigned char* stage) {
 // Counts what the vertices known after `hop` pick at the next one.
 template <typename Args>
 __device__ void scan_block(const Args& args, int hop, unsigned char* memory) {
-  using Phases = HashedPhases<Args>;
+  using Phases = HashedPhases<Args>;  // the set is not looked at
   with_own_batch<Phases>(
       args, [&](const Phases& phases) { scan_lists<false>(phases, hop, phases.known_rows(hop), memory); });
 }
@@ -241,10 +241,9 @@ __device__ void finish_block(const Args& args) {
   forget_lines(args, gridDim.x);
 }
 
-// Those that only a hash set has.
-template <typename Args>
+// Those that only a hash set has, and bitmaps with a scan of the lists.
+template <typename Phases, typename Args>
 __device__ void group_block(const Args& args, int hop, unsigned char* stage) {
-  using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     if (phases.status() != SampleStatus::kOk) return;
     int64_t rows = phases.header().frontiers[hop - 1];
@@ -252,9 +251,8 @@ __device__ void group_block(const Args& args, int hop, unsigned char* stage) {
   });
 }
 
-template <typename Args>
+template <typename Phases, typename Args>
 __device__ void rank_block(const Args& args, int hop, unsigned char* stage) {
-  using Phases = HashedPhases<Args>;
   with_own_batch<Phases>(args, [&](const Phases& phases) {
     const SampleHeader& header = phases.header();
     if (phases.status() == SampleStatus::kOk)

@@ -23,6 +23,7 @@ struct Scan {
   using P = typename Phases::Edge;
   using N = typename Phases::Vertex;
   static constexpr bool kRaces = std::is_same_v<typename Phases::Choice, RaceChoice>;
+  static constexpr uint32_t kGroup = 32;  // parts of a list that are joined together
 
   const Phases& phases;
   const int hop;
@@ -108,12 +109,7 @@ struct Scan {
     } else {
       found = run_race(phases.args.choice, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
                        draws(row));
-      // Of a piece all, so that `join` need not ask first how many there are.
-      const uint32_t most = kept.times ? static_cast<uint32_t>(fanout) : found.held;
-      for (uint32_t i = lane; i < most; i += 32) {
-        kept.places[i] = i < found.held ? raced.places[i] : 0;
-        if (kept.times) kept.times[i] = i < found.held ? raced.times[i] : kNeverBits;
-      }
+      keep(found.held, kept, raced);
     }
     if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
     __syncwarp();
@@ -149,10 +145,7 @@ struct Scan {
       uint32_t* const places = stored() + row * width;
       const Kept kept = work.parts > 1 ? kept_of(work.slot(work.number)) : Kept{places, nullptr};
       uint32_t found = find(row, list, work.first, work.count, kept, raced);
-      if (work.parts > 1) {
-        if (!is_last(work, found)) return;
-        found = join(work, places, raced);
-      }
+      if (work.parts > 1 && !join(work, found, places, raced)) return;
       if (lane == 0) phases.row_picks()[row] = found;
     };
     const auto soon = [&](P begin, uint32_t degree) {
@@ -172,63 +165,102 @@ struct Scan {
                              soon, scan);
   }
 
-  // Whether this is the last part of its list that is scanned.
-  __device__ bool is_last(const ScanWork<P>& work, uint32_t found) const {
-    uint32_t* const done = &phases.pieces()[work.slots].done;
+  // If this was the last part of its list to be scanned: the picks of all, at `out`. Parts are joined in
+  // groups, whose picks take the place of those of the group's first part, and the groups then: a long list
+  // has hundreds of parts, and one warp would be long over them. Returns whether the list is done; `found`
+  // then is the number of its picks.
+  __device__ bool join(const ScanWork<P>& work, uint32_t& found, uint32_t* out,
+                       const RaceBuffer& raced) const {
+    const uint32_t parts = work.parts, group = work.number / kGroup, groups = (parts - 1) / kGroup + 1;
+    const uint32_t first = group * kGroup, size = min(kGroup, parts - first);
+    Piece* const pieces = phases.pieces();
+    const auto tell = [&](int64_t slot) {
+      if (lane == 0) pieces[slot].found = found;
+    };
+    tell(work.slot(work.number));
+    if (!is_last(&pieces[work.slot(first)].done, size)) return false;
+    const auto part_of_group = [&](uint32_t i) { return work.slot(first + i); };
+    if (groups == 1) {
+      found = joined(size, part_of_group, {out, nullptr}, raced);
+      return true;
+    }
+    found = joined(size, part_of_group, kept_of(work.slot(first)), raced);
+    tell(work.slot(first));
+    // The second part leads no group: its count is that of groups.
+    if (!is_last(&pieces[work.slot(1)].done, groups)) return false;
+    found = joined(groups, [&](uint32_t i) { return work.slot(i * kGroup); }, {out, nullptr}, raced);
+    return true;
+  }
+
+  // Whether all of `count` have come, of which this warp is one; then what the others wrote can be read.
+  __device__ bool is_last(uint32_t* come, uint32_t count) const {
     uint32_t before = 0;
     __threadfence();
     __syncwarp();
     if (lane == 0) {
-      phases.pieces()[work.slot(work.number)].found = found;
       __threadfence();
-      before = atomicAdd(done, 1u);
+      before = atomicAdd(come, 1u);
     }
-    if (__shfl_sync(kFullMask, before, 0) + 1 < work.parts) return false;
+    if (__shfl_sync(kFullMask, before, 0) + 1 < count) return false;
     __threadfence();
-    if (lane == 0) *done = 0;
+    if (lane == 0) *come = 0;
     return true;
   }
 
-  // The picks of a list from those of its parts, at `out`. Returns how many there are.
-  __device__ uint32_t join(const ScanWork<P>& work, uint32_t* out, const RaceBuffer& raced) const {
+  // The picks of a list, or of a group of its parts, from those of `count` parts, in order. Returns how many
+  // there are.
+  template <typename SlotOf>
+  __device__ uint32_t joined(uint32_t count, const SlotOf& slot_of, const Kept& out,
+                             const RaceBuffer& raced) const {
     const Piece* const pieces = phases.pieces();
-    const uint32_t parts = work.parts;
     uint32_t all = 0;
     if (!kRaces || fanout == kAllNeighbours) {
-      for (uint32_t p = lane; p - lane < parts; p += 32) {
-        const uint32_t found = p < parts ? __ldcg(&pieces[work.slot(p)].found) : 0;
+      for (uint32_t p = lane; p - lane < count; p += 32) {
+        const int64_t slot = slot_of(p < count ? p : 0);
+        const uint32_t found = p < count ? __ldcg(&pieces[slot].found) : 0;
         uint32_t total;
         const uint32_t before = all + warp_exclusive(found, total);
-        const Kept kept = kept_of(work.slot(p));
+        const Kept kept = kept_of(slot);
         for (uint32_t i = 0; i < found && i < width && before + i < width; ++i)
-          out[before + i] = __ldcg(kept.places + i);
+          out.places[before + i] = __ldcg(kept.places + i);
         all += total;
       }
+      __syncwarp();
       return all;
     }
     if constexpr (kRaces) {
       WarpRace race(phases.args.choice, raced, static_cast<uint32_t>(fanout));
       constexpr uint32_t kEach = 8;  // loads of a lane that are on their way together
       const auto each = static_cast<uint32_t>(fanout);
-      for (uint32_t first = lane; first - lane < parts * each; first += 32 * kEach) {
+      for (uint32_t first = lane; first - lane < count * each; first += 32 * kEach) {
         uint64_t times[kEach];
         uint32_t places[kEach];
 #pragma unroll
         for (uint32_t e = 0; e < kEach; ++e) {
           const uint32_t p = (first + 32 * e) / each, at = (first + 32 * e) % each;
-          const Kept kept = kept_of(work.slot(p < parts ? p : 0));
-          times[e] = p < parts ? __ldcg(kept.times + at) : kNeverBits;
+          const Kept kept = kept_of(slot_of(p < count ? p : 0));
+          times[e] = p < count ? __ldcg(kept.times + at) : kNeverBits;
           places[e] = __ldcg(kept.places + at);
         }
 #pragma unroll
         for (uint32_t e = 0; e < kEach; ++e) race.add(times[e], places[e]);
       }
       race.keep_first();
-      for (uint32_t i = lane; i < race.held; i += 32) out[i] = race.buffer.places[i];
-      __syncwarp();
+      keep(race.held, out, raced);
       all = race.held;
     }
     return all;
+  }
+
+  // Keeps the first `held` of a race: of a part of a list all, so that `joined` need not ask first how many
+  // there are.
+  __device__ __forceinline__ void keep(uint32_t held, const Kept& kept, const RaceBuffer& raced) const {
+    const uint32_t most = kept.times ? static_cast<uint32_t>(fanout) : held;
+    for (uint32_t i = lane; i < most; i += 32) {
+      kept.places[i] = i < held ? raced.places[i] : 0;
+      if (kept.times) kept.times[i] = i < held ? raced.times[i] : kNeverBits;
+    }
+    __syncwarp();
   }
 
   __device__ uint32_t* stored() const {

@@ -84,6 +84,13 @@ struct Space {
       pieces()[first + i] = {static_cast<uint32_t>(row), i, 0, 0};
   }
 
+  // After a failure: no piece is left, and none is done.
+  __device__ void clean_pieces() const {
+    const int64_t thread = int64_t{block} * kBlock + threadIdx.x, threads = int64_t{blocks} * kBlock;
+    for (int64_t i = thread; i < args.scan.pieces_capacity; i += threads) pieces()[i].done = 0;
+    if (thread == 0) state().head.value = state().tail.value = 0;
+  }
+
   // The first error of a mini-batch stays. Whether it is this one.
   __device__ bool fail(SampleStatus status, int64_t detail) const {
     auto* const word = reinterpret_cast<unsigned long long*>(&state().error);

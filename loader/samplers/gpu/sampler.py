@@ -33,7 +33,7 @@ class CudaSampler(GpuOptions):
     finished.
 
     The tables for picks by weight lie where the graph's `indices` lie, see `Weighed`. LABOR, and picks by weight
-    without tables, read whole lists, and need a hash set of vertices. All give the same bytes as on the CPU.
+    without tables, read whole lists. All give the same bytes as on the CPU.
 
     The room for a mini-batch is estimated from earlier mini-batches, and is at most what the fanouts allow. If a
     mini-batch does not fit, it is sampled again with more room. So no mini-batch is cut off.
@@ -46,7 +46,7 @@ class CudaSampler(GpuOptions):
             a launch per phase and hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
             edges and `hopwise` for larger ones, which is the faster one of the two in most settings
             (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
-            prefetched.
+            prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables.
         vertex_set: how the sampler finds out whether a mini-batch has a vertex already. `"bitmap"`: a bit per vertex of
             the graph and hop, and a local id per vertex. Time and memory then grow with the graph: 400 million vertices
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
@@ -152,11 +152,15 @@ class CudaSampler(GpuOptions):
             )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"
-            if schedule in QUEUES or vertex_set == "bitmap":
-                named = f"schedule='{schedule}'" if schedule in QUEUES else "vertex_set='bitmap'"
+            if schedule in QUEUES:
                 raise ValueError(
-                    f"{option} looks at whole lists, which {named} does not; use schedule='cooperative' or "
-                    "'hopwise', and vertex_set='hash' or 'auto'"
+                    f"{option} looks at whole lists, which schedule='{schedule}' does not; use "
+                    "schedule='cooperative' or 'hopwise'"
+                )
+            if schedule == "cooperative" and vertex_set == "bitmap":
+                raise ValueError(
+                    f"{option} with vertex_set='bitmap' takes a launch per phase, but schedule is 'cooperative'; use "
+                    "schedule='hopwise', or vertex_set='hash'"
                 )
             if pad_to_capacity and self.picking.labor:
                 raise ValueError(

@@ -200,7 +200,7 @@ class Sizes:
         """The vertex set of a mini-batch with room for this many vertices."""
         if self.vertex_set != "auto":
             return self.vertex_set
-        if self._scans:
+        if self._scans and self.schedule == "cooperative":  # bitmaps go with a scan only hop by hop
             return "hash"
         # These have only bitmaps.
         if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
@@ -212,6 +212,8 @@ class Sizes:
         if self.schedule != "auto":
             return self.schedule
         if self._by_places and (vertex_set == "hash" or not self._uniform):
+            return "hopwise"
+        if self._scans and vertex_set == "bitmap":
             return "hopwise"
         return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
 

@@ -34,7 +34,7 @@ HOW = [
     ("persistent", "bitmap"),
 ]
 SCANNED = [k for k in KINDS if "labor" in k or k == "raced"]
-ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if k not in SCANNED or v == "auto" or v == "hash"]
+ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if k not in SCANNED or v == "hash" or s in ("auto", "hopwise")]
 
 
 def graph_of(width: str, steep: bool) -> Graph:
@@ -176,7 +176,7 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labor": True, "vertex_set": "bitmap"}, "vertex_set='bitmap' does not"),
+        ({"labor": True, "vertex_set": "bitmap", "schedule": "cooperative"}, "vertex_set='bitmap' takes a launch per"),
         ({"labor": True, "schedule": "persistent"}, "schedule='persistent' does not"),
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
         ({"scan_schedule": "tickets"}, "these picks scan no lists"),

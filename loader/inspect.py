@@ -312,7 +312,7 @@ def _check_numbers(
 
 
 def _fanouts(text: str) -> list[int]:
-    words: list[Any] = [word.strip() for word in text.split(",")]
+    words: list[Any] = [word.strip() for word in text.strip("[]").split(",")]  # brackets: as of train.py
     try:
         return list(resolve_fanouts([int(word) if word.lstrip("-").isdecimal() else word for word in words]))
     except (TypeError, ValueError) as error:

@@ -133,13 +133,20 @@ class GraphSAGE(nn.Module):
         """`x [num_input, in_dim]` -> `[num_output, out_dim]`; `blocks[0]` reads the input nodes.
 
         Raises:
-            ValueError: the mini-batch has another number of hops than the model has layers.
+            ValueError: the mini-batch has another number of hops than the model has layers, or its features another
+                width than `in_dim`.
+            TypeError: `x` is None, as in mini-batches of a loader without features.
         """
+        if x is None:
+            raise TypeError("x is None, so the mini-batch has no features; give the loader some")
         if len(blocks) != self.num_layers:
             raise ValueError(
                 f"the mini-batch has {len(blocks)} hops, the model {self.num_layers} layers; "
                 "give the sampler as many fanouts as the model has layers"
             )
+        width = (x.table if isinstance(x, LazyRows) else x).shape[-1]
+        if width != self.first.in_dim:
+            raise ValueError(f"x has {width} features, the model's in_dim is {self.first.in_dim}; they must be equal")
         first, *others = zip(self.convs, blocks, strict=True)
         h: Tensor = first[0](x, first[1], dropout=self.input_dropout if self.training else 0.0)
         for norm, (conv, block) in zip(self.norms, others, strict=True):

@@ -109,6 +109,19 @@ from models.training.errors import one_line_errors
         (["+model.num_classes=5"], "model.num_classes is 5, but the data decide it; leave it out"),
         (["task=link", "+model.num_features=5"], "model.num_features is 5, but the data decide it; leave it out"),
         (["features._target_=builtins.int"], "features._target_ is builtins.int; it must be a store"),
+        (
+            ["dataset._target_=torch_geometric.datasets.FakeDataset"],
+            "FakeDataset, which is no Dataset of loader.datasets",
+        ),
+        (
+            ["sampler._target_=torch.nn.Linear"],
+            "which is no Sampler of loader.samplers; give one, as the options of conf",
+        ),
+        (["datamodule.eval_sampler=full"], "eval_sampler is 'full'; it must be a loader.samplers.Sampler, e.g. Fused"),
+        (
+            ["model=node2vec", "features=host"],
+            "features is HostFeatures, but model=node2vec reads none; leave features",
+        ),
         (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of Dataset; leave it out"),
         (
             ["+callbacks.own={_target_: builtins.dict}"],
@@ -164,6 +177,9 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
     error = capsys.readouterr().err
     assert error.startswith("error: transform ReLU of digits failed: relu(): ")
     assert error.endswith("; it must take a NodeDataset and return one\n")
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, "dataset.transform={_target_: torch_geometric.transforms.NormalizeFeatures}")
+    assert capsys.readouterr().err.startswith("error: transform NormalizeFeatures of digits failed: 'NodeDataset' obj")
 
 
 def test_a_logger_that_is_missing_names_its_extra(

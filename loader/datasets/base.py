@@ -136,7 +136,7 @@ class Dataset(ABC):
         for transform in self.transforms:
             try:
                 data = transform(data)
-            except TypeError as error:  # most likely it is no function of a dataset
+            except (TypeError, AttributeError) as error:  # most likely it is a function of something else
                 what = getattr(transform, "__name__", type(transform).__name__)
                 raise TypeError(
                     f"transform {what} of {self.name} failed: {error}; it must take a NodeDataset and return one"

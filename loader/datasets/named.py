@@ -10,7 +10,7 @@ from typing import Any
 from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
-from loader.machine.arguments import shown
+from loader.machine.arguments import as_seed, shown
 from loader.machine.optional import import_optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -63,13 +63,15 @@ def open_dataset(
 
     if not isinstance(name, str):
         raise TypeError(f"name is {shown(name)}; it must be that of a dataset, or of a .npz file")
+    as_seed(seed)
+    conf = None if conf is None else Path(conf)
     if conf is not None and not (conf / "dataset").is_dir():
         raise ValueError(f"conf is {conf}; there is no folder {conf / 'dataset'}, name another one or leave it out")
     if isinstance(options, str):
         raise TypeError(f"options is {shown(options)}; it must be a list of texts, each key=value")
     for option in options:
         if "=" not in option:
-            raise ValueError(f"option '{option}' is not key=value")
+            raise ValueError(f"option '{option}' is not key=value, e.g. num_neighbors=8; a list has commas: 15,10")
     if name.endswith(".npz"):
         given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
         assert isinstance(given, dict)

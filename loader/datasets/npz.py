@@ -121,9 +121,9 @@ class NpzDataset(EdgeListDataset):
             )
         if not self.path.is_file():
             places = [self.path] if self.given.is_absolute() else [self.given, self.path]
+            looked = dict.fromkeys(str(path.absolute()) for path in places)  # one place if data_dir is this folder
             raise DatasetError(
-                f"{self.name}: there is no file {' or '.join(str(path.absolute()) for path in places)}; set "
-                "dataset.path to your .npz file"
+                f"{self.name}: there is no file {' or '.join(looked)}; set dataset.path to your .npz file"
             )
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 

@@ -203,7 +203,11 @@ class DataLoader:
         return graphs
 
     def _edges(self, sampler: EdgePredictionSampler, around: Sampler) -> tuple[Items, Sampler]:
-        ids = self.indices.to(self.graph.device, self.graph.idtype)
+        if self.indices.dim() == 2:
+            raise ValueError(
+                f"indices has shape {list(self.indices.shape)}; it must be ids of edges [n]: graph.edge_ids(src, dst)"
+            )
+        ids = as_vertices("indices", self.indices).to(self.graph.device, self.graph.idtype)
         _check_edges("indices", ids, self.graph.num_edges())
         source, target = self.graph.find_edges(ids)
         if sampler.exclude == "reverse_id":

@@ -21,7 +21,8 @@ def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
     """`array`, if it is a vector of integers on `device`; unsigned types that torch does not compare become int64."""
     _check_vector(name, array, device)
     if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
-        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type")
+        way = f": {name}.nonzero().view(-1)" if array.dtype == torch.bool else f": {name}.long()"
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type{way}")
     return signed(name, array)
 
 
@@ -50,7 +51,7 @@ def weight_vector(array: Tensor, device: torch.device) -> Tensor:
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:
     """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
-        raise ValueError(f"{name} has {array.numel()} entries, {what}")
+        raise ValueError(f"{name} has {array.numel()} entries, {what}; the numbers must be equal")
 
 
 def check_range(name: str, array: Tensor, num_nodes: int) -> None:
@@ -168,14 +169,21 @@ def _check_numbers(name: str, array: Tensor) -> None:
         raise ValueError(f"{name} lies on meta, where tensors have no numbers; it must lie on the CPU or on a GPU")
 
 
+def _way_to_vector(name: str, array: Tensor) -> str:
+    """The end of the message on an array of 0 or several dimensions."""
+    if name in ("src", "dst") and array.dim() == 2 and array.shape[0] == 2:
+        return ": of an edge_index [2, num_edges], src is edge_index[0] and dst edge_index[1]"
+    if name in ("src", "dst") and array.dim() == 2 and array.shape[1] == 2:
+        return ": of pairs [num_edges, 2], src is pairs[:, 0] and dst pairs[:, 1]"
+    return f": {name}.view(-1)" if array.numel() in array.shape else ""
+
+
 def _check_vector(name: str, array: Tensor, device: torch.device) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is {kind_of(array)}; it must be a torch tensor (torch.as_tensor)")
     check_dense(name, array)
     if array.dim() != 1:
-        rows = name in ("src", "dst") and array.dim() == 2 and array.shape[0] == 2
-        way = ": of an edge_index [2, num_edges], src is edge_index[0] and dst edge_index[1]" if rows else ""
-        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1{way}")
+        raise ValueError(f"{name} has {array.dim()} dimensions; it must have 1{_way_to_vector(name, array)}")
     if array.device != device:
         raise ValueError(
             f"{name} lies on {array.device}, the rest of the graph on {device}; move one of them (graph.place can "

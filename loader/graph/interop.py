@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: str | None) -> Graph:
     """See `Graph.from_pyg`."""
-    if isinstance(data, Tensor) or not (
-        hasattr(data, "edge_index") or hasattr(data, "adj_t") or hasattr(data, "num_nodes")
-    ):
-        raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data")
+    if isinstance(data, Tensor) or not hasattr(data, "num_nodes"):
+        raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data{way_to_data(data)}")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         raise TypeError(
             f"data is {kind_of(data)}, of several types; give data.to_homogeneous(), whose ids follow each "
@@ -41,11 +39,32 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
     arrays: dict[str, Any] = {}
     if weight_attr is not None:
-        arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
+        weights = arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
+        if weights.numel() != src.numel():
+            raise ValueError(
+                f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
+                f"it must be [{src.numel()}], a weight per edge"
+            )
     if time_attr is not None:
         times = _attribute(data, time_attr, "time_attr")
         arrays["edge_times" if data.is_edge_attr(time_attr) else "node_times"] = times
-    return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
+    try:
+        return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
+    except (TypeError, ValueError) as error:
+        refused = error
+    if getattr(data, "edge_index", None) is not None:  # the message names what the caller gave, not `src`
+        _check_edges(data.edge_index, data.num_nodes)
+    raise refused
+
+
+def way_to_data(data: Any) -> str:
+    """The end of the message on an object that is no `Data`: how to get one from it, if that is known."""
+    if hasattr(data, "node_types") and hasattr(data, "edge_types") and hasattr(data, "to_homogeneous"):
+        return ": data.to_homogeneous(), whose ids follow each other type by type"
+    if hasattr(data, "indptr"):
+        return "; a loader.Graph goes with loader.NodeLoader"
+    several = isinstance(data, (list, tuple)) or type(data).__module__.startswith("torch_geometric.")
+    return ", one graph: data[0]" if several and hasattr(data, "__getitem__") else ""
 
 
 def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
@@ -64,6 +83,18 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
         weights = g.edata[weight_attr]
     return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
+
+
+def _check_edges(edges: Tensor, num_nodes: int) -> None:
+    if edges.dtype == torch.bool or edges.is_floating_point() or edges.is_complex():
+        raise TypeError(f"edge_index has dtype {edges.dtype}; it must be an integer type: edge_index.long()")
+    if edges.numel() and not edges.is_meta:
+        low, high = (int(x) for x in torch.aminmax(edges))
+        if low < 0 or high >= num_nodes:
+            raise ValueError(
+                f"edge_index holds vertex {low if low < 0 else high}, but data has {num_nodes} vertices, 0 to "
+                f"{num_nodes - 1}; correct the edges, or set data.num_nodes"
+            )
 
 
 def _attribute(data: Any, name: str, option: str) -> Tensor:

@@ -31,7 +31,7 @@ class EdgeItems(Items):
             raise TypeError(f"pairs is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
         check_dense("pairs", ids)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
-            raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type")
+            raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type: pairs.long()")
         if ids.dim() != 2 or ids.shape[1] != 2:
             raise ValueError(f"pairs has shape {list(ids.shape)}; it must be [n, 2] (edge_index.t())")
         if ids.shape[0] == 0:

@@ -73,12 +73,13 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
     check_dense(name, ids)
     if ids.dtype == torch.bool:
         raise TypeError(f"{name} has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
-    if ids.is_floating_point() or ids.is_complex():
-        raise TypeError(f"{name} has dtype {ids.dtype}; it must be an integer type")
-    if ids.dim() != 1:
-        raise ValueError(f"{name} has shape {list(ids.shape)}; it must have 1 dimension")
-    if ids.numel() == 0:
+    if ids.numel() == 0:  # before the dtype: torch.tensor([]) has floats
         raise ValueError(f"{name} is empty; a loader needs at least one seed")
+    if ids.is_floating_point() or ids.is_complex():
+        raise TypeError(f"{name} has dtype {ids.dtype}; it must be an integer type: {name}.long()")
+    if ids.dim() != 1:
+        way = f": {name}.view(-1)" if ids.numel() in ids.shape else ""
+        raise ValueError(f"{name} has shape {list(ids.shape)}; it must have 1 dimension{way}")
     if ids.device.type not in ("cpu", "cuda"):
         raise ValueError(f"{name} lies on {ids.device}; it must lie on the CPU or on a GPU")
     return signed(name, ids)

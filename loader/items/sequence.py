@@ -55,6 +55,8 @@ class BatchSequence:
         self.drop_last = as_flag("drop_last", drop_last)
         full, rest = divmod(self.num_items, self.batch_size)
         self.num_batches = full + (rest > 0 and not self.drop_last)
+        if self.num_items == 0:
+            raise ValueError("num_items is 0; an epoch needs at least 1")
         if self.num_batches == 0:
             raise ValueError(
                 f"drop_last leaves no mini-batch: {num_items} seeds are less than one of {batch_size}; lower "

@@ -38,8 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead.add_argument("--match", action="append", default=[], help="compile only kernels with this text in their name")
     ahead.add_argument("--widths", default="all", choices=["all", "two"], help=_WIDTHS_HELP)
     ahead.add_argument("--index-types", default="all", choices=["all", "int32"], help=_TYPES_HELP)
-    ahead.add_argument("--workers", type=int, help="threads that compile; by default one per core")
+    ahead.add_argument("--workers", type=_workers, help="threads that compile; by default one per core")
     options = parser.parsed(arguments)
+    if disk.folder().exists() and not disk.folder().is_dir():
+        print(f"gnn-loader: the cache {disk.folder()} is no folder; let LOADER_KERNEL_CACHE name one", file=sys.stderr)
+        return 2
     try:
         status = {"compile": _compile, "clear": _clear}.get(options.command, _list)(options)
         sys.stdout.flush()
@@ -50,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoCompilerError, CompilationError) as error:
         print(f"gnn-loader: {error}", file=sys.stderr)
         return 1
+
+
+def _workers(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"workers is {text!r}; it must be an integer of at least 1")
+    return int(text)
 
 
 _WIDTHS_HELP = "of kernels that exist per range of fanouts: two: those for up to 10 and for any; all: all of them"

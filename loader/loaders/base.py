@@ -10,15 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
+from loader.loaders.epoch import Epoch
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kind_of, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
 from loader.stages import GatherStage, SampleStage, arrange, choose_device
-from loader.stores import FeatureStore
+from loader.stores import FeatureStore, as_store
 from loader.timing import PipelineStats, Timeline
 
 MAX_PREFETCH = 2**16  # more would be a mistake; each stage has a slot for each
@@ -40,8 +42,8 @@ class Loader:
     With `prefetch=n` the stages work before the consumer, your loop, asks for a mini-batch. Each holds at most `n`
     mini-batches, under way or waiting for the next stage; the first holds some more if the sampler takes several
     together. With `prefetch=0` the consumer's thread does all work. Only one iterator is alive at a time: a new one
-    ends the one before it. An iterator that is closed, abandoned or interrupted ends its threads after their current
-    call.
+    ends the one before it. Only one thread at a time may ask it for a mini-batch. An iterator that is closed, abandoned
+    or interrupted ends its threads after their current call.
 
     On a GPU each stage has its own CUDA stream, made once. A mini-batch is ready for work on the stream that was
     current at `next()`. Another stream that uses it has to wait for that stream; also call
@@ -61,7 +63,7 @@ class Loader:
         items: the items of an epoch.
         sampler: samples around the items of each mini-batch. It takes items of the kind `sampler.items`.
         batch_size: items of a mini-batch, at least 1.
-        stores: kind of rows -> the store that has them, see `loader.samples.Sample.wants`.
+        stores: kind of rows -> the store, or the tensor, that has them; see `loader.samples.Sample.wants`.
         stages: more stages, which come after the gathering of rows. Their names must differ.
         shuffle: take the items in a new order each epoch, see `loader.items.Order`.
         drop_last: leave out the last mini-batch if it is smaller than the others.
@@ -100,7 +102,7 @@ class Loader:
         sampler: Sampler,
         batch_size: int,
         *,
-        stores: Mapping[str, FeatureStore] | None = None,
+        stores: Mapping[str, FeatureStore | Tensor] | None = None,
         stages: Sequence[Stage] = (),
         shuffle: bool = False,
         drop_last: bool = False,
@@ -135,7 +137,7 @@ class Loader:
                     f"stage '{name}' needs a name of its own: {sorted(_TAKEN)}, 'move 2' and so on are taken, and the "
                     f"stages are {names}"
                 )
-        self.stores = dict(stores or {})
+        self.stores = _stores_of(stores)
         self.device = choose_device(device, sampler, self.stores)
         self.graph = graph
         self.items = items
@@ -154,7 +156,7 @@ class Loader:
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
         self._begun_at = (0, 0)  # where the iterator that runs began, and what `finished` said then
-        self._running: weakref.ref[_Epoch] | None = None
+        self._running: weakref.ref[Epoch] | None = None
 
     @property
     def batch_size(self) -> int:
@@ -196,7 +198,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
-        return _Epoch(self)
+        return Epoch(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch, from its first mini-batch.
@@ -237,7 +239,10 @@ class Loader:
         """
         parts = {"version", "epoch", "next", "config"}
         if not isinstance(state, dict) or not parts <= state.keys() or not isinstance(state["config"], dict):
-            raise ValueError(f"this is not the state of a {type(self).__name__}; give what its state_dict() returned")
+            raise ValueError(
+                f"the state is {shown(state)}, which is none of a {type(self).__name__}; give what its state_dict() "
+                "returned"
+            )
         if state["version"] != _STATE_VERSION:
             raise ValueError(
                 f"the state has version {state['version']}, this {type(self).__name__} reads {_STATE_VERSION}; "
@@ -345,7 +350,7 @@ class Loader:
         places = [store.device for store in stores.values()]
         return arrange(first, gather, self._more_stages, self.device, places, self.stats)
 
-    def _begin(self, iterator: _Epoch) -> PipelineRun:
+    def _begin(self, iterator: Epoch) -> PipelineRun:
         """Called by an iterator at its first `next()`."""
         self.close()
         if self.on_begin is not None:
@@ -359,7 +364,7 @@ class Loader:
         self._begun_at = (first, 0 if self.finished is None else self.finished())
         return pipeline.run(Turns(self.sequence, epoch, first))
 
-    def _gave(self, iterator: _Epoch, batch: Sample | None) -> None:
+    def _gave(self, iterator: Epoch, batch: Sample | None) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""
         if batch is not None:
             given = self.stats.items
@@ -369,38 +374,16 @@ class Loader:
             self._at = None if batch is None else (self._at[0], self._at[1] + self.sequence.world_size)
 
 
-class _Epoch(Iterator[Any]):
-    """The iterator of one epoch. The loader knows it only weakly, so dropping it ends it."""
+def _stores_of(stores: Mapping[str, Any] | None) -> dict[str, FeatureStore]:
+    """The stores by the kind of their rows; a tensor gets a store.
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._run: PipelineRun | None = None
-        self._over = False  # by its end or by an error; not by another iterator
-
-    def __next__(self) -> Any:
-        if self._over:
-            raise StopIteration
-        if self._run is None:
-            self._run = self._loader._begin(self)
-        elif self._run.closed:
-            raise RuntimeError("this iterator was closed, by close() or by a newer iterator of the same loader")
-        try:
-            batch = next(self._run)
-        except BaseException as error:
-            self._over = True
-            if isinstance(error, StopIteration):
-                self._loader._gave(self, None)
-                for stage in self._loader.stages:
-                    stage.check()
-            raise
-        self._loader._gave(self, batch)
-        return batch
-
-    def done(self) -> None:
-        if self._run is not None:
-            self._run.done()
-
-    def close(self) -> None:
-        """Ends the iterator and its threads."""
-        if self._run is not None:
-            self._run.close()
+    Raises:
+        TypeError: it is no mapping, or a value is neither a store nor a tensor.
+    """
+    if stores is not None and not isinstance(stores, Mapping):
+        raise TypeError(
+            f"stores is {shown(stores)}; it must be a dict from a kind of rows to their store, e.g. "
+            "{'node': HostFeatures(x)}"
+        )
+    made = {kind: as_store(f"stores[{kind!r}]", rows) for kind, rows in (stores or {}).items()}
+    return {kind: store for kind, store in made.items() if store is not None}

@@ -51,14 +51,19 @@ class LinkLoader(Loader):
         require_square(graph, type(self).__name__)
         check_pairs(items.ids, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):
-            raise TypeError(f"sampler is {kind_of(sampler)}; it must be a loader.samplers.LinkSampler")
+            raise TypeError(
+                f"sampler is {kind_of(sampler)}; it must be a loader.samplers.LinkSampler, e.g. "
+                "LinkSampler(FusedSampler([10, 5]))"
+            )
         stores: dict[str, FeatureStore] = {}
         if (store := as_store("features", features)) is not None:
             stores["node"] = store
             if store.num_rows != graph.num_nodes:
-                raise ValueError(f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices")
+                raise ValueError(
+                    f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per vertex"
+                )
         if labels is not None:
-            check_labels(labels, len(items), f"there are {len(items)} pairs")
+            check_labels(labels, len(items), f"there are {len(items)} pairs; give a label per pair")
             stores["pair"] = TensorRows(labels.to(sampler.device))
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
 

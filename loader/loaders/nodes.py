@@ -55,9 +55,12 @@ class NodeLoader(Loader):
         check_distinct("seeds", items.ids, graph.num_nodes)
         self.features = as_store("features", features)
         if self.features is not None and self.features.num_rows != graph.num_nodes:
-            raise ValueError(f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices")
+            raise ValueError(
+                f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per "
+                "vertex"
+            )
         if labels is not None:
-            check_labels(labels, graph.num_nodes, f"the graph {graph.num_nodes} vertices")
+            check_labels(labels, graph.num_nodes, f"the graph {graph.num_nodes} vertices; give a label per vertex")
             labels = labels.to(sampler.device)
         self.labels = labels
         self.edge_features = _edge_store(edge_features, graph, sampler)
@@ -87,5 +90,7 @@ def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: S
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
     if store.num_rows < graph.num_edges:
-        raise ValueError(f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges")
+        raise ValueError(
+            f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges; give a row per edge"
+        )
     return store

@@ -16,6 +16,7 @@ from loader.samplers import Sampler
 
 GRAPH_MEMORY = ("device", "pinned")
 # What samples around items of a kind.
+_EXAMPLES = {"node": "FusedSampler([10, 5])", "walker": "WalkSampler(80)"}
 _SAMPLERS = {
     "node": "one of vertices, as FusedSampler (sampler=fused; walks go with model=node2vec)",
     "walker": "one of walks, as WalkSampler (sampler=walks)",
@@ -93,7 +94,7 @@ def check_sampler(name: str, sampler: Any, kind: str) -> None:
             f"{name} is the class {sampler.__name__}; give an object of it, e.g. {sampler.__name__}([10, 5])"
         )
     if not isinstance(sampler, Sampler):
-        raise TypeError(f"{name} is {kind_of(sampler)}; it must be a loader.samplers.Sampler")
+        raise TypeError(f"{name} is {shown(sampler)}; it must be a loader.samplers.Sampler, e.g. {_EXAMPLES[kind]}")
     if sampler.items != kind:
         raise TypeError(f"{name} is {kind_of(sampler)}; it must be {_SAMPLERS[kind]}")
 

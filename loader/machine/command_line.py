@@ -23,5 +23,6 @@ class OneLineParser(argparse.ArgumentParser):
         return self.parse_args(joined)
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub("invalid int value: (.*)", r"it is \1, and must be an integer", message)
         sys.stderr.write(f"error: {message}; `{self.prog} --help` lists all arguments\n")
         sys.exit(2)

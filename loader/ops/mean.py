@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader import _core
-from loader.machine.arguments import kind_of
+from loader.machine.arguments import as_number, kind_of
 from loader.ops import gpu as ops_gpu
 from loader.ops.autocast import working_dtype
 from loader.samples import Block, LazyRows
@@ -45,9 +45,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
         TypeError: the dtype is not supported.
         RuntimeError: `x` lies on a GPU and the build of the loader has no CUDA.
     """
-    if not isinstance(x, Tensor) or not isinstance(block, Block):
-        raise TypeError(f"x is {kind_of(x)} and block is {kind_of(block)}; give a tensor, then a Block")
-    if x.is_cuda:
+    if isinstance(x, Tensor) and x.is_cuda:
         _check(x, block)
         edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)
         if not (x.requires_grad and torch.is_grad_enabled()):
@@ -137,6 +135,7 @@ def linear_self_mean(
         As `concat_self_mean`.
     """
     nodes = None
+    _check_weights(x, weight_self, weight_mean, bias)
     if isinstance(x, LazyRows):
         _check_lazy(x, block)
         nodes = x.nodes
@@ -165,13 +164,15 @@ def linear_self_mean(
 
 
 def _check_dropout(dropout: float) -> None:
-    if not 0 <= dropout < 1:
+    if not 0 <= as_number("dropout", dropout) < 1:
         raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
 
 
 def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
+    if not isinstance(x, Tensor) or not isinstance(block, Block):
+        raise TypeError(f"x is {kind_of(x)} and block is {kind_of(block)}; give a tensor, then a Block")
     if x.dim() != 2 or x.shape[0] != block.num_src:
-        raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F]")
+        raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F], a row per source")
     if block.live:
         if not (x.is_cuda or (x.is_meta and may_be_live)):
             raise ValueError(f"x lies on {x.device}; a live block needs it on the GPU, or live in linear_self_mean")
@@ -185,6 +186,23 @@ def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
         raise ValueError(f"x lies on {x.device}; aggregate_mean runs on cpu and cuda")
     elif x.dtype not in _CPU_DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; it must be float32, float64, float16 or bfloat16 (x.float())")
+
+
+def _check_weights(x: Tensor | LazyRows, weight_self: Tensor, weight_mean: Tensor, bias: Tensor) -> None:
+    rows = x.table if isinstance(x, LazyRows) else x
+    if not isinstance(rows, Tensor) or rows.dim() != 2:
+        return  # which is told with the block
+    for name, weight in (("weight_self", weight_self), ("weight_mean", weight_mean), ("bias", bias)):
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{name} is {kind_of(weight)}; it must be a torch tensor")
+    width = rows.shape[1]
+    if weight_self.dim() != 2 or weight_self.shape[1] != width or weight_mean.shape != weight_self.shape:
+        raise ValueError(
+            f"weight_self has shape {tuple(weight_self.shape)}, weight_mean {tuple(weight_mean.shape)}; x has rows of "
+            f"{width}, so both must be [out, {width}], as those of torch.nn.Linear({width}, out)"
+        )
+    if bias.shape != weight_self.shape[:1]:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; with these weights it must be [{weight_self.shape[0]}]")
 
 
 def _check_lazy(x: LazyRows, block: Block) -> None:

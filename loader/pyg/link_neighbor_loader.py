@@ -103,9 +103,9 @@ class LinkNeighborLoader(DataLoader):
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
             shape = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
-            raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n]")
+            raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n] (edge_index.t())")
         if links.dtype == torch.bool or links.is_floating_point() or links.is_complex():
-            raise TypeError(f"edge_label_index has dtype {links.dtype}; it must be an integer type")
+            raise TypeError(f"edge_label_index has dtype {links.dtype}; it must be an integer type: .long()")
         items = EdgeItems(links.t().contiguous().cpu())
         check_pairs(items.ids, int(data.num_nodes or 0), "edge_label_index")
         self._labels = _labels(edge_label, len(items), negatives)
@@ -155,7 +155,9 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
         return None
     edge_label = as_ids("edge_label", edge_label)
     if edge_label.dim() == 0 or edge_label.shape[0] != links:
-        raise ValueError(f"edge_label has shape {list(edge_label.shape)}, there are {links} links")
+        raise ValueError(
+            f"edge_label has shape {list(edge_label.shape)}, there are {links} links; give a label per link"
+        )
     if negatives is not None and negatives.mode == "triplet":
         raise ValueError("edge_label is given, but triplets have no labels: leave it out, or take binary negatives")
     return edge_label + 1 if negatives is not None and bool(edge_label.min() == 0) else edge_label
@@ -166,6 +168,10 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
 
     as_flag("strict", strict)
     if ratio is not None and as_number("neg_sampling_ratio", ratio):
+        if neg_sampling is not None:
+            raise ValueError(
+                f"neg_sampling is {shown(neg_sampling)} and neg_sampling_ratio is {ratio}; give one of them"
+            )
         return Negatives("binary", ratio, strict)
     try:
         asked = NegativeSampling.cast(neg_sampling)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.graph.interop import way_to_data
 from loader.items import Items, NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.base import Loader
@@ -249,7 +250,9 @@ class NeighborLoader(DataLoader):
 def place_of(data: Data, device: torch.device | str | None) -> torch.device:
     """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
     if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
-        raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data of one type")
+        raise TypeError(
+            f"data is {kind_of(data)}; it must be a torch_geometric.data.Data of one type{way_to_data(data)}"
+        )
     x = getattr(data, "x", None)
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,10 +33,9 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
     ) -> None:
         _check_edges("edge_index", edge_index)
         _check_windows(walk_length, context_size)
-        theirs = inspect.signature(torch_geometric.nn.Node2Vec.__init__)
-        given = theirs.bind(self, edge_index, embedding_dim, walk_length, context_size, *args, **options).arguments
-        for name in ("walks_per_node", "num_negative_samples"):
-            as_size(name, given.get(name, 1))
+        given = _given(
+            torch_geometric.nn.Node2Vec, edge_index, embedding_dim, walk_length, context_size, *args, **options
+        )
         for name in ("p", "q"):
             as_finite(name, given.get(name, 1.0), positive=True)
         _check_vertices("edge_index", edge_index, given.get("num_nodes"))  # it would write beyond its arrays
@@ -75,6 +74,11 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
     def __init__(
         self, edge_index_dict: dict[Any, Tensor], embedding_dim: int, metapath: list[Any], *args: Any, **options: Any
     ) -> None:
+        if not isinstance(edge_index_dict, Mapping):
+            raise TypeError(
+                f"edge_index_dict is {shown(edge_index_dict)}; it must be a dict from types of edges, (source, "
+                "relation, destination), to edges [2, num_edges]"
+            )
         if not isinstance(metapath, (list, tuple)) or not metapath:
             raise ValueError(f"metapath is {shown(metapath)}; it must be a list of types of edges, one or more")
         for kind in metapath:
@@ -83,6 +87,14 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
         for kind, edges in edge_index_dict.items():
             _check_edges(f"edge_index_dict[{kind!r}]", edges)
             _check_vertices(f"edge_index_dict[{kind!r}]", edges, None)
+        given = _given(torch_geometric.nn.MetaPath2Vec, edge_index_dict, embedding_dim, metapath, *args, **options)
+        _check_windows(given["walk_length"], given["context_size"])
+        if given["walk_length"] > len(metapath) and metapath[0][0] != metapath[-1][-1]:
+            raise ValueError(
+                f"walk_length is {given['walk_length']}, and metapath has {len(metapath)} types of edges, from "
+                f"{metapath[0][0]!r} to {metapath[-1][-1]!r}; it repeats only if it ends where it begins: shorten the "
+                "walks, or close the metapath"
+            )
         super().__init__(edge_index_dict, embedding_dim, metapath, *args, **options)
         kinds = sorted(set(metapath))
         self._path = [kinds.index(kind) for kind in metapath]
@@ -106,6 +118,14 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
             kind = self.metapath[i % len(self.metapath)][-1]
             columns.append(torch.randint(self.start[kind], self.end[kind], (len(starts),), device=device))
         return _windows(torch.stack(columns, 1), self.context_size)
+
+
+def _given(model: type, *args: Any, **options: Any) -> dict[str, Any]:
+    """The arguments of a model of torch_geometric by their names, of which the sizes are checked."""
+    given = inspect.signature(model).bind(*args, **options).arguments
+    for name in ("embedding_dim", "walks_per_node", "num_negative_samples"):
+        as_size(name, given.get(name, 1))
+    return given
 
 
 def _check_edges(name: str, edges: Any) -> None:

@@ -392,7 +392,7 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     if seeds.dtype == graph.indices.dtype:
         return seeds.contiguous()
     if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
+        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
     if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
         seeds = signed("seeds", seeds)
         check_range("seeds", seeds, graph.num_nodes)

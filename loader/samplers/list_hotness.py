@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
+from loader.machine.arguments import shown
 from loader.samplers.base import resolve_fanouts
 from loader.samples import MiniBatch
 
@@ -40,6 +41,8 @@ def hop_visits(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int
     """`[hops, num_nodes]` int64 on the CPU: how often each hop picked for each vertex; see `list_hotness`."""
     num_hops = len(resolve_fanouts(fanouts))
     visits = torch.zeros(num_hops, graph.num_nodes, dtype=torch.int64)
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"batches is {shown(batches)}; it must be mini-batches, e.g. a NodeLoader")
     for batch in batches:
         if len(batch.blocks) != num_hops:
             raise ValueError(f"a mini-batch has {len(batch.blocks)} hops; there are {num_hops} fanouts")

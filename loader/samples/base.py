@@ -99,6 +99,8 @@ class Sample(ABC):
             NoGpuError: it is a GPU, and torch finds none.
         """
         place = as_device(device)
+        if place.type not in ("cpu", "cuda", "meta"):
+            raise ValueError(f"device is '{device}'; it must be cpu, cuda or cuda:N")
         if place.type == "cuda" and not torch.cuda.is_available():
             raise NoGpuError(f"device is '{device}', but torch finds no NVIDIA GPU here; give 'cpu'")
         return self.map(lambda t: t.to(place, non_blocking=non_blocking))

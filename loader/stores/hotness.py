@@ -125,7 +125,7 @@ def _marked(seeds: Tensor, num_nodes: int) -> Tensor:
     if not isinstance(seeds, Tensor):
         raise TypeError(f"seeds is {shown(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (mask.nonzero().view(-1))")
+        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
     ids = seeds.cpu().long()
     if ids.numel() == 0:
         raise ValueError("seeds is empty; give at least one vertex")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # A thread that reads a row from disk only waits: more of them than processors keep the disk's queue filled.
 _THREADS_A_CPU = 4
+_ARCHIVES = (".npz", ".pt", ".pth")  # of numpy.savez and torch.save
 
 
 class MemmapFeatures(StoreOfRows):
@@ -76,7 +77,10 @@ class MemmapFeatures(StoreOfRows):
             shape = [as_size("shape", size, least=0) for size in shape]
         raw = not isinstance(source, Tensor) and Path(source).suffix != ".npy"
         if not raw and (shape is not None or offset):
-            raise ValueError("shape and offset describe a raw file; a tensor and a .npy file know their own")
+            given = f"shape is {shown(shape)}" if shape is not None else f"offset is {offset}"
+            raise ValueError(
+                f"{given}, which describes a raw file; a tensor and a .npy file know their own: leave it out"
+            )
         if isinstance(source, Tensor):
             self.path, tensor = None, source
         else:
@@ -149,6 +153,8 @@ def _open_npy(path: Path) -> Tensor:
 
 
 def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtype | str | None, offset: int) -> Tensor:
+    if path.suffix in _ARCHIVES:  # its first bytes are no rows
+        raise ValueError(f"{path} is an archive of arrays, which cannot be mapped; write the rows by numpy.save (.npy)")
     if shape is None or storage_dtype is None:
         raise ValueError(f"{path} is not a .npy file; say its shape and storage_dtype")
     dtype = as_dtype("storage_dtype", storage_dtype)

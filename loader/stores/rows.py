@@ -130,7 +130,8 @@ def check_ids(ids: Tensor) -> None:
     if not isinstance(ids, Tensor):
         raise TypeError(f"ids is {kind_of(ids)}; it must be a torch tensor of int32 or int64 (torch.as_tensor)")
     if ids.dtype != torch.int64 and ids.dtype != torch.int32:
-        raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64")
+        way = "ids.nonzero().view(-1)" if ids.dtype == torch.bool else "ids.long()"
+        raise TypeError(f"ids has dtype {ids.dtype}; it must be torch.int32 or torch.int64: {way}")
     if ids.dim() != 1:
         raise ValueError(f"ids has shape {list(ids.shape)}; it must have 1 dimension")
 

@@ -44,6 +44,8 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
                 f"there is no option {added[1]}, so nothing would read it: leave it out{_nearest(added[1], known)}"
             )
         group, _, value = argument.partition("=")
+        if "@" in group:
+            raise ValueError(f"cannot read the argument {argument}; a name has no @, it must be NAME=VALUE")
         if argument.startswith("="):
             raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE")
         if group.isidentifier() and (conf / group).is_dir() and _NO_WORD.fullmatch(value):
@@ -143,8 +145,9 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # of the folder of the run
         return said(error)
     if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
-        group, _, choice = error.missing_cfg_file.rpartition("/")
-        group = group.lstrip("/")
+        group, _, choice = error.missing_cfg_file.lstrip("/").rpartition("/")
+        if ".." in group.split("/"):  # of `dataset=../cora`
+            group, _, choice = error.missing_cfg_file.lstrip("/").partition("/")
         if group == "hydra/launcher" and choice in LAUNCHERS:
             return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
         known = choices(conf, group) if group else []
@@ -152,6 +155,9 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
             known = ["basic", *LAUNCHERS]
         if known:
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
+    if found := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
+        name, values = found.groups()
+        return f"{name} has several values, {values}; a list is '{name}=[{values}]', and -m starts a run per value"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override))
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
@@ -185,6 +191,9 @@ def _line(text: str) -> str:
 def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     """One line about a key that the configuration does not have."""
     keys = _keys(arguments, conf)
+    given = next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{key}=")), None)
+    if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
+        return f"there is no option {key}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
     above, _, last = key.rpartition(".")
     if having := _choices_with(key, conf):
         group = key.partition(".")[0]
@@ -195,7 +204,7 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
-        return f"there is no option {key}{_nearest(key, keys)} `python train.py --help` lists all"
+        return f"there is no option {key}{_nearest(key, keys) or ';'} `python train.py --help` lists all"
     if close := _nearest(last, beside):
         prefix = f"{above}." if above else ""
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"

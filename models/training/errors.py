@@ -18,6 +18,7 @@ from models.training.ranks import GRACE, rank_here
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_MISSING = re.compile(r"^([\w.]+)\(\) missing \d+ required [\w-]+ arguments?: (.+)$")
 _REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S+)")
 _NO_OPTION = re.compile(r"\w+ is no option of \w")
 
@@ -81,6 +82,10 @@ def said(error: BaseException, key: str = "") -> str:
     if found := _UNKNOWN.search(str(error)):
         name = f"{key}.{found[2]}" if key else found[2]
         return f"{name} is no option of {found[1].removesuffix('.__init__')}; leave it out"
+    if key and (found := _MISSING.search(str(error))):
+        names = found[2].replace("'", "")
+        first = re.split(",| and ", names)[0]
+        return f"{key} gives no {names}, which {found[1].removesuffix('.__init__')} needs; add {key}.{first}=..."
     if found := _REFERENCE.search(str(error)):
         return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
     if key and _NO_OPTION.match(str(error)):

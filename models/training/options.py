@@ -14,10 +14,12 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig
 
+from loader.datasets.base import Dataset
 from loader.datasets.errors import nearest
 from loader.datasets.locations import check_folder, is_writable
 from loader.machine.arguments import as_flag, as_number, as_size, shown
 from loader.machine.optional import import_optional
+from loader.samplers import Sampler
 from models.training.checks import not_run
 from models.training.metrics import METRICS
 from models.training.ranks import MOST_PROCESSES, number_of_devices
@@ -25,6 +27,7 @@ from models.training.ranks import MOST_PROCESSES, number_of_devices
 _ACCELERATORS = ("auto", "cpu", "gpu", "cuda")
 _PROFILERS = ("simple", "advanced", "pytorch", "xla")  # Lightning's, by name
 _PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
+_CLASSES: dict[str, type] = {"dataset": Dataset, "sampler": Sampler}
 # What the configuration gives to the trainer by itself, and by which group.
 _GIVEN = {
     "callbacks": "callbacks",
@@ -59,6 +62,8 @@ def check_parts(cfg: DictConfig) -> None:
             f"trainer.gradient_clip_val is {cfg.trainer.gradient_clip_val}, but the gradients of model=node2vec are "
             "sparse, and torch clips none of these; leave it out"
         )
+    if "context_size" in model and _name(cfg.features) != "auto_features":
+        raise ValueError(f"features is {_name(cfg.features)}, but model=node2vec reads none; leave features out")
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
     if walks and cfg.task == "link":
@@ -90,7 +95,15 @@ def object_of(group: str, part: DictConfig) -> Any:
 def check_targets(cfg: DictConfig) -> None:
     """Raises ValueError unless each part, callback and logger names what can be imported."""
     for name in _PARTS:
-        object_of(name, cfg[name])
+        made = object_of(name, cfg[name])
+        if name not in _CLASSES or not isinstance(made, type) or issubclass(made, _CLASSES[name]):
+            continue
+        wanted = _CLASSES[name]
+        if name != "dataset" or not hasattr(made, "load") or made.__module__.startswith("torch_geometric."):
+            raise ValueError(
+                f"{name}._target_ is {cfg[name]['_target_']}, which is no {wanted.__name__} of "
+                f"{wanted.__module__.rpartition('.')[0]}; give one, as the options of conf/{name} do"
+            )
     for group in ("callbacks", "logger"):
         for name, entry in _entries(cfg, group):
             if "_target_" not in entry:

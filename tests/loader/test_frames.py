@@ -69,7 +69,7 @@ def test_launches_lie_within_8_frames_of_next(
     assert len(digests(made)) == 7
     assert len(launches) == (7 if together == 1 or not prefetch else 3)
     for stack in launches:
-        assert stack[0] == "_Epoch.__next__" or sys.version_info < (3, 11), stack
+        assert stack[0] == "Epoch.__next__" or sys.version_info < (3, 11), stack
         assert len(stack) <= 8, stack
 
 

@@ -193,6 +193,8 @@ def test_the_file_of_the_data_is_kept(tmp_path: Path) -> None:
 def test_all_neighbours_are_no_other_option() -> None:
     with pytest.raises(SystemExit, match=r"there is no .*nowhere\.yaml"):  # after the fanouts were read
         main(["--dataset", "nowhere", "--fanouts", "-1,-1"])
+    with pytest.raises(SystemExit, match=r"there is no .*nowhere\.yaml"):
+        main(["--dataset", "nowhere", "--fanouts", "[15,10]"])  # as train.py has it
 
 
 def test_figures_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch) -> None:

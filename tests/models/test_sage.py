@@ -129,6 +129,13 @@ def test_a_batch_of_another_depth_is_refused(batch: MiniBatch) -> None:
         GraphSAGE(4, 8, 2, 3)(batch.blocks, torch.randn(batch.nodes.numel(), 4))
 
 
+def test_features_of_another_width_are_refused(batch: MiniBatch) -> None:
+    with pytest.raises(ValueError, match="x has 4 features, the model's in_dim is 5; they must be equal"):
+        GraphSAGE(5, 8, 2, 2)(batch.blocks, torch.randn(batch.nodes.numel(), 4))
+    with pytest.raises(TypeError, match="x is None, so the mini-batch has no features; give the loader some"):
+        GraphSAGE(5, 8, 2, 2)(batch.blocks, None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

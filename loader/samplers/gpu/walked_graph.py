@@ -252,7 +252,7 @@ def _as_starts(starts: Tensor) -> Tensor:
     if starts.dim() != 1:
         raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
     if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (mask.nonzero().view(-1))")
+        raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
     if starts.dtype not in (torch.int32, torch.int64):
         starts = starts.to(torch.int64)
     return starts

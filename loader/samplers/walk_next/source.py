@@ -51,6 +51,10 @@ def source_of(function: Callable[..., Any] | str) -> Source:
     else:
         if not inspect.isfunction(function):
             raise TypeError(f"next is {kind_of(function)}; it must be a function of Python, its text, or a loader.Next")
+        if function.__name__ == "<lambda>":  # its source is the line around it
+            raise ValueError(
+                "next is a lambda, whose text cannot be cut out; write it as def next(walker, lists, draws)"
+            )
         try:
             lines, first_line = inspect.getsourcelines(function)
         except (OSError, TypeError):

@@ -67,6 +67,22 @@ def test_a_name_is_text() -> None:
         open_dataset(3)
 
 
+def test_a_seed_is_an_integer() -> None:
+    with pytest.raises(TypeError, match="seed is 'x'; it must be an integer"):
+        open_dataset("digits", seed="x")
+
+
+def test_a_folder_may_be_text(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"conf is .*; there is no folder .*/dataset, name another one or leave it out"
+    ):
+        open_dataset("digits", conf=str(tmp_path))
+
+
 def test_options_are_a_list() -> None:
+    with pytest.raises(
+        ValueError, match=r"option '10' is not key=value, e.g. num_neighbors=8; a list has commas: 15,10"
+    ):
+        open_dataset("digits", ["10"])
     with pytest.raises(TypeError, match=r"options is 'num_neighbors=3'; it must be a list of texts, each key=value"):
         open_dataset("digits", "num_neighbors=3")

@@ -251,6 +251,8 @@ def test_stored_and_drawn_splits_exclude_each_other(npz_file, load):
 def test_a_missing_or_damaged_file_is_named(npz_file, load, tmp_path):
     with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz or .*nothing\.npz; set dataset\.path"):
         load("nothing.npz")
+    with pytest.raises(DatasetError, match=r"there is no file [^ ]*nothing\.npz; set dataset\.path"):
+        NpzDataset("nothing.npz", data_dir=".").load()
     path = npz_file()
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(DatasetError, match=r"cannot be read as a \.npz file .*truncated"):

@@ -234,6 +234,11 @@ def test_unsupported_options_are_refused(g):
             "holds edge 300; valid ids are 0 to 299",
         ),
         (
+            lambda: ours.DataLoader(g, torch.zeros(5, 2).long(), ours.as_edge_prediction_sampler(sampler)),
+            ValueError,
+            r"indices has shape \[5, 2\]; it must be ids of edges \[n\]: graph\.edge_ids\(src, dst\)",
+        ),
+        (
             lambda: ours.DataLoader(
                 g, seeds, ours.as_edge_prediction_sampler(sampler, "reverse_id", torch.arange(NUM_EDGES))
             ),

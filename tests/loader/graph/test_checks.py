@@ -84,8 +84,17 @@ def test_the_edge_of_a_bad_weight_is_named(value: float, dtype: torch.dtype) -> 
     [
         ({"edge_weights": t(1, 1)}, TypeError, r"edge_weights has dtype torch\.int64; .*edge_weights\.float\(\)"),
         ({"edge_weights": torch.ones(2).half()}, TypeError, r"torch\.float16; it must be float32 or float64"),
-        ({"edge_weights": torch.ones(3)}, ValueError, "edge_weights has 3 entries, indices has 2"),
-        ({"edge_times": torch.ones(2)}, TypeError, r"edge_times has dtype torch\.float32; it must be an integer type"),
+        (
+            {"edge_weights": torch.ones(3)},
+            ValueError,
+            "edge_weights has 3 entries, indices has 2; the numbers must be equal",
+        ),
+        (
+            {"edge_times": torch.ones(2)},
+            TypeError,
+            r"edge_times has dtype torch\.float32; .*type: edge_times\.long\(\)",
+        ),
+        ({"edge_weights": torch.ones(2, 1)}, ValueError, r"edge_weights has 2 dimensions; .*edge_weights\.view\(-1\)"),
         ({"edge_times": t(1)}, ValueError, "edge_times has 1 entries, indices has 2"),
         ({"edge_types": t(0, -3)}, ValueError, r"edge_types\[1\] is -3; a type is a number from 0"),
         ({"edge_types": t(2**31, 0)}, ValueError, rf"edge_types\[0\] is {2**31}"),
@@ -114,6 +123,8 @@ def test_edges_in_one_tensor_are_told_apart() -> None:
     edge_index = torch.stack([t(0, 1), t(1, 0)])
     with pytest.raises(ValueError, match=r"src has 2 dimensions; .* src is edge_index\[0\] and dst edge_index\[1\]"):
         Graph.from_edges(edge_index, None, 2)  # type: ignore[arg-type]  # as a user may call it
+    with pytest.raises(ValueError, match=r"of pairs \[num_edges, 2\], src is pairs\[:, 0\] and dst pairs\[:, 1\]"):
+        Graph.from_edges(torch.zeros(5, 2, dtype=torch.int64), None, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="src lies on meta, where tensors have no numbers"):
         Graph.from_edges(*edge_index.to("meta"), 2)
 

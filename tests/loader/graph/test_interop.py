@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.datasets import FakeDataset
 
 from loader.graph import Graph
 
@@ -80,6 +81,20 @@ def test_from_pyg_names_missing_attributes(edges):
         Graph.from_pyg(data, weight_attr="v")
     with pytest.raises(TypeError, match=r"data.name is a str"):
         Graph.from_pyg(data, weight_attr="name")
+
+
+def test_from_pyg_names_what_was_given(edges):
+    data = Data(edge_index=edges, num_nodes=3, w=torch.ones(7, 2))
+    with pytest.raises(
+        ValueError, match=r"edge_index holds vertex [0-9]+, but data has 3 vertices, 0 to 2; .* data\.num_nodes"
+    ):
+        Graph.from_pyg(data)
+    with pytest.raises(TypeError, match=r"edge_index has dtype torch\.float32; .* type: edge_index\.long\(\)"):
+        Graph.from_pyg(Data(edge_index=edges.float(), num_nodes=NUM_NODES))
+    with pytest.raises(ValueError, match=r"weight_attr is 'w', and data\.w has shape \[7, 2\]; it must be \[300\]"):
+        Graph.from_pyg(data, weight_attr="w")
+    with pytest.raises(TypeError, match=r"data is a FakeDataset; .*, one graph: data\[0\]"):
+        Graph.from_pyg(FakeDataset(num_graphs=1))
 
 
 class TestDGL:

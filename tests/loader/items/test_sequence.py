@@ -81,6 +81,7 @@ def test_sizes_may_be_integers_of_numpy() -> None:
     ("change", "error", "message"),
     [
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
+        ({"num_items": 0}, ValueError, "num_items is 0; an epoch needs at least 1"),
         ({"batch_size": -3}, ValueError, "batch_size is -3"),
         ({"batch_size": 2.5}, TypeError, "batch_size is 2.5"),
         ({"batch_size": True}, TypeError, "batch_size is True"),

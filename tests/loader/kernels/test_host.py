@@ -46,6 +46,30 @@ def test_it_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "2 for cpu by" in shown
 
 
+def test_a_cache_that_is_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "file"))
+    assert main([]) == 2
+    assert capsys.readouterr().err == (
+        f"gnn-loader: the cache {tmp_path / 'file'} is no folder; let LOADER_KERNEL_CACHE name one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arch", "9.0"], "argument --arch: it is '9.0', and must be an integer; `python -m loader.kernels compile"),
+        (["--arch", "90", "--workers", "0"], "argument --workers: workers is '0'; it must be an integer of at least 1"),
+    ],
+)
+def test_a_bad_number_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compile", *arguments])
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
 @needs_compiler
 @pytest.mark.parametrize("damage", ["cut short", "changed", "empty", "another's"])
 def test_a_damaged_file_is_made_again(folder: Path, damage: str) -> None:

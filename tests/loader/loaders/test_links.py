@@ -77,7 +77,7 @@ def test_bad_arguments_are_refused(graph, pairs):
     bipartite = Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=3)
     with pytest.raises(ValueError, match="LinkLoader wants a graph of one set of vertices, this one has 1 destin"):
         LinkLoader(bipartite, None, pairs, sampler, 1)
-    with pytest.raises(TypeError, match=r"must be a loader\.samplers\.LinkSampler"):
+    with pytest.raises(TypeError, match=r"must be a loader\.samplers\.LinkSampler, e\.g\. LinkSampler\("):
         LinkLoader(graph, None, pairs, FusedSampler([2]), 1)
     with pytest.raises(ValueError, match="features has 3 rows, the graph 80"):
         LinkLoader(graph, torch.zeros(3, 1), pairs, sampler, 1)

@@ -360,8 +360,24 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
             "NodeLoader wants a graph of one set of vertices, this one has 1 dest",
         ),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
-        ({"sampler": "fused"}, TypeError, "sampler is a str"),
+        (
+            {"sampler": "fused"},
+            TypeError,
+            "sampler is 'fused'; it must be a loader.samplers.Sampler, e.g. FusedSampler",
+        ),
         ({"device": "meta"}, ValueError, "device is 'meta'"),
+        ({"seeds": torch.tensor([])}, ValueError, "seeds is empty; a loader needs at least one seed"),
+        (
+            {"seeds": SEEDS.float()},
+            TypeError,
+            r"seeds has dtype torch\.float32; it must be an .* type: seeds\.long\(\)",
+        ),
+        ({"seeds": SEEDS[:, None]}, ValueError, r"it must have 1 dimension: seeds\.view\(-1\)"),
+        (
+            {"features": torch.zeros(3, 1)},
+            ValueError,
+            "features has 3 rows, the graph .* vertices; give a row per vertex",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(

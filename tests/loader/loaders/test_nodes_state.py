@@ -196,7 +196,9 @@ def test_values_that_are_no_state_are_refused(make: Callable[..., NodeLoader]) -
     loader = make()
     state = loader.state_dict()
     for wrong in ({}, {"epoch": 0}, None, {**state, "config": [1]}):
-        with pytest.raises(ValueError, match="not the state of a NodeLoader"):
+        with pytest.raises(
+            ValueError, match=r"the state is .*, which is none of a NodeLoader; give what its state_dict"
+        ):
             loader.load_state_dict(wrong)
     with pytest.raises(ValueError, match="version 99"):
         loader.load_state_dict({**state, "version": 99})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -96,6 +97,39 @@ def test_closing_amid_a_next_ends_no_epoch() -> None:
     assert isinstance(found[0], RuntimeError)
     assert "was closed" in str(found[0])
     assert (loader.state_dict()["epoch"], loader.state_dict()["next"]) == (0, 0)
+
+
+def test_a_second_thread_is_refused_an_iterator() -> None:
+    stage = Held(stop=1)
+    loader = loader_with(stage)
+    batches = iter(loader)
+    thread, found = in_thread(lambda: next(batches))
+    assert stage.waits.wait(WAIT)
+    with pytest.raises(RuntimeError, match="two threads ask this iterator for a mini-batch at once; ask in one thread"):
+        next(batches)
+    stage.go.set()
+    thread.join(WAIT)
+    assert [found[0].index, *(batch.index for batch in batches)] == list(range(10))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_iterator_is_not_copied(copied: Callable[[Any], Any]) -> None:
+    loader = loader_with(Held(stop=10**9))
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(TypeError, match="the iterator of a loader cannot be copied or pickled; copy the loader"):
+        copied(batches)
+    loader.close()
+
+
+def test_stores_are_a_dict_of_rows() -> None:
+    given = {"items": NodeItems(torch.arange(50)), "sampler": FusedSampler([2], num_threads=1), "batch_size": 10}
+    with pytest.raises(TypeError, match=r"stores is .*; it must be a dict from a kind of rows to their store"):
+        Loader(GRAPH, stores=[torch.zeros(200, 3)], **given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"stores\['node'\] is a list; it must be a torch tensor"):
+        Loader(GRAPH, stores={"node": [0.0]}, **given)  # type: ignore[dict-item]
+    batch = next(iter(Loader(GRAPH, stores={"node": torch.zeros(200, 3)}, **given)))  # type: ignore[dict-item]
+    assert batch.x.shape == (batch.nodes.numel(), 3)
 
 
 def test_two_epochs_at_once_keep_their_orders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -247,6 +248,27 @@ def test_a_fork_amid_an_aggregation_does_not_hang() -> None:
     finally:
         stop.set()
         busy.join()
+
+
+@pytest.mark.parametrize("function", [aggregate_mean, self_and_mean, concat_self_mean])
+def test_other_than_a_block_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="x is a Tensor and block is None; give a tensor, then a Block"):
+        function(torch.zeros(2, 4), None)
+
+
+def test_weights_of_other_shapes_are_refused() -> None:
+    x, block = torch.zeros(2, 4), make_block([[0, 1]], 2)
+    wide, narrow, bias = torch.zeros(8, 4), torch.zeros(4, 8), torch.zeros(8)
+    with pytest.raises(
+        ValueError, match=r"weight_self has shape \(4, 8\), weight_mean \(8, 4\); .* both must be \[out, 4\]"
+    ):
+        linear_self_mean(x, block, narrow, wide, bias)
+    with pytest.raises(ValueError, match=r"bias has shape \(4,\); with these weights it must be \[8\]"):
+        linear_self_mean(x, block, wide, wide, bias[:4])
+    with pytest.raises(TypeError, match="bias is None; it must be a torch tensor"):
+        linear_self_mean(x, block, wide, wide, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dropout is 'half'; it must be a number"):
+        linear_self_mean(x, block, wide, wide, bias, dropout="half")  # type: ignore[arg-type]
 
 
 def test_wrong_shapes_and_types_are_refused() -> None:

@@ -129,6 +129,11 @@ def test_only_the_seed_decides_an_epoch(data):
         ({"neg_sampling": "many"}, ValueError, "neg_sampling is 'many'; it must be a NegativeSampling, 'binary'"),
         ({"neg_sampling": {}}, ValueError, "neg_sampling is {}; it must be a NegativeSampling, 'binary'"),
         ({"neg_sampling_ratio": "x"}, TypeError, "neg_sampling_ratio is 'x'; it must be a number"),
+        (
+            {"neg_sampling": "triplet", "neg_sampling_ratio": 2.0},
+            ValueError,
+            "neg_sampling is 'triplet' and neg_sampling_ratio is 2.0; give one of them",
+        ),
         ({"neg_sampling_ratio": -1}, ValueError, "amount is -1; it must be above 0"),
         ({"edge_label": "x"}, TypeError, "edge_label is 'x'; it must be a tensor or a list"),
         ({"exclude": "all"}, ValueError, "one of none, self, reverse"),

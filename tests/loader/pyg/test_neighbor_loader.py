@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from marks import HAS_GPU
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as TheirLoader
 
 import loader.pyg
 from loader import FusedSampler
+from loader.graph import Graph
 from loader.loaders import torch_options
 from loader.pyg import NeighborLoader
 from loader.stores import HostFeatures
@@ -244,6 +245,13 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"input_nodes": torch.arange(200) % 2}, ValueError, "all of them 0 or 1, like a mask of dtype torch.int64"),
         ({"weight_attr": torch.rand(200)}, ValueError, "weight_attr is a Tensor; data has"),
         ({"input_time": torch.arange(200)}, NotImplementedError, "does not know input_time=a Tensor; leave it out"),
+        ({"data": [1]}, TypeError, r"data is a list; .* of one type, one graph: data\[0\]"),
+        ({"data": HeteroData()}, TypeError, r"data is a HeteroData; .* of one type: data\.to_homogeneous\(\)"),
+        (
+            {"data": Graph(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64))},
+            TypeError,
+            "a loader.Graph goes with loader.NodeLoader",
+        ),
         ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the"),
     ],
 )

@@ -50,3 +50,5 @@ def test_other_numbers_of_hops_are_refused() -> None:
     batch = FusedSampler([3], num_threads=1).sample(graph, torch.tensor([1]))
     with pytest.raises(ValueError, match="a mini-batch has 1 hops; there are 2 fanouts"):
         list_hotness(graph, [batch], [3, 2])
+    with pytest.raises(TypeError, match="batches is 3; it must be mini-batches, e"):
+        list_hotness(graph, 3, [3, 2])  # type: ignore[arg-type]

@@ -118,6 +118,8 @@ def test_to_moves_every_tensor() -> None:
     assert batch.to("cpu").digest() == batch.digest()
     with pytest.raises(ValueError, match="device is 'gpu'; it must be cpu, cuda or cuda:N"):
         batch.to("gpu")
+    with pytest.raises(ValueError, match="device is 'mps'; it must be cpu, cuda or cuda:N"):
+        batch.to("mps")
     if not torch.cuda.is_available():
         with pytest.raises(RuntimeError, match="device is 'cuda', but torch finds no NVIDIA GPU here; give 'cpu'"):
             batch.to("cuda")

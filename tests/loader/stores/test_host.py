@@ -81,6 +81,8 @@ def test_bad_nodes_are_refused() -> None:
     store = HostFeatures(torch.zeros(10, 4))
     with pytest.raises(TypeError, match=r"ids has dtype torch.float32"):
         store.gather(torch.zeros(3))
+    with pytest.raises(TypeError, match=r"ids has dtype torch\.bool; .*: ids\.nonzero\(\)\.view\(-1\)"):
+        store.gather(torch.zeros(10) > 0)
     with pytest.raises(ValueError, match="1 dimension"):
         store.gather(torch.zeros(3, 1, dtype=torch.int64))
 

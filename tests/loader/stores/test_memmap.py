@@ -97,6 +97,9 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
         MemmapFeatures(tmp_path / "f.npy")
     with pytest.raises(ValueError, match="say its shape and storage_dtype"):
         MemmapFeatures(raw, shape=(500, 33))
+    np.savez(tmp_path / "x.npz", x=values)
+    with pytest.raises(ValueError, match=r"x\.npz is an archive of arrays, which cannot be mapped; write the rows by"):
+        MemmapFeatures(tmp_path / "x.npz", shape=(500, 33), storage_dtype="float32")
     with pytest.raises(ValueError, match=r"has 66000 bytes; \[501, 33\] elements of torch\.float32 from byte 0 need"):
         MemmapFeatures(raw, shape=(501, 33), storage_dtype="float32")
     with pytest.raises(TypeError, match="source is an int; it must be the path of a file, or a tensor"):
@@ -109,7 +112,7 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
         MemmapFeatures(npy, buffer_mib="x")
     with pytest.raises(ValueError, match="offset is -1; it must be at least 0"):
         MemmapFeatures(raw, shape=(5, 33), storage_dtype="float32", offset=-1)
-    with pytest.raises(ValueError, match="describe a raw file"):
+    with pytest.raises(ValueError, match=r"shape is \[500, 33\], which describes a raw file; .*: leave it out"):
         MemmapFeatures(npy, shape=(500, 33))
     with pytest.raises(TypeError, match=r"storage_dtype is float16, the file holds torch\.float32"):
         MemmapFeatures(npy, storage_dtype="float16")

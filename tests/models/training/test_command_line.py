@@ -57,6 +57,16 @@ def refusal(*arguments: str) -> str:
         ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),
         ("dataset=true", "dataset is true; it must be one of amazon-computers"),
         ("=3", "cannot read the argument =3; it must be NAME=VALUE"),
+        ("mode=node2vec", "there is no option mode; did you mean model?"),
+        ("net=graphsage", "there is no option net; did you mean model=graphsage?"),
+        (
+            "sampler.fanouts=15,10",
+            "has several values, 15,10; a list is 'sampler.fanouts=[15,10]', and -m starts a run",
+        ),
+        ("dataset=../cora", "dataset is '../cora'; it must be one of amazon-computers"),
+        ("dataset@own=cora", "cannot read the argument dataset@own=cora; a name has no @"),
+        ("@own=1", "cannot read the argument @own=1; a name has no @"),
+        ("hydra.sweeper.colour=1", "there is no option hydra.sweeper.colour; `python train.py --help` lists all"),
     ],
 )
 def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:

@@ -75,6 +75,9 @@ def test_an_unknown_option_is_named_by_its_key(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"part": {"_target_": "loader.samplers.FusedSampler", "fanouts": [2], "fanuots": 3}})
     assert capsys.readouterr().err == "error: part.fanuots is no option of FusedSampler; did you mean fanouts?\n"
+    with pytest.raises(SystemExit), one_line_errors():
+        instantiate({"part": {"_target_": "loader.FullSampler"}})
+    assert capsys.readouterr().err == "error: part gives no num_hops, which FullSampler needs; add part.num_hops=...\n"
 
 
 def test_errors_of_the_program_pass() -> None:

@@ -22,7 +22,7 @@ def config(**changes: Any) -> DictConfig:
         "result_path": None,
         "dataset": {"_target_": "loader.datasets.Digits"},
         "sampler": {"_target_": "loader.samplers.fused"},
-        "features": {"_target_": "loader.stores.HostFeatures"},
+        "features": {"_target_": "loader.stores.auto_features"},
         "model": {"_target_": "models.training.module.NodeClassifier"},
         "datamodule": {"_target_": "loader.datamodules.nodes.GraphDataModule"},
         "trainer": {"_target_": "lightning.pytorch.Trainer"},
@@ -122,6 +122,10 @@ EMBEDDER = {"context_size": 10}
         (
             {"model": EMBEDDER, "sampler": {**WALKS, "walk_length": 8}},
             "sampler.walk_length is 8, model.context_size 10; a walk must have at least as many vertices as a window",
+        ),
+        (
+            {"model": EMBEDDER, "sampler": WALKS, "features": {"_target_": "loader.stores.HostFeatures"}},
+            "features is HostFeatures, but model=node2vec reads none; leave features out",
         ),
         ({"model": EMBEDDER, "sampler": {**WALKS, "num_negatives": 0}}, "sampler.num_negatives is 0, but"),
     ],

@@ -90,6 +90,11 @@ def test_what_is_no_function_is_refused(given: Any) -> None:
         Next(given)
 
 
+def test_a_lambda_is_told_from_its_line() -> None:
+    with pytest.raises(ValueError, match="next is a lambda, whose text cannot be cut out; write it as def next"):
+        Next(lambda walker, lists, draws: -1)
+
+
 def test_integers_around_a_function_are_read() -> None:
     limit = 5
 

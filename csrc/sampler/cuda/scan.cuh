@@ -145,14 +145,10 @@ struct Scan : ScannedLists<Phases> {
     };
     const auto soon = [&](P begin, uint32_t degree) {
       if (phases.args.choice.whole(degree, fanout)) return;
-      const auto ask = [&](const auto* list) {
-        constexpr uint32_t kLine = 128 / sizeof(*list);
-        if (lane * kLine < degree) prefetch(list + begin + lane * kLine);
-      };
       if constexpr (kRaces)
-        with_weights(ask);
+        with_weights([&](const auto* weights) { prefetch_first(weights + begin, degree); });
       else
-        ask(phases.args.lists.indices);
+        prefetch_first(phases.args.lists.indices + begin, degree);
     };
     for_each_list<OneLaunch>(phases, rows, kRaces ? racing_warps() : kWarps, soon, scan);
   }

@@ -250,19 +250,27 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash && c.schedule != Schedule::kHopwise)
         continue;
-      const auto seeds = random_seeds<N>(random, graph.view().num_nodes);
       const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
       const How how{c.schedule, c.vertex_set,
                     2,          random.chance(0.5) ? 1 : 0.1,
                     false,      random.chance(0.5) ? kSmall : 1 << 20,
                     scan};
+      // More than the blocks that are resident together, sometimes.
+      const bool shared = c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise;
+      std::vector<std::vector<N>> seeds(shared && random.chance(0.3) ? 5 : 1);
+      for (auto& s : seeds) s = random_seeds<N>(random, graph.view().num_nodes);
       if constexpr (std::is_same_v<Choice, RaceChoice>)
         for (int i = 0; i < 3; ++i) expect_bad_weight(random, on_host, graph, tables, options, how);
-      const auto got = on_host.sample({seeds}, options, how);
-      edges += expect_same(got[0], run(hopwise, graph, seeds, options),
-                           "round " + std::to_string(round) + ", schedule " +
-                               std::to_string(static_cast<int>(c.schedule)) + ", choice " +
-                               std::to_string(options.choice.index()) + ": ");
+      const auto got = on_host.sample(seeds, options, how);
+      for (size_t b = 0; b < seeds.size(); ++b) {
+        auto own = options;
+        own.keys.key += b;
+        edges += expect_same(got[b], run(hopwise, graph, seeds[b], own),
+                             "round " + std::to_string(round) + ", schedule " +
+                                 std::to_string(static_cast<int>(c.schedule)) + ", choice " +
+                                 std::to_string(options.choice.index()) + ", mini-batch " +
+                                 std::to_string(b) + ": ");
+      }
     }
   }
   return edges;

@@ -223,8 +223,10 @@ class OnHost {
       const int64_t rows = args.frontier_capacity[h];
       const int64_t most = options.fanouts[h] == kAllNeighbours ? num_edges : rows * options.fanouts[h];
       args.edge_capacity[h] = static_cast<int64_t>(room * static_cast<double>(most)) + 1;
-      args.frontier_capacity[h + 1] =
-          std::max(rows, std::min(num_nodes_, rows + static_cast<int64_t>(room * static_cast<double>(most))));
+      // For a quarter of the edges' ends: so that sometimes there is room for the edges and not for the
+      // vertices.
+      const auto new_rows = static_cast<int64_t>(room / 4 * static_cast<double>(most));
+      args.frontier_capacity[h + 1] = std::max(rows, std::min(num_nodes_, rows + new_rows));
       all_edges += args.edge_capacity[h];
       if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
       if (options.fanouts[h] == kAllNeighbours) tasks += num_edges / kPartEdges + 1;

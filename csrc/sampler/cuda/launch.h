@@ -156,12 +156,9 @@ class SamplerLaunch {
         true);
     const size_t shared = lined.places ? lined.shared : stage_bytes<Widest>(args);
     choose_blocks(lined.places ? *lined.places : pick, shared, args.num_batches);
-    const auto scan_lists = [&](int hop) {
-      constexpr int kEach = kScanBlocksPerMultiprocessor<typename Args::Choice>;
-      const size_t scanning = scan_bytes(args);
-      const int most = resident(*scan, scanning, kEach);
-      launch_blocks(std::min(most, kEach * blocks_), *scan, scanning, args, hop);
-    };
+    const size_t scanning = scan_bytes(args);
+    const int scan_blocks = scan ? blocks_of_scan(*scan, scanning, args) : 0;
+    const auto scan_lists = [&](int hop) { launch_blocks(scan_blocks, *scan, scanning, args, hop); };
     launch(start, 0, args);
     if constexpr (kScans) {
       scan_lists(0);
@@ -256,6 +253,13 @@ class SamplerLaunch {
     blocks_ = resident(kernel, shared);
     if (wanted_ > 0) blocks_ = std::min(blocks_, wanted_);
     blocks_ = std::max(blocks_, batches);
+  }
+
+  // The same of a launch that scans lists. Beside other work it has as many as the others.
+  int blocks_of_scan(gpu::Kernel& scan, size_t shared, const Args& args) const {
+    constexpr int kEach = kScanBlocksPerMultiprocessor<typename Args::Choice>;
+    const int blocks = std::min(resident(scan, shared, kEach), wanted_ > 0 ? blocks_ : kEach * blocks_);
+    return std::max(blocks, args.num_batches);
   }
 
   template <typename... Arguments>

@@ -256,9 +256,10 @@ __device__ void group_block(const Args& args, int hop, unsigned char* stage) {
 template <typename Phases, typename Args>
 __device__ void rank_block(const Args& args, int hop, unsigned char* stage) {
   with_own_batch<Phases>(args, [&](const Phases& phases) {
+    // All threads of a block agree: another block may be about to find that the outputs are too small.
+    if (!may_assign(phases, hop)) return;
     const SampleHeader& header = phases.header();
-    if (phases.status() == SampleStatus::kOk)
-      phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
+    phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
   });
 }
 

@@ -190,6 +190,7 @@ struct Scan : ScannedLists<Phases> {
     }
     if (__shfl_sync(kFullMask, before, 0) + 1 < count) return false;
     __threadfence();
+    __syncwarp();
     if (lane == 0) *come = 0;
     return true;
   }

@@ -85,10 +85,28 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     graph = Graph(torch.tensor([0] + [degree] * degree), torch.arange(degree), edge_weights=weights)
     on_gpu, seeds = graph.to("cuda"), torch.tensor([0, 5, 999_999])
     oracle = FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds)
-    for schedule in SCAN_SCHEDULES if kind in SCANNED else ["auto"]:
-        ours = CudaSampler([10, 3], schedule="cooperative", scan_schedule=schedule, edge_ids=True, **KINDS[kind])
-        assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest()
+    how = [("cooperative", "auto", "auto")]
+    if kind in SCANNED:
+        how = [("cooperative", "auto", scan) for scan in SCAN_SCHEDULES]
+        how += [("hopwise", s, scan) for s in ("bitmap", "hash") for scan in SCAN_SCHEDULES if scan != "merge_path"]
+    for schedule, vertex_set, scan in how:
+        options = {"schedule": schedule, "vertex_set": vertex_set, "scan_schedule": scan, **KINDS[kind]}
+        ours = CudaSampler([10, 3], edge_ids=True, **options)
+        assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest(), options
         ours.close()
+
+
+@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
+def test_weights_of_doubles_race_as_on_the_cpu(vertex_set) -> None:
+    graph = graph_of("int32", steep=True)
+    graph.edge_weights = graph.edge_weights.double()
+    options = {"edge_ids": True, **KINDS["raced"]}
+    ours = CudaSampler([100, 7], schedule="hopwise", vertex_set=vertex_set, **options)
+    oracle = FusedSampler([100, 7], **options)
+    seeds = torch.arange(0, 3000, 30)
+    got = ours.sample(graph.to("cuda"), seeds.to("cuda"), batch=3)
+    assert got.to("cpu").digest() == oracle.sample(graph, seeds, batch=3).digest()
+    ours.close()
 
 
 @pytest.mark.parametrize("kind", SCANNED)

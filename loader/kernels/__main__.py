@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead = commands.add_parser("compile", help="compile kernels ahead of their first use")
     ahead.add_argument(
         "--arch",
-        type=int,
+        type=_architecture,
         action="append",
         required=True,
         help="compute capability of the chip without the dot, e.g. 90; may be given several times",
@@ -53,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoCompilerError, CompilationError) as error:
         print(f"gnn-loader: {error}", file=sys.stderr)
         return 1
+
+
+def _architecture(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"it is {text!r}; it must be an integer, e.g. 90 for sm_90")
+    return int(text)
 
 
 def _workers(text: str) -> int:

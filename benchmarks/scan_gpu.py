@@ -32,6 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "race": {"weights": "edge_weights", "weight_tables": False},
     "labor": {"labor": True},
 }
+IN_A_SET = "tickets, hash set"  # vertices in a hash set, in one launch: what bitmaps bring
 WARM_UP = 3
 HUB = 1_000_000
 
@@ -84,6 +85,7 @@ def measure(
             for schedule in SCAN_SCHEDULES:
                 hops = "cooperative" if schedule == "merge_path" else "auto"
                 samplers[kind, schedule] = CudaSampler(fanouts, schedule=hops, scan_schedule=schedule, **KINDS[kind])
+            samplers[kind, IN_A_SET] = CudaSampler(fanouts, vertex_set="hash", **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}
         parts, keys = order.split(batch_size), list(samplers)
@@ -109,7 +111,7 @@ def measure(
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    table = Table("graph", "fanouts", "batch", "picks", *SCAN_SCHEDULES, "uniform")
+    table = Table("graph", "fanouts", "batch", "picks", *SCAN_SCHEDULES, IN_A_SET, "uniform")
     settings = dict.fromkeys((row["graph"], row["fanouts"], row["batch_size"]) for row in rows)
     for setting in settings:
         found = {
@@ -118,7 +120,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             if (row["graph"], row["fanouts"], row["batch_size"]) == setting
         }
         for kind in dict.fromkeys(picks for picks, _ in found if picks != "uniform"):
-            cells = [f"{found[kind, schedule]:.3f}" for schedule in SCAN_SCHEDULES]
+            cells = [f"{found[kind, schedule]:.3f}" for schedule in (*SCAN_SCHEDULES, IN_A_SET)]
             name, fanouts, batch = setting
             uniform = f"{found['uniform', '-']:.3f}"
             table.add_row(name, ",".join(map(str, fanouts)), str(batch), kind, *cells, uniform)

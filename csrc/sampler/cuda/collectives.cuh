@@ -69,6 +69,14 @@ __device__ __forceinline__ uint32_t block_exclusive(uint32_t x, uint32_t& total)
   return warps_before + within;
 }
 
+// Asks memory for the first `count` entries of a list, and for at most 32 lines.
+template <typename T>
+__device__ __forceinline__ void prefetch_first(const T* list, uint32_t count) {
+  constexpr uint32_t kLine = 128 / sizeof(T);
+  const uint32_t first = threadIdx.x % 32 * kLine;
+  if (first < count) prefetch(list + first);
+}
+
 struct Share {
   int64_t begin, end;
 };

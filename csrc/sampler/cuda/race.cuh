@@ -128,7 +128,8 @@ struct WarpRace {
     uint32_t bad = 0;  // one more than a place of the list
     for (uint32_t end = first + count; first < end; first += kRaceEntries) {
       const uint32_t left = end - first, entries = min(left, kRaceEntries);
-      if (left > kRaceEntries) ask(list + first + kRaceEntries, left - kRaceEntries);
+      if (left > kRaceEntries)  // those that are looked at next, together
+        prefetch_first(list + first + kRaceEntries, min(left - kRaceEntries, kRaceEntries + 1));
       const Weights weights = weights_of(list + first, left);
       if (!weights.good)
         for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
@@ -153,13 +154,6 @@ struct WarpRace {
       }
     }
     return bad > 0 ? begin + bad - 1 : -1;
-  }
-
-  // Asks memory for those of the next `count` weights that are looked at together.
-  template <typename W>
-  __device__ __forceinline__ void ask(const W* weights, uint32_t count) const {
-    constexpr uint32_t kLine = 128 / sizeof(W);
-    if (lane <= kRaceEntries / kLine && lane * kLine < count) prefetch(weights + lane * kLine);
   }
 
   template <typename W>

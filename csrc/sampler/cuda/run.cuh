@@ -5,6 +5,7 @@
 #include "sampler/cuda/queue.cuh"
 #include "sampler/cuda/run_lined.cuh"
 #include "sampler/cuda/scan.cuh"
+#include "sampler/cuda/scan_picks.cuh"
 
 namespace loader {
 
@@ -14,10 +15,10 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   using N = typename Phases::Vertex;
   const int fanout = phases.args.fanouts[hop - 1];
   if constexpr (Phases::kScans) {
-    if (fanout == kAllNeighbours && !Scan<Phases>::kRaces)
+    if (fanout == kAllNeighbours && !ScanPicks<Phases>::kRaces)
       phases.pick_all(hop, rows, edges, phases.taking(hop));
     else
-      Scan<Phases>(phases, hop).pick(rows);
+      ScanPicks<Phases>(phases, hop).pick(rows);
   } else if constexpr (Widest != kWide) {
     with_width<Widest>(fanout, [&](auto width) {
       phases.template pick<decltype(width)::value>(hop, rows, reinterpret_cast<N*>(stage));

@@ -1,0 +1,55 @@
+// What a scan of lists keeps until the picks are taken: how many of each list are picked, and the first of
+// them.
+#pragma once
+
+#include "sampler/cuda/picking.cuh"
+
+namespace loader {
+
+// `Phases`: a Picking whose choice scans. `hop`: at which is picked.
+template <typename Phases>
+struct ScannedLists {
+  using P = typename Phases::Edge;
+  static constexpr bool kRaces = std::is_same_v<typename Phases::Choice, RaceChoice>;
+
+  const Phases& phases;
+  const int hop;
+  const int64_t fanout;
+  const uint32_t width;  // picks that are kept of a list
+  const uint32_t lane;
+
+  __device__ ScannedLists(const Phases& phases, int hop)
+      : phases(phases),
+        hop(hop),
+        fanout(phases.args.fanouts[hop - 1]),
+        width(fanout == kAllNeighbours ? 0 : static_cast<uint32_t>(phases.args.scan.width)),
+        lane(phases.lane) {}
+
+  struct List {
+    P begin;
+    uint32_t degree;
+    bool whole;
+  };
+
+  __device__ List list_of(int64_t row) const {
+    const uint32_t degree = phases.row_degree()[row];
+    return {phases.row_begin()[row], degree, phases.args.choice.whole(degree, fanout)};
+  }
+
+  // Where the picks of a list are kept, or those of a piece: their places in the list, and when they arrive.
+  struct Kept {
+    uint32_t* places;
+    uint64_t* times;
+  };
+
+  __device__ uint32_t* stored() const {
+    return phases.args.scan.places + phases.slot * phases.args.rows_capacity * phases.args.scan.width;
+  }
+  __device__ Kept kept_of(int64_t piece) const {
+    const ScanArgs& scan = phases.args.scan;
+    const int64_t at = (phases.slot * scan.pieces_capacity + piece) * scan.width;
+    return {scan.piece_places + at, kRaces ? scan.piece_times + at : nullptr};
+  }
+};
+
+}  // namespace loader

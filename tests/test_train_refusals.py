@@ -17,6 +17,10 @@ from models.training.errors import one_line_errors
     ("overrides", "message"),
     [
         (["device=tpu"], "device is 'tpu'; it must be auto, cpu or cuda"),
+        (
+            ["device=cuda:7"],
+            "device is 'cuda:7'; it must be auto, cpu or cuda: for that GPU, set CUDA_VISIBLE_DEVICES=7",
+        ),
         (["num_threads=0"], "num_threads is 0; it must be at least 1"),
         (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),

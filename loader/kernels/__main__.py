@@ -81,7 +81,10 @@ def _compile(options: argparse.Namespace) -> int:
             return 2
     wanted = [one for arch in options.arch for one in all_kernels(arch) if _is_wanted(one, options)]
     if not wanted:
-        print(f"gnn-loader: no kernel has {' or '.join(options.match)} in its name", file=sys.stderr)
+        print(
+            f"gnn-loader: no kernel has {' or '.join(options.match)} in its name; leave out --match for all",
+            file=sys.stderr,
+        )
         return 2
     begun = time.perf_counter()
     made = make(wanted, workers=options.workers)

@@ -97,7 +97,10 @@ def train(cfg: DictConfig) -> float:
     check_launch(cfg.trainer)
     if cfg.ckpt_path is not None:
         if not isinstance(cfg.ckpt_path, str) or not Path(cfg.ckpt_path).is_file():
-            raise FileNotFoundError(f"ckpt_path is {cfg.ckpt_path or repr(cfg.ckpt_path)}; there is no such file")
+            way = "give <folder of the run>/checkpoints/step.ckpt"
+            raise FileNotFoundError(
+                f"ckpt_path is {cfg.ckpt_path or repr(cfg.ckpt_path)}; there is no such file: {way}"
+            )
         cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
 
     from models.training.device import check_features, device_of_run

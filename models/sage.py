@@ -135,8 +135,10 @@ class GraphSAGE(nn.Module):
         Raises:
             ValueError: the mini-batch has another number of hops than the model has layers, or its features another
                 width than `in_dim`.
-            TypeError: `x` is None, as in mini-batches of a loader without features.
+            TypeError: `x` is None, as in mini-batches of a loader without features, or `blocks` is a tensor.
         """
+        if isinstance(blocks, Tensor):
+            raise TypeError(f"blocks is a tensor {list(blocks.shape)}; call model(batch.blocks, batch.x)")
         if x is None:
             raise TypeError("x is None, so the mini-batch has no features; give the loader some")
         if len(blocks) != self.num_layers:

@@ -17,13 +17,17 @@ from models.training.errors import one_line_errors
     ("overrides", "message"),
     [
         (["device=tpu"], "device is 'tpu'; it must be auto, cpu or cuda"),
+        (
+            ["device=cuda:7"],
+            "device is 'cuda:7'; it must be auto, cpu or cuda: for that GPU, set CUDA_VISIBLE_DEVICES=7",
+        ),
         (["num_threads=0"], "num_threads is 0; it must be at least 1"),
         (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
         (["trainer.max_epochs=0"], "trainer.max_epochs is 0, so nothing would be trained; give at least 1"),
         (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),
         (["sampler.fanouts=ten"], "fanouts is the text 'ten'; give a list of integers"),
-        (["ckpt_path=."], "ckpt_path is .; there is no such file"),
+        (["ckpt_path=."], "ckpt_path is .; there is no such file: give <folder of the run>/checkpoints/step.ckpt"),
         (["ckpt_path=''"], "ckpt_path is ''; there is no such file"),
         (["ckpt_path=3"], "ckpt_path is 3; there is no such file"),
         (["debug=maybe"], "debug is 'maybe'; it must be True or False"),

@@ -177,7 +177,9 @@ def check_split_labels(splits: dict[str, Tensor], labels: Tensor, num_classes: i
         if bool(wrong.any()):
             at = int(torch.nonzero(wrong)[0])
             way = (
-                f"; a vertex without a label cannot be in a split: leave it out of {split}" if picked[at] == -1 else ""
+                f"; a vertex without a label (a negative number, or NaN) cannot be in a split: leave it out of {split}"
+                if picked[at] == -1
+                else ""
             )
             raise DatasetError(
                 f"{name}: vertex {int(ids[at])} of split {split} has label {int(picked[at])}; valid labels are 0 "

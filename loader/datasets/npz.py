@@ -123,7 +123,7 @@ class NpzDataset(EdgeListDataset):
             places = [self.path] if self.given.is_absolute() else [self.given, self.path]
             looked = dict.fromkeys(str(path.absolute()) for path in places)  # one place if data_dir is this folder
             raise DatasetError(
-                f"{self.name}: there is no file {' or '.join(looked)}; set dataset.path to your .npz file"
+                f"{self.name}: there is no file {' or '.join(looked)}; give the path of your .npz file (dataset.path)"
             )
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 

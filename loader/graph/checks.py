@@ -70,7 +70,9 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
     """Raises ValueError unless `indptr` rises from 0 to `len(indices)` and `indices` are in `[0, num_src)`."""
     _check_numbers("indptr", indptr)
     if int(indptr[0]) != 0:
-        raise ValueError(f"indptr starts at {int(indptr[0])}; it must start at 0")
+        raise ValueError(
+            f"indptr starts at {int(indptr[0])}; it must start at 0; of a list of edges, Graph.from_edges makes a graph"
+        )
     for first, part in _parts(indptr):
         falls = part[1:] < part[:-1]
         if bool(falls.any()):

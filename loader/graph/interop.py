@@ -117,5 +117,10 @@ def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:
             row, col = adj_t.coalesce().indices()
             return row, col
         raise ValueError(f"adj_t has layout {adj_t.layout}; it must be torch.sparse_csr or torch.sparse_coo")
+    if not hasattr(adj_t, "coo"):
+        raise TypeError(
+            f"adj_t is {kind_of(adj_t)}; it must be a sparse torch tensor or a SparseTensor: "
+            "of a scipy matrix, give edge_index (torch_geometric.utils.from_scipy_sparse_matrix)"
+        )
     row, col, _ = adj_t.coo()  # a SparseTensor of torch_sparse
     return row, col

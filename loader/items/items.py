@@ -71,6 +71,9 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name} is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
     check_dense(name, ids)
+    if ids.dtype == torch.bool and ids.dim() > 1:  # of several splits, as torch_geometric's WikiCS has
+        way = "take one column, as ids: mask[:, 0].nonzero().view(-1)"
+        raise TypeError(f"{name} is a mask of shape {list(ids.shape)}; it must have 1 dimension: {way}")
     if ids.dtype == torch.bool:
         raise TypeError(f"{name} has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
     if ids.numel() == 0:  # before the dtype: torch.tensor([]) has floats

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ahead = commands.add_parser("compile", help="compile kernels ahead of their first use")
     ahead.add_argument(
         "--arch",
-        type=int,
+        type=_architecture,
         action="append",
         required=True,
         help="compute capability of the chip without the dot, e.g. 90; may be given several times",
@@ -55,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _architecture(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"it is {text!r}; it must be an integer, e.g. 90 for sm_90")
+    return int(text)
+
+
 def _workers(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"workers is {text!r}; it must be an integer of at least 1")
@@ -75,7 +81,10 @@ def _compile(options: argparse.Namespace) -> int:
             return 2
     wanted = [one for arch in options.arch for one in all_kernels(arch) if _is_wanted(one, options)]
     if not wanted:
-        print(f"gnn-loader: no kernel has {' or '.join(options.match)} in its name", file=sys.stderr)
+        print(
+            f"gnn-loader: no kernel has {' or '.join(options.match)} in its name; leave out --match for all",
+            file=sys.stderr,
+        )
         return 2
     begun = time.perf_counter()
     made = make(wanted, workers=options.workers)

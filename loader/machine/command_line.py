@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Sequence
@@ -24,5 +25,9 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = re.sub("invalid int value: (.*)", r"it is \1, and must be an integer", message)
-        sys.stderr.write(f"error: {message}; `{self.prog} --help` lists all arguments\n")
+        if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            near = difflib.get_close_matches(found[1].replace("_", "-"), self._option_string_actions, n=1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        end = "" if message.endswith("?") else ";"
+        sys.stderr.write(f"error: {message}{end} `{self.prog} --help` lists all arguments\n")
         sys.exit(2)

@@ -302,7 +302,8 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
     seeds = as_ids("input_nodes", input_nodes)
     if seeds.dtype == torch.bool:
         if seeds.shape != (num_nodes,):
-            raise ValueError(f"input_nodes is a mask of shape {list(seeds.shape)}; it must be [{num_nodes}]")
+            way = ": take one column, mask[:, 0]" if seeds.dim() == 2 else ""
+            raise ValueError(f"input_nodes is a mask of shape {list(seeds.shape)}; it must be [{num_nodes}]{way}")
         seeds = seeds.nonzero().view(-1)
         input_id = seeds if input_id is None else input_id
     input_id = None if input_id is None else as_ids("input_id", input_id)

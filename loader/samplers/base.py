@@ -49,7 +49,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
             raise ValueError(f"fanouts is the single number {fanouts}: say num_hops too, or give a list")
         resolved *= min(num_hops, MAX_HOPS + 1)
     if not 1 <= len(resolved) <= MAX_HOPS:
-        raise ValueError(f"{num_hops or len(resolved)} hops were asked for; 1 to {MAX_HOPS} are possible")
+        raise ValueError(f"{num_hops or len(resolved)} hops are given; 1 to {MAX_HOPS} are possible, e.g. [15, 10]")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
             raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
 from loader.samples.lazy_rows import LazyRows
+
+_PYG_NAMES = ("edge_index", "n_id", "num_sampled_nodes", "num_sampled_edges")
 
 
 # Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
@@ -90,6 +92,13 @@ class MiniBatch(Sample):
     repeats: bool = False
 
     wants = ("node", "seed", "edge")
+
+    if not TYPE_CHECKING:  # a type checker would then take every name
+
+        def __getattr__(self, name: str) -> Any:
+            """Names of torch_geometric, which readers who come from there try."""
+            way = "; batch.to_pyg() has it" if name in _PYG_NAMES else ""
+            raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}{way}", name=name, obj=self)
 
     def ids(self, kind: str) -> Tensor:
         """`[n]` ids of the input nodes ("node"), the output nodes ("seed") or the edges of all blocks ("edge")."""

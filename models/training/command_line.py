@@ -34,7 +34,7 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     Raises:
         ValueError: a group that has to have an option is null, or is a number or a truth value.
     """
-    result, arguments = _divided(arguments)
+    result, arguments = _divided(arguments, conf)
     known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
     known |= {path.name for path in conf.iterdir() if path.is_dir()}
     for argument in arguments:
@@ -47,7 +47,9 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         if "@" in group:
             raise ValueError(f"cannot read the argument {argument}; a name has no @, it must be NAME=VALUE")
         if argument.startswith("="):
-            raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE")
+            raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE, without spaces")
+        if group == "dataset" and "=" not in value and value.endswith(".npz"):
+            raise ValueError(f"dataset is {value}, a file; give dataset=npz dataset.path={value}")
         if group.isidentifier() and (conf / group).is_dir() and _NO_WORD.fullmatch(value):
             raise ValueError(f"{group} is {value}; it must be one of {', '.join(choices(conf, group))}")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
@@ -59,11 +61,12 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     return result
 
 
-def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]]:
     """Hydra's flags with their values, and the other arguments.
 
     Raises:
-        ValueError: an argument with dashes is none of Hydra's: its parser would print ten lines.
+        ValueError: an argument with dashes is none of Hydra's: its parser would print ten lines. Or the folder of
+            `--config-dir` is missing, which Hydra would not say.
     """
     known = get_args_parser()._option_string_actions
     flags: list[str] = []
@@ -77,8 +80,14 @@ def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             continue
         action = next((known[one] for one in known if one == flag or one.startswith(flag)), None)
         if action is None:
-            way = _nearest(flag, known) or f"; options have no dashes: {flag.lstrip('-')}={value or 'VALUE'}"
+            name = flag.lstrip("-")
+            way = _nearest(name, [one[2:] for one in known if one.startswith("--")]).replace("mean ", "mean --")
+            if not way:
+                name = next(iter(_elsewhere(name.replace("-", "_"), _keys((), conf))), name)
+                way = f"; options have no dashes: {name}={value or 'VALUE'}"
             raise ValueError(f"there is no option {flag}{way}")
+        if action.dest == "config_dir" and not Path(folder := value or next(iter(left), "")).is_dir():
+            raise ValueError(f"{flag} is {folder!r}; there is no such folder: give one that holds configurations")
         flags.append(argument)
         if equals or action.nargs == 0:
             continue
@@ -158,6 +167,10 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     if found := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         name, values = found.groups()
         return f"{name} has several values, {values}; a list is '{name}=[{values}]', and -m starts a run per value"
+    if found := re.match(r"Multiple values for (\S+)\. To override|(\S+) appears more than once in the final", text):
+        group = found[1] or found[2]
+        given = next((one for one in arguments if one.startswith(f"+{group}=")), f"+{group}=NAME")
+        return f"{given} would add a second {group}; leave out the +: {given[1:]}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override))
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
@@ -180,6 +193,8 @@ def _unreadable(argument: str) -> str:
         return start + "a space stands between two options, not a comma"
     if any(value.count(left) != value.count(right) for left, right in ("[]", "{}")):
         return start + f"it ends within a list or a dict: with spaces it needs quotes, as in '{name}=[10, 5]'"
+    if re.fullmatch(r"\(.*\)", value):
+        return start + f"a list has brackets: '{name}=[{value[1:-1]}]'"
     return start + f"quote the value, and all again for the shell: '{name}=\"{value}\"'"
 
 
@@ -200,7 +215,7 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         whose = " and ".join(f"{group}={choice}" for choice in having)
         way = "have it: add one of them" if len(having) > 1 else "has it: add that"
         return f"there is no option {key} here; {whose} {way}"
-    if elsewhere := sorted(k for k in keys if k.rpartition(".")[2] == last):
+    if elsewhere := _elsewhere(last, keys):
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
@@ -210,6 +225,11 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
     place = f"{above} has" if above else "there are"
     return f"there is no option {key}; {place} {', '.join(beside)}"
+
+
+def _elsewhere(name: str, keys: Iterable[str]) -> list[str]:
+    """The keys that end with `name` or, as in `max_epochs`, with the most of it."""
+    return sorted(key for key in keys if key.rpartition(".")[2] in (name, f"max_{name}"))
 
 
 def _choices_with(key: str, conf: Path) -> list[str]:

@@ -21,7 +21,9 @@ def device_of_run(wanted: str) -> tuple[str, str]:
         ValueError: an unknown wish, or "cuda" without a GPU that can be used.
     """
     if wanted not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device is '{wanted}'; it must be auto, cpu or cuda")
+        number = str(wanted).removeprefix("cuda:")
+        way = f": for that GPU, set CUDA_VISIBLE_DEVICES={number}" if number.isdecimal() else ""
+        raise ValueError(f"device is '{wanted}'; it must be auto, cpu or cuda{way}")
     if wanted == "cpu":
         return "cpu", "asked for"
     missing = _missing()

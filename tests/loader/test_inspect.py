@@ -182,6 +182,14 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, arguments, message) -> None:
     assert "\n" not in str(ended.value.code)
 
 
+def test_a_misspelt_option_is_named(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--dataset", "cora", "--batch_size", "9"])
+    assert capsys.readouterr().err.startswith(
+        "error: unrecognized arguments: --batch_size; did you mean --batch-size? `"
+    )
+
+
 def test_the_file_of_the_data_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "my.npz"
     path.write_bytes(b"data")

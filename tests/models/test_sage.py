@@ -134,6 +134,8 @@ def test_features_of_another_width_are_refused(batch: MiniBatch) -> None:
         GraphSAGE(5, 8, 2, 2)(batch.blocks, torch.randn(batch.nodes.numel(), 4))
     with pytest.raises(TypeError, match="x is None, so the mini-batch has no features; give the loader some"):
         GraphSAGE(5, 8, 2, 2)(batch.blocks, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"blocks is a tensor \[2, 4\]; call model\(batch.blocks, batch.x\)"):
+        GraphSAGE(5, 8, 2, 2)(torch.zeros(2, 4), torch.zeros(2, 4))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,9 @@ def test_stored_and_drawn_splits_exclude_each_other(npz_file, load):
 
 
 def test_a_missing_or_damaged_file_is_named(npz_file, load, tmp_path):
-    with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz or .*nothing\.npz; set dataset\.path"):
+    with pytest.raises(DatasetError, match=r"there is no file .*nothing\.npz or .*nothing\.npz; give the path of your"):
         load("nothing.npz")
-    with pytest.raises(DatasetError, match=r"there is no file [^ ]*nothing\.npz; set dataset\.path"):
+    with pytest.raises(DatasetError, match=r"there is no file [^ ]*nothing\.npz; give the path of your"):
         NpzDataset("nothing.npz", data_dir=".").load()
     path = npz_file()
     path.write_bytes(path.read_bytes()[:300])

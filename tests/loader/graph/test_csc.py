@@ -59,7 +59,7 @@ def test_graphs_may_lack_vertices_or_edges() -> None:
     ("indptr", "indices", "message"),
     [
         (t(), t(), r"indptr is empty; it needs num_nodes \+ 1 entries"),
-        (t(1, 2), t(0, 0), r"indptr starts at 1; it must start at 0"),
+        (t(1, 2), t(0, 0), r"indptr starts at 1; it must start at 0; of a list of edges, Graph\.from_edges makes"),
         (t(0, 3, 1, 4), t(0, 1, 2, 0), r"not monotone: indptr\[1\] = 3 > 1"),
         (t(0, 1, 2), t(0, 1, 1), r"indptr ends at 2; it must end at len\(indices\) = 3"),
         (t(0, 1, 4), t(0, 1), r"indptr ends at 4; it must end at len\(indices\) = 2"),

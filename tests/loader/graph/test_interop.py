@@ -74,6 +74,8 @@ def test_from_pyg_names_missing_attributes(edges):
         Graph.from_pyg(Data(x=torch.zeros(3, 1)))
     with pytest.raises(ValueError, match=r"neither edge_index nor adj_t; Graph\.from_dgl takes a DGLGraph"):
         Graph.from_pyg(SimpleNamespace(num_nodes=3, is_homogeneous=True))
+    with pytest.raises(TypeError, match="adj_t is a list; it must be a sparse torch tensor or a SparseTensor"):
+        Graph.from_pyg(Data(x=torch.zeros(3, 1), adj_t=[]))
     with pytest.raises(ValueError, match=r"edge_index has \[9, 2\]; it must be a tensor \[2, num_edges\]"):
         Graph.from_pyg(Data(edge_index=torch.zeros(9, 2, dtype=torch.int64), num_nodes=3))
     data = Data(edge_index=edges, num_nodes=NUM_NODES, name="w")

@@ -46,7 +46,12 @@ def test_a_fingerprint_tells_lists_and_orders_apart() -> None:
     ("ids", "error", "message"),
     [
         ([1, 2], TypeError, "seeds is a list"),
-        (torch.ones(3, dtype=torch.bool), TypeError, "mask.nonzero"),
+        (torch.ones(3, dtype=torch.bool), TypeError, r"turn a mask into ids with mask.nonzero\(\)"),
+        (
+            torch.ones(3, 9, dtype=torch.bool),
+            TypeError,
+            r"a mask of shape \[3, 9\]; .* one column, as ids: mask\[:, 0\]",
+        ),
         (torch.ones(3), TypeError, "integer"),
         (torch.ones(3, dtype=torch.complex64), TypeError, "integer"),
         (torch.ones(3, 1, dtype=torch.int64), ValueError, "1 dimension"),

@@ -60,7 +60,10 @@ def test_a_cache_that_is_a_file_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--arch", "9.0"], "argument --arch: it is '9.0', and must be an integer; `python -m loader.kernels compile"),
+        (
+            ["--arch", "9.0"],
+            "argument --arch: it is '9.0'; it must be an integer, e.g. 90 for sm_90; `python -m loader.kernels compile",
+        ),
         (["--arch", "90", "--workers", "0"], "argument --workers: workers is '0'; it must be an integer of at least 1"),
     ],
 )

@@ -238,7 +238,12 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
             r"vertex 3 more than once; remove duplicates with input_nodes.unique\(\), or take",
         ),
         ({"input_nodes": [3, 200]}, ValueError, "vertex 200; valid ids are 0 to 199"),
-        ({"input_nodes": torch.ones(3, dtype=torch.bool)}, ValueError, r"mask of shape \[3\]; it must be \[200\]"),
+        ({"input_nodes": torch.ones(3, dtype=torch.bool)}, ValueError, r"mask of shape \[3\]; it must be \[200\]$"),
+        (
+            {"input_nodes": torch.ones(200, 9, dtype=torch.bool)},
+            ValueError,
+            r"must be \[200\]: take one column, mask\[:, 0\]",
+        ),
         ({"input_nodes": [1], "input_id": torch.arange(2)}, ValueError, r"input_id has shape \[2\]"),
         ({"input_id": torch.arange(2)}, ValueError, "input_id needs input_nodes"),
         ({"input_nodes": torch.rand(3)}, TypeError, "input_nodes has dtype torch.float32; it must be an integer type"),

@@ -37,6 +37,13 @@ def edges_of(graph: Graph, batch: MiniBatch, hop: int) -> list[tuple[int, int, i
     return sorted(zip(src.tolist(), dst.tolist(), block.edge_ids.tolist(), strict=True))
 
 
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(TypeError, match=r"seeed is no option of DGLSampler; did you mean seed\?"):
+        DGLSampler([3], seeed=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"num_threads is no option of DGLSampler; torch\.set_num_threads"):
+        DGLSampler([3], num_threads=2)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_all_neighbours_are_the_same_edges_as_ours(width) -> None:
     graph = widen(messy_graph(200, 1500, 0), width)

@@ -69,6 +69,13 @@ def test_replace_shares_tensors_and_leaves_the_original() -> None:
         batch.replace(z=x)
 
 
+def test_names_of_torch_geometric_get_a_way() -> None:
+    with pytest.raises(AttributeError, match=r"MiniBatch has no attribute 'edge_index'; batch\.to_pyg\(\) has it"):
+        _ = make().edge_index
+    with pytest.raises(AttributeError, match=r"MiniBatch has no attribute 'other'$"):
+        _ = make().other
+
+
 def test_equal_mini_batches_have_equal_digests() -> None:
     a = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))
     b = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))

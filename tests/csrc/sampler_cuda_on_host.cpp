@@ -261,7 +261,9 @@ int64_t compare_choice(Random& random, int rounds) {
       for (auto& s : seeds) s = random_seeds<N>(random, graph.view().num_nodes);
       if constexpr (std::is_same_v<Choice, RaceChoice>)
         for (int i = 0; i < 3; ++i) expect_bad_weight(random, on_host, graph, tables, options, how);
+      on_host::machine.device = seeds.size() > 1;  // the small one
       const auto got = on_host.sample(seeds, options, how);
+      on_host::machine.device = 0;
       for (size_t b = 0; b < seeds.size(); ++b) {
         auto own = options;
         own.keys.key += b;

@@ -30,6 +30,8 @@ struct HashSet : Space<Args> {
   using Space<Args>::args;
   using Space<Args>::lane;
   using Space<Args>::slot;
+  using Space<Args>::thread;
+  using Space<Args>::threads;
   using Key = typename HashArgs<N>::Key;
 
   // With tables at most half full a search of this many steps does not happen (linear probing, e^-99 a key):
@@ -167,9 +169,6 @@ struct HashSet : Space<Args> {
     if (thread() == 0) this->state().found.value = 0;
     this->clean_pieces();
   }
-
-  __device__ int64_t thread() const { return int64_t{this->block} * kBlock + threadIdx.x; }
-  __device__ int64_t threads() const { return int64_t{this->blocks} * kBlock; }
 };
 
 }  // namespace loader

@@ -132,7 +132,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     edges = total.old_edges + total.fresh_edges;
     const bool fits =
         rows <= args.frontier_capacity[hop] && (!with_edges || edges <= args.edge_capacity[hop]);
-    if (this->is_first()) {
+    if (this->thread() == 0) {
       this->header().frontiers[hop] = rows;
       if (next) this->header().edges[hop] = with_edges ? edges : -1;  // not known yet
       this->header().hops_done = hop;

@@ -11,20 +11,10 @@
 namespace loader {
 
 // The phases of sampling hop by hop, with either kind of vertex set.
-template <bool Hashed, bool Scans, typename Args>
-struct PhasesWith {
-  using Type = HashedPhases<Args>;
-};
-template <typename Args>
-struct PhasesWith<false, false, Args> {
-  using Type = HopwisePhases<Args>;
-};
-template <typename Args>
-struct PhasesWith<false, true, Args> {
-  using Type = ScannedPhases<Args>;
-};
 template <bool Hashed, typename Args>
-using PhasesOf = typename PhasesWith<Hashed, !Args::Choice::kCountsByDegree, Args>::Type;
+using PhasesOf = std::conditional_t<
+    Hashed, HashedPhases<Args>,
+    std::conditional_t<Args::Choice::kCountsByDegree, HopwisePhases<Args>, ScannedPhases<Args>>>;
 
 // Calls `f` with the narrowest number of registers (as a type) that a fanout fits.
 template <int Widest, typename F>

@@ -235,7 +235,7 @@ struct Picking : Sets {
   // for `assign_rows`. Ends with the block's total written.
   __device__ void count_rows(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
-    if (kScans && is_first()) this->state().head.value = 0;  // the scan's tickets
+    if (kScans && this->thread() == 0) this->state().head.value = 0;  // the scan's tickets
     write_totals({edges_of_rows(hop, rows), 0, 0}, partial);
   }
 
@@ -246,7 +246,7 @@ struct Picking : Sets {
     prefix(before, total);
     edges = total.old_edges;
     const bool fits = rows <= args.frontier_capacity[hop] && edges <= args.edge_capacity[hop];
-    if (is_first()) {
+    if (this->thread() == 0) {
       if (hop == 0) this->header().frontiers[0] = rows;
       this->header().edges[hop] = edges;
       this->header().hops_done = hop;
@@ -260,9 +260,6 @@ struct Picking : Sets {
     if (this->warp() == this->warps() - 1 && lane == 0) this->indptr(hop + 1)[rows] = static_cast<P>(edges);
     return true;
   }
-
-  // Whether this is the first thread of the mini-batch.
-  __device__ bool is_first() const { return block == 0 && threadIdx.x == 0; }
 
   // What `indices` holds to local ids, for all edges. `lookup.id(lookup.find(u), u)` is that of `u`; a thread
   // finds several before it looks at the first, from `Lookup::kLoads` loads.
@@ -282,8 +279,7 @@ struct Picking : Sets {
     N* const indices = this->indices(hop);
     auto* const packs = reinterpret_cast<Pack*>(indices);
     const int64_t num_packs = edges / kEach;
-    const int64_t threads = int64_t{blocks} * kBlock;
-    const int64_t thread = int64_t{block} * kBlock + threadIdx.x;
+    const int64_t thread = this->thread(), threads = this->threads();
     for (int64_t i = thread; i < num_packs; i += kLoads * threads) {
       Pack pack[kLoads];
 #pragma unroll

@@ -32,7 +32,7 @@ struct ScannedPhases : HopwisePhases<Args> {
 
   __device__ void finish() const {
     Base::finish();
-    if (this->is_first()) this->state().tail.value = 0;  // no piece is left
+    if (this->thread() == 0) this->state().tail.value = 0;  // no piece is left
   }
 
   // After a failure: leaves bitmaps and pieces as the next launch wants them.

@@ -36,6 +36,9 @@ struct Space {
   // Warps in the order of prefix sums.
   __device__ int64_t warp() const { return int64_t{block} * kWarps + threadIdx.x / 32; }
   __device__ int64_t warps() const { return int64_t{blocks} * kWarps; }
+  // Threads of the mini-batch, those of each block after those of the block before.
+  __device__ int64_t thread() const { return int64_t{block} * kBlock + threadIdx.x; }
+  __device__ int64_t threads() const { return int64_t{blocks} * kBlock; }
 
   __device__ const BatchArgs& batch() const { return args.batches[slot]; }
   __device__ const N* seeds() const { return static_cast<const N*>(batch().seeds); }
@@ -89,9 +92,8 @@ struct Space {
 
   // After a failure: no piece is left, and none is done.
   __device__ void clean_pieces() const {
-    const int64_t thread = int64_t{block} * kBlock + threadIdx.x, threads = int64_t{blocks} * kBlock;
-    for (int64_t i = thread; i < args.scan.pieces_capacity; i += threads) pieces()[i].done = 0;
-    if (thread == 0) state().head.value = state().tail.value = 0;
+    for (int64_t i = thread(); i < args.scan.pieces_capacity; i += threads()) pieces()[i].done = 0;
+    if (thread() == 0) state().head.value = state().tail.value = 0;
   }
 
   // The first error of a mini-batch stays. Whether it is this one.
@@ -140,16 +142,14 @@ struct Space {
   // After a failure: leaves the bitmaps as the next launch wants them.
   __device__ void clean() const {
     uint32_t* const words = reached(0);
-    for (int64_t i = int64_t{block} * kBlock + threadIdx.x; i < (args.hops + 1) * num_words();
-         i += int64_t{blocks} * kBlock)
-      words[i] = 0;
+    for (int64_t i = thread(); i < (args.hops + 1) * num_words(); i += threads()) words[i] = 0;
   }
 
   // Fills the outputs beyond the mini-batch, or all of them: vertex 0, empty rows, edges to local vertex 0.
   // So a padded mini-batch can be used as it is: what is added reaches none of the seeds. All threads of the
   // group.
   __device__ void fill_rest(bool all) const {
-    const int64_t thread = int64_t{block} * kBlock + threadIdx.x, threads = int64_t{blocks} * kBlock;
+    const int64_t thread = this->thread(), threads = this->threads();
     const int hops = args.hops;
     const auto frontier = [&](int h) { return all ? 0 : header().frontiers[h]; };
     const auto edges = [&](int h) { return all ? 0 : header().edges[h]; };

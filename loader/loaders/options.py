@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.graph.checks import check_range
 from loader.loaders.base import Loader
-from loader.machine.arguments import check_dense, instead_of, kind_of, shown
+from loader.machine.arguments import check_dense, check_known, kind_of, shown
 from loader.samplers import Sampler
 
 GRAPH_MEMORY = ("device", "pinned")
@@ -32,12 +32,8 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
     """
     known = [name for name, p in inspect.signature(Loader).parameters.items() if p.kind is p.KEYWORD_ONLY]
     known.remove("stores")  # which they make of their features and labels
-    for name in options.keys() - set(known):
-        if name in ("num_workers", "persistent_workers", "prefetch_factor"):
-            way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
-        else:
-            way = instead_of(name, known)
-        raise TypeError(f"{name} is no option of {who}; {way}")
+    way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
+    check_known(who, options, known, dict.fromkeys(("num_workers", "persistent_workers", "prefetch_factor"), way))
 
 
 def check_distinct(name: str, ids: Tensor, num_nodes: int, way: str = "") -> None:

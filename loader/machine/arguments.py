@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,13 @@ def instead_of(word: str, known: Collection[str], verb: str = "knows") -> str:
     """The end of a message on a `word` that is none of the `known` ones: the one spelt nearly like it, or all."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {found[0]}?" if found else f"it {verb} {', '.join(known)}"
+
+
+def check_known(who: str, given: Iterable[str], known: Collection[str], ways: Mapping[str, str] | None = None) -> None:
+    """Raises TypeError for a name that is no option of `who`. `ways`: of names that users take for one, the way out."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{name} is no option of {who}; {(ways or {}).get(name) or instead_of(name, known)}")
 
 
 def as_index(value: Any) -> int | None:

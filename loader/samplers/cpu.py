@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_graph, require_square
-from loader.machine.arguments import instead_of
+from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
@@ -56,19 +56,12 @@ class CoreSampler(NeighborSampler):
         num_threads: int | None = None,
         **options: Unpack[PickOptions],
     ) -> None:
-        self._check_options(options)
+        # Python would name the base class, and no way out.
+        known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
+        way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
+        check_known(type(self).__name__, options, known, {"device": way})
         super().__init__(fanouts, num_hops, **options)
         self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
-
-    def _check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises TypeError for an unknown option: Python would name the base class, and no way out."""
-        known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
-        for name in options.keys() - set(known):
-            if name == "device":
-                way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
-            else:
-                way = instead_of(name, known)
-            raise TypeError(f"{name} is no option of {type(self).__name__}; {way}")
 
     @abstractmethod
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler | _core.HopwiseSampler:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from loader.graph import Graph, require_graph, require_square
-from loader.machine.arguments import instead_of
+from loader.machine.arguments import check_known
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
@@ -43,9 +43,8 @@ class DGLSampler(NeighborSampler):
         self, fanouts: int | Sequence[int], num_hops: int | None = None, **options: Unpack[PickOptions]
     ) -> None:
         known = ["fanouts", "num_hops", *PickOptions.__annotations__]
-        for name in options.keys() - set(known):  # Python would name the base class, and no way out
-            way = "torch.set_num_threads says it to DGL" if name == "num_threads" else instead_of(name, known)
-            raise TypeError(f"{name} is no option of DGLSampler; {way}")
+        # Python would name the base class, and no way out.
+        check_known("DGLSampler", options, known, {"num_threads": "torch.set_num_threads says it to DGL"})
         super().__init__(fanouts, num_hops, **options)
         if self.picking.top_k or self.picking.labor:
             name = "top_k" if self.picking.top_k else "labor"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_graph
-from loader.machine.arguments import as_seed, as_size, instead_of
+from loader.machine.arguments import as_seed, as_size, check_known
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
@@ -78,8 +78,7 @@ def random_walk(
         options["metapath"] = tuple(options["metapath"])
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])
-    for name in options.keys() - set(_OPTIONS):
-        raise TypeError(f"{name} is no option of random_walk; {instead_of(name, _OPTIONS)}")
+    check_known("random_walk", options, _OPTIONS)
     try:
         sampler = _sampler(walk_length, **options)
     except TypeError:

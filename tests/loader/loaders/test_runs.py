@@ -67,6 +67,16 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, found
 
 
+def asked_and_held() -> tuple[Held, NodeLoader, Any, threading.Thread, list[Any]]:
+    """A stage that holds the first mini-batch, its loader, an iterator, the thread that asks it, and what that gets."""
+    stage = Held(stop=1)
+    loader = loader_with(stage)
+    batches = iter(loader)
+    thread, found = in_thread(lambda: next(batches))
+    assert stage.waits.wait(WAIT)
+    return stage, loader, batches, thread, found
+
+
 def test_a_new_iterator_waits_for_dropped_threads() -> None:
     stage = Held(stop=2)
     loader = loader_with(stage)
@@ -83,13 +93,9 @@ def test_a_new_iterator_waits_for_dropped_threads() -> None:
 
 
 def test_closing_amid_a_next_ends_no_epoch() -> None:
-    stage = Held(stop=1)
-    loader = loader_with(stage)
-    batches = iter(loader)
-    thread, found = in_thread(lambda: next(batches))
-    assert stage.waits.wait(WAIT)
+    stage, loader, batches, thread, found = asked_and_held()
     closing, _ = in_thread(loader.close)
-    while not batches._run.closed:  # type: ignore[attr-defined]
+    while not batches._run.closed:
         pass
     stage.go.set()
     thread.join(WAIT)
@@ -100,11 +106,7 @@ def test_closing_amid_a_next_ends_no_epoch() -> None:
 
 
 def test_a_second_thread_is_refused_an_iterator() -> None:
-    stage = Held(stop=1)
-    loader = loader_with(stage)
-    batches = iter(loader)
-    thread, found = in_thread(lambda: next(batches))
-    assert stage.waits.wait(WAIT)
+    stage, _, batches, thread, found = asked_and_held()
     with pytest.raises(RuntimeError, match="two threads ask this iterator for a mini-batch at once; ask in one thread"):
         next(batches)
     stage.go.set()

@@ -20,10 +20,14 @@ _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if 
 def integer_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
     """`array`, if it is a vector of integers on `device`; unsigned types that torch does not compare become int64."""
     _check_vector(name, array, device)
-    if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
-        way = f": {name}.nonzero().view(-1)" if array.dtype == torch.bool else f": {name}.long()"
-        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type{way}")
+    check_integers(name, array, f": {name}.nonzero().view(-1)" if array.dtype == torch.bool else f": {name}.long()")
     return signed(name, array)
+
+
+def check_integers(name: str, array: Tensor, way: str = " (.long(), mask.nonzero()[:, 0])") -> None:
+    """Raises TypeError for floats, complex numbers and truth values; `way` is the end of the message."""
+    if array.is_floating_point() or array.is_complex() or array.dtype == torch.bool:
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be an integer type{way}")
 
 
 def signed(name: str, array: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from loader.graph.checks import check_integers
 from loader.machine.arguments import kind_of, shown
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
 
 
 def _check_edges(edges: Tensor, num_nodes: int) -> None:
-    if edges.dtype == torch.bool or edges.is_floating_point() or edges.is_complex():
-        raise TypeError(f"edge_index has dtype {edges.dtype}; it must be an integer type: edge_index.long()")
+    check_integers("edge_index", edges, ": edge_index.long()")
     if edges.numel() and not edges.is_meta:
         low, high = (int(x) for x in torch.aminmax(edges))
         if low < 0 or high >= num_nodes:

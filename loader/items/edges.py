@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from loader.graph.checks import signed
+from loader.graph.checks import check_integers, signed
 from loader.items.items import Items, Seeds
 from loader.machine.arguments import check_dense, kind_of
 
@@ -30,8 +30,7 @@ class EdgeItems(Items):
         if not isinstance(ids, Tensor):
             raise TypeError(f"pairs is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
         check_dense("pairs", ids)
-        if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
-            raise TypeError(f"pairs has dtype {ids.dtype}; it must be an integer type: pairs.long()")
+        check_integers("pairs", ids, ": pairs.long()")
         if ids.dim() != 2 or ids.shape[1] != 2:
             raise ValueError(f"pairs has shape {list(ids.shape)}; it must be [n, 2] (edge_index.t())")
         if ids.shape[0] == 0:

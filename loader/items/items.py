@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from loader.graph.checks import signed
+from loader.graph.checks import check_integers, signed
 from loader.machine.arguments import check_dense, kind_of
 
 
@@ -78,8 +78,7 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
         raise TypeError(f"{name} has dtype torch.bool; turn a mask into ids with mask.nonzero().view(-1)")
     if ids.numel() == 0:  # before the dtype: torch.tensor([]) has floats
         raise ValueError(f"{name} is empty; a loader needs at least one seed")
-    if ids.is_floating_point() or ids.is_complex():
-        raise TypeError(f"{name} has dtype {ids.dtype}; it must be an integer type: {name}.long()")
+    check_integers(name, ids, f": {name}.long()")
     if ids.dim() != 1:
         way = f": {name}.view(-1)" if ids.numel() in ids.shape else ""
         raise ValueError(f"{name} has shape {list(ids.shape)}; it must have 1 dimension{way}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from loader.graph.checks import check_integers
 from loader.items import EdgeItems
 from loader.loaders.links import check_pairs
 from loader.loaders.torch_options import as_ids, read_options, refuse
@@ -104,8 +105,7 @@ class LinkNeighborLoader(DataLoader):
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
             shape = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
             raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n] (edge_index.t())")
-        if links.dtype == torch.bool or links.is_floating_point() or links.is_complex():
-            raise TypeError(f"edge_label_index has dtype {links.dtype}; it must be an integer type: .long()")
+        check_integers("edge_label_index", links, ": .long()")
         items = EdgeItems(links.t().contiguous().cpu())
         check_pairs(items.ids, int(data.num_nodes or 0), "edge_label_index")
         self._labels = _labels(edge_label, len(items), negatives)

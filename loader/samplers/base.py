@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
-from loader.graph.checks import check_range, signed
+from loader.graph.checks import check_integers, check_range, signed
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
@@ -391,8 +391,7 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
         raise ValueError(f"seeds has the layout {seeds.layout}; it must be dense: .to_dense()")
     if seeds.dtype == graph.indices.dtype:
         return seeds.contiguous()
-    if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
+    check_integers("seeds", seeds)
     if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
         seeds = signed("seeds", seeds)
         check_range("seeds", seeds, graph.num_nodes)

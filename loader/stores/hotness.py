@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, require_graph
+from loader.graph.checks import check_integers
 from loader.machine.arguments import as_size, shown
 from loader.samples import MiniBatch
 from loader.traverse import pagerank
@@ -124,8 +125,7 @@ def _marked(seeds: Tensor, num_nodes: int) -> Tensor:
     """`[num_nodes]` bool: the seeds."""
     if not isinstance(seeds, Tensor):
         raise TypeError(f"seeds is {shown(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
-    if seeds.is_floating_point() or seeds.is_complex() or seeds.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {seeds.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
+    check_integers("seeds", seeds)
     ids = seeds.cpu().long()
     if ids.numel() == 0:
         raise ValueError("seeds is empty; give at least one vertex")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, require_square
+from loader.graph.checks import check_integers
 from loader.machine.arguments import kind_of
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle, made_current
@@ -251,8 +252,7 @@ def _as_starts(starts: Tensor) -> Tensor:
         raise TypeError(f"seeds is {kind_of(starts)}; it must be a tensor of vertex ids (torch.as_tensor)")
     if starts.dim() != 1:
         raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
-    if starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool:
-        raise TypeError(f"seeds has dtype {starts.dtype}; it must be an integer type (.long(), mask.nonzero()[:, 0])")
+    check_integers("seeds", starts)
     if starts.dtype not in (torch.int32, torch.int64):
         starts = starts.to(torch.int64)
     return starts

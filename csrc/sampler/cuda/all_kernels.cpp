@@ -10,64 +10,78 @@ using gpu::Int;
 using gpu::kernel;
 
 template <int Widest, typename Args>
-void add_width(std::vector<gpu::Kernel*>& all) {
+void add_width(std::vector<gpu::Kernel*>& all) {  // kernels that pick
   using Width = Int<Widest>;
   all.insert(all.end(), {&kernel<PhasesKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
                          &kernel<PickKernel, Width, Bool<false>, Args>(),
                          &kernel<PickKernel, Width, Bool<true>, Args>()});
   if constexpr (Widest != kWide) all.push_back(&kernel<CooperativeKernel, Width, Args>());
   if constexpr (queue_width(Widest) == Widest)
-    all.insert(all.end(),
-               {&kernel<QueueKernel, Width, Bool<false>, Args>(),
-                &kernel<QueueKernel, Width, Bool<true>, Args>(), &kernel<QueueCountKernel, Width, Args>(),
-                &kernel<QueueAssignKernel, Width, Args>(), &kernel<QueueWriteKernel, Width, Args>()});
+    all.insert(all.end(), {&kernel<QueueKernel, Width, Bool<false>, Args>(),
+                           &kernel<QueueKernel, Width, Bool<true>, Args>()});
 }
 
-template <bool Hashed, typename Args>
+// The kernels of a queue that pick nothing.
+template <int Widest, typename Counted>
+void add_queue(std::vector<gpu::Kernel*>& all) {
+  if constexpr (queue_width(Widest) == Widest)
+    all.insert(all.end(), {&kernel<QueueCountKernel, Int<Widest>, Counted>(),
+                           &kernel<QueueAssignKernel, Int<Widest>, Counted>(),
+                           &kernel<QueueWriteKernel, Int<Widest>, Counted>()});
+}
+
+// Calls `f` with each width (as a type) that picks have.
+template <typename Vertex, typename F>
+void for_each_width(const F& f) {
+  f(Int<kWide>());
+  if constexpr (sizeof(Vertex) == 4) {  // see kernel_width
+    f(Int<10>());
+    f(Int<15>());
+    f(Int<20>());
+    f(Int<32>());
+  }
+}
+
+// The phases that pick nothing. If lists are scanned, edges are counted as with a hash set.
+template <bool Hashed, typename Counted>
 void add_phases(std::vector<gpu::Kernel*>& all) {
+  constexpr bool kScans = !Counted::Choice::kCountsByDegree;
   using Set = Bool<Hashed>;
-  all.insert(all.end(), {&kernel<StartKernel, Set, Args>(), &kernel<CountKernel, Set, Args>(),
-                         &kernel<AssignKernel, Set, Args>(), &kernel<FinishKernel, Set, Args>()});
+  all.insert(all.end(), {&kernel<StartKernel, Set, Counted>(), &kernel<FinishKernel, Set, Counted>()});
+  if constexpr (Hashed || !kScans)
+    all.insert(all.end(), {&kernel<CountKernel, Set, Counted>(), &kernel<AssignKernel, Set, Counted>()});
+  if constexpr (Hashed || kScans)
+    all.insert(all.end(), {&kernel<GroupKernel, Set, Counted>(), &kernel<RankKernel, Set, Counted>()});
+}
+
+template <typename Counted>
+void add_counted(std::vector<gpu::Kernel*>& all) {
+  add_phases<false, Counted>(all);
+  add_phases<true, Counted>(all);
 }
 
 template <typename Args>
 void add(std::vector<gpu::Kernel*>& all) {
-  add_phases<false, Args>(all);
-  add_phases<true, Args>(all);
-  all.insert(all.end(), {&kernel<GroupKernel, Bool<true>, Args>(), &kernel<RankKernel, Bool<true>, Args>()});
   all.push_back(&kernel<PlacesKernel, Int<kWide>, Args>());
-  add_width<kWide, Args>(all);
-  if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
-    add_width<10, Args>(all);
-    add_width<15, Args>(all);
-    add_width<20, Args>(all);
-    add_width<32, Args>(all);
-  }
-}
-
-// The phases of what needs a scan that know of the vertex set.
-template <bool Hashed, typename Args>
-void add_scanning_set(std::vector<gpu::Kernel*>& all) {
-  using Set = Bool<Hashed>;
-  all.insert(all.end(), {&kernel<StartKernel, Set, Args>(), &kernel<PickKernel, Int<kWide>, Set, Args>(),
-                         &kernel<GroupKernel, Set, Args>(), &kernel<RankKernel, Set, Args>(),
-                         &kernel<FinishKernel, Set, Args>()});
+  for_each_width<typename Args::Vertex>([&](auto width) { add_width<decltype(width)::value, Args>(all); });
 }
 
 // What needs a scan has one width, and one launch only with a hash set.
 template <typename Args>
 void add_scanning(std::vector<gpu::Kernel*>& all) {
-  add_scanning_set<false, Args>(all);
-  add_scanning_set<true, Args>(all);
+  using Width = Int<kWide>;
   all.insert(all.end(),
-             {&kernel<ScanKernel, float, Args>(), &kernel<CountKernel, Bool<true>, Args>(),
-              &kernel<AssignKernel, Bool<true>, Args>(), &kernel<HashedKernel, Int<kWide>, Args>()});
+             {&kernel<ScanKernel, float, Args>(), &kernel<PickKernel, Width, Bool<false>, Args>(),
+              &kernel<PickKernel, Width, Bool<true>, Args>(), &kernel<HashedKernel, Width, Args>()});
 }
 
 template <typename P, typename N>
 void add_types(std::vector<gpu::Kernel*>& all) {
   using Lists = PlainLists<P, N>;
   using Uniform = SampleArgs<Lists, UniformChoice>;
+  add_counted<Uniform>(all);
+  add_counted<SampleArgs<Lists, LaborChoice>>(all);
+  for_each_width<N>([&](auto width) { add_queue<decltype(width)::value, Uniform>(all); });
   add<Uniform>(all);
   if constexpr (sizeof(N) == 4)
     all.insert(all.end(), {&kernel<PlacesKernel, Int<kPlacesWidth>, Uniform>(),

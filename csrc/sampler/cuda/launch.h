@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <type_traits>
+#include <utility>
 
 #include "gpu/kernel.h"
 #include "sampler/cuda/sampler.h"
@@ -43,6 +44,16 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 };
 
 }  // namespace gpu
+
+// The choice that tells alike how many are picked. Kernels that pick nothing are compiled for this one, so
+// several choices share them.
+template <typename Choice>
+Choice counted_as(const Choice& choice) {
+  return choice;
+}
+inline UniformChoice counted_as(const WeightedChoice& choice) { return {choice.replace}; }
+inline UniformChoice counted_as(const TopKChoice&) { return {false}; }
+inline LaborChoice counted_as(const RaceChoice&) { return {}; }
 
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
 #define LOADER_SAMPLER_KERNEL(TAG, NAME) LOADER_KERNEL(TAG, "sampler/cuda/kernels.cuh", NAME)
@@ -136,20 +147,21 @@ class SamplerLaunch {
     constexpr bool kScans = !Args::Choice::kCountsByDegree, kRowsFirst = Hashed || kScans;
     using Set = gpu::Bool<Hashed>;
     using Rows = gpu::Bool<kRowsFirst>;  // these are counted alike
-    gpu::Kernel& start = gpu::kernel<StartKernel, Set, Args>();
+    const Counted counted = counted_of(args);
+    gpu::Kernel& start = gpu::kernel<StartKernel, Set, Counted>();
     gpu::Kernel& pick = gpu::kernel<PickKernel, gpu::Int<Widest>, Set, Args>();
-    gpu::Kernel& count = gpu::kernel<CountKernel, Rows, Args>();
-    gpu::Kernel& assign = gpu::kernel<AssignKernel, Rows, Args>();
-    gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Args>();
+    gpu::Kernel& count = gpu::kernel<CountKernel, Rows, Counted>();
+    gpu::Kernel& assign = gpu::kernel<AssignKernel, Rows, Counted>();
+    gpu::Kernel& finish = gpu::kernel<FinishKernel, Set, Counted>();
     gpu::Kernel *group = nullptr, *rank = nullptr, *scan = nullptr;
     if constexpr (kRowsFirst) {
-      group = &gpu::kernel<GroupKernel, Set, Args>();
-      rank = &gpu::kernel<RankKernel, Set, Args>();
+      group = &gpu::kernel<GroupKernel, Set, Counted>();
+      rank = &gpu::kernel<RankKernel, Set, Counted>();
     }
     if constexpr (kScans) scan = &gpu::kernel<ScanKernel, float, Args>();
     if constexpr (std::is_same_v<typename Args::Choice, RaceChoice>)
       if (args.choice.doubles) scan = &gpu::kernel<ScanKernel, double, Args>();
-    const Lined<Hashed> lined = lined_kernels<Hashed>(args);
+    const Lined lined = lined_kernels<Hashed>(args);
     gpu::Kernel* const picks = lined.places ? nullptr : &pick;
     prepare(
         {&start, picks, lined.places, lined.fetch, lined.take, &count, &assign, &finish, group, rank, scan},
@@ -159,49 +171,59 @@ class SamplerLaunch {
     const size_t scanning = scan_bytes(args);
     const int scan_blocks = scan ? blocks_of_scan(*scan, scanning, args) : 0;
     const auto scan_lists = [&](int hop) { launch_blocks(scan_blocks, *scan, scanning, args, hop); };
-    launch(start, 0, args);
+    launch(start, 0, counted);
     if constexpr (kScans) {
       scan_lists(0);
-      launch(count, 0, args, 0);
+      launch(count, 0, counted, 0);
     }
-    launch(assign, 0, args, 0);
+    launch(assign, 0, counted, 0);
     for (int hop = 1; hop <= args.hops; ++hop) {
       if (!lined.places) launch(pick, shared, args, hop);
       if constexpr (!kScans) {
         if (lined.places) launch(*lined.places, shared, args, hop);
         if (lined.fetch) launch(*lined.fetch, 0, args.lines, args.hops, hop);
-        if (lined.take) launch(*lined.take, 0, lined.plain, hop);
+        if (lined.take) launch(*lined.take, 0, counted, hop);
       }
       if constexpr (kRowsFirst) {
-        launch(*group, kOrderBytes, args, hop);
-        launch(*rank, kOrderBytes, args, hop);
+        launch(*group, kOrderBytes, counted, hop);
+        launch(*rank, kOrderBytes, counted, hop);
         if (hop == args.hops) break;
       }
       if constexpr (kScans) scan_lists(hop);
-      launch(count, 0, args, hop);
-      launch(assign, 0, args, hop);
+      launch(count, 0, counted, hop);
+      launch(assign, 0, counted, hop);
     }
-    launch(finish, 0, args);
+    launch(finish, 0, counted);
   }
 
   template <bool Shared>
   void queue(const Args& args) {
     using Width = gpu::Int<queue_width(Widest)>;
     gpu::Kernel& all = gpu::kernel<QueueKernel, Width, gpu::Bool<Shared>, Args>();
-    gpu::Kernel& count = gpu::kernel<QueueCountKernel, Width, Args>();
-    gpu::Kernel& assign = gpu::kernel<QueueAssignKernel, Width, Args>();
-    gpu::Kernel& write = gpu::kernel<QueueWriteKernel, Width, Args>();
+    const Counted counted = counted_of(args);
+    gpu::Kernel& count = gpu::kernel<QueueCountKernel, Width, Counted>();
+    gpu::Kernel& assign = gpu::kernel<QueueAssignKernel, Width, Counted>();
+    gpu::Kernel& write = gpu::kernel<QueueWriteKernel, Width, Counted>();
     prepare({&all, &count, &assign, &write}, false);
     const size_t shared = stage_bytes<Width::value>(args);
     choose_blocks(all, shared, args.num_batches);
     launch(all, shared, args);
-    launch(count, 0, args);
-    launch(assign, 0, args);
-    launch(write, 0, args);
+    launch(count, 0, counted);
+    launch(assign, 0, counted);
+    launch(write, 0, counted);
   }
 
  private:
   using Lists = typename Args::Lists;
+  using Counted = SampleArgs<Lists, decltype(counted_as(std::declval<typename Args::Choice>()))>;
+
+  // The arguments of kernels that pick nothing.
+  static Counted counted_of(const Args& args) {
+    Counted counted{};
+    static_cast<CommonArgs<Lists>&>(counted) = args;
+    counted.choice = counted_as(args.choice);
+    return counted;
+  }
 
   // The width of the kernels that pick places, and the shared memory of their blocks.
   static constexpr int kPlaces =
@@ -209,27 +231,23 @@ class SamplerLaunch {
   static size_t places_bytes(const Args& args) { return kPlaces == kWide ? stage_bytes<kWide>(args) : 0; }
 
   // The kernels that pick from lists that are read by the line, in place of the one that reads words; null
-  // pointers if words are read. Neighbours are taken whatever the choice was: there is one kernel for all
-  // choices.
-  template <bool Hashed>
+  // pointers if words are read.
   struct Lined {
     gpu::Kernel *places = nullptr, *fetch = nullptr, *take = nullptr;
     size_t shared = 0;  // of `places`
-    SampleArgs<Lists, UniformChoice> plain{};
   };
 
   template <bool Hashed>
-  static Lined<Hashed> lined_kernels(const Args& args) {
+  static Lined lined_kernels(const Args& args) {
     using P = typename Args::Edge;
     using N = typename Args::Vertex;
-    Lined<Hashed> lined;
+    Lined lined;
     if constexpr (Args::Choice::kCountsByDegree) {
       if (!args.lines.places) return lined;
       lined.places = &gpu::kernel<PlacesKernel, gpu::Int<kPlaces>, Args>();
       lined.shared = places_bytes(args);
       if (args.lines.marks) lined.fetch = &gpu::kernel<FetchKernel, P, N>();
-      lined.take = &gpu::kernel<TakeKernel, gpu::Bool<Hashed>, SampleArgs<Lists, UniformChoice>>();
-      static_cast<CommonArgs<Lists>&>(lined.plain) = args;
+      lined.take = &gpu::kernel<TakeKernel, gpu::Bool<Hashed>, Counted>();
     }
     return lined;
   }

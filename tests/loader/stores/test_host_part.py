@@ -55,7 +55,7 @@ def test_a_share_is_a_number_of_ids() -> None:
     assert share.of(1000) == int(1000 * Share.FIRST)
 
 
-def test_buffers_hold_a_row_and_no_more_than_the_table() -> None:
+def test_buffers_hold_at_most_the_table() -> None:
     assert rows_per_part(RowFormat(torch.empty(10, 4))) == 10
     assert rows_per_part(RowFormat(torch.empty(10**6, 128))) == host_part._PART_BYTES // 512
     assert rows_per_part(RowFormat(torch.empty(3, 10**7, dtype=torch.uint8))) == 1

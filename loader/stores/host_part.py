@@ -18,6 +18,7 @@ _LEAST_IDS = 1 << 14  # with fewer, the GPU is done before the threads have thei
 _BUFFERS = 4
 # Small enough for the processors' caches to hold all buffers, so that the bus reads them there.
 _PART_BYTES = 8 << 20
+_FIRST_PART = 8  # the first part is an eighth of a buffer, each next one twice as large: the bus has work early
 _SCRATCH = 1 << 16  # bytes on the GPU that torch takes to find the ids
 _WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
@@ -207,15 +208,17 @@ class HostPart:
         """Gathers the rows of `ids`, which are on the CPU, and puts them to `positions` of `out`."""
         form, words = self._format, _words(out)
         room = torch.empty((min(self._part, ids.numel()), *form.shape), dtype=form.storage_dtype, device=self._device)
-        for begin in range(0, ids.numel(), self._part):
-            part = ids[begin : begin + self._part]
+        begin, size = 0, max(1, self._part // _FIRST_PART)
+        while begin < ids.numel():
+            part = ids[begin : begin + size]
             buffer = self._ring[self._next]
             rows = buffer.rows(part.numel(), form)
             threads.gather(self._table, part, rows)
             here = room[: part.numel()].copy_(rows, non_blocking=True)
             buffer.event.record(stream)
-            words.index_copy_(0, positions[begin : begin + self._part], _words(here.to(form.dtype)))
+            words.index_copy_(0, positions[begin : begin + size], _words(here.to(form.dtype)))
             self._next = (self._next + 1) % _BUFFERS
+            begin, size = begin + size, min(2 * size, self._part)
 
 
 def rows_per_part(form: RowFormat) -> int:

@@ -119,7 +119,8 @@ class HostPart:
             cut = self.share.of(n) if n >= self.least else 0
             if cut == 0:
                 if n:
-                    self._check(ids, self._look(ids, stream), forget)
+                    self._look(ids, stream)
+                    self._check(ids, forget)
                     launch(ids, out)
                 return out
             begin, host_end, gpu_end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
@@ -160,7 +161,7 @@ class HostPart:
         """Gathers `ids[:cut]` into `out[:cut]`."""
         safe = self._look(ids, stream)
         positions = self._cold(safe[:cut])
-        self._check(ids, safe, forget)
+        self._check(ids, forget)
         del safe
         self._learn()
         first, count = ids[:cut], positions.numel()
@@ -185,7 +186,7 @@ class HostPart:
         """`[count]` int64: the positions of the ids that are not in the cache. Waits for the current stream."""
         return (self._slots.index_select(0, ids) < 0).nonzero().view(-1)
 
-    def _check(self, ids: Tensor, safe: Tensor, forget: Callable[[], None]) -> None:
+    def _check(self, ids: Tensor, forget: Callable[[], None]) -> None:
         """Raises ValueError if `_look` met an id out of range."""
         self._looked.synchronize()
         if bool(self._wrong):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,8 @@ from loader.samplers.gpu.sizes import GpuOptions
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, StoreContext, auto_features
 from loader.stores.auto import GPU_SHARE, may_lock, open_rows
+from loader.stores.cached import is_large
+from loader.stores.host_part import gpu_bytes
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class MemoryBudget:
             return None
         if graph != "auto":
             raise ValueError(f"memory and graph='{graph}' are given, and memory decides where the graph lies; give one")
-        function = features.func if isinstance(features, functools.partial) else features
+        function = features.func if isinstance(features, partial) else features
         if function is not None and function is not auto_features:
             name = getattr(function, "__name__", str(function))
             raise ValueError(
@@ -85,7 +87,7 @@ class MemoryBudget:
             if not isinstance(sampler, GpuOptions):
                 raise ValueError(f"memory does not count what {type(sampler).__name__} takes; leave memory out")
             check_counted(sampler)
-        given = features.keywords if isinstance(features, functools.partial) else {}
+        given = features.keywords if isinstance(features, partial) else {}
         if given.get("gpu_share", GPU_SHARE) != GPU_SHARE:
             raise ValueError(f"memory and gpu_share={given['gpu_share']} are given; leave gpu_share out")
         options = {name: given[name] for name in RowOptions.__annotations__ if name in given}
@@ -135,7 +137,9 @@ class MemoryBudget:
         for split in ("val", "test"):
             if data.splits[split].numel():
                 most += [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
-        needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound)
+        # The same on every machine, whatever its processors: all processes choose the same.
+        beside = partial(gpu_bytes, rows, id_bytes=data.graph.indices.itemsize) if is_large(rows) else None
+        needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
@@ -180,6 +184,7 @@ class MemoryBudget:
                 scores[ids] = 1
                 # A share that rounds down to exactly this many.
                 kept = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
+                kept["host_threads"] = None  # that of large tables, which `plan` counts
             return open_rows(plan.rows, tensor, device, cache=kept, context=context, **self.options)
 
         return make

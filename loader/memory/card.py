@@ -67,6 +67,7 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
         ("mini-batches in flight", "in_flight"),
         ("rows of mini-batches in flight", "rows_in_flight"),
         ("labels, seeds, places of the lists", "tables"),
+        *([("the host's part of a gather", "host_part")] if needs["host_part"] else []),
     ):
         table.add_row(what, readable(needs[name]))
     for what, share, nbytes in (

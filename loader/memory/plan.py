@@ -5,7 +5,7 @@ with which the fewest bytes cross the bus. Nothing here allocates anything or ne
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -47,12 +47,14 @@ class MemoryNeeds(NamedTuple):
         tables: what is there once: `indptr`, edge ids, labels, and the seeds of all splits.
         in_flight: arrays of mini-batches in flight, but for their feature rows.
         rows_in_flight: these; 0 until mini-batches were counted.
+        host_part: of a gather in which threads of the host take part; 0 if none do.
     """
 
     workspace: int
     tables: int
     in_flight: int
     rows_in_flight: int = 0
+    host_part: int = 0
 
     @classmethod
     def of(
@@ -92,7 +94,14 @@ class MemoryNeeds(NamedTuple):
             batches * (max(needs.batch for needs in found) + small),
         )
 
-    def with_rows(self, most_rows: int, row_bytes: int, prefetch: int, bound: int) -> MemoryNeeds:
+    def with_rows(
+        self,
+        most_rows: int,
+        row_bytes: int,
+        prefetch: int,
+        bound: int,
+        host_part: Callable[[int], int] | None = None,
+    ) -> MemoryNeeds:
         """The same with the rows of mini-batches in flight.
 
         Args:
@@ -100,10 +109,13 @@ class MemoryNeeds(NamedTuple):
             row_bytes: of a row as it is returned.
             prefetch: of the loaders.
             bound: of the rows of any mini-batch.
+            host_part: what the host's threads take of the GPU's memory in a gather of this many rows, if they help. One
+                gather runs at a time.
         """
         rows = min(bound, int(_HEADROOM * most_rows) + 1024)
         each = counted_bytes(rows * row_bytes) + counted_bytes(4 * rows + _SCRATCH)
-        return self._replace(rows_in_flight=in_flight(prefetch, 1)[1] * each)
+        beside = host_part(rows) if host_part else 0
+        return self._replace(rows_in_flight=in_flight(prefetch, 1)[1] * each, host_part=beside)
 
     @property
     def total(self) -> int:
@@ -111,6 +123,7 @@ class MemoryNeeds(NamedTuple):
 
     def __str__(self) -> str:
         rows = f", {readable(self.rows_in_flight)} for their rows" if self.rows_in_flight else ""
+        rows += f", {readable(self.host_part)} for the host's part of a gather" if self.host_part else ""
         return (
             f"{readable(self.workspace)} for the sampler's workspace, {readable(self.in_flight)} for mini-batches in "
             f"flight{rows}, {readable(self.tables)} for labels, seeds and the places of the lists"

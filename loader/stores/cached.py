@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from loader.machine.arguments import as_finite, as_number
+from loader import _core
+from loader.machine.arguments import as_finite, as_number, as_size
+from loader.machine.cpus import gathering_threads
 from loader.machine.forks import ForkSafeLock
-from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.gpu import cuda_device, current_stream_handle, made_current, require_cuda
 from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
+from loader.stores.host_part import HostPart
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
 from loader.stores.kernel import KernelStore
 from loader.stores.rows import RowFormat, RowOptions
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SLOT_BYTES = 4  # of the place of a row in the cache
+# A larger table is read more slowly than the bus could carry it: on an H200 random rows of 512 bytes come at 50 GB/s
+# from 4 GB, at 29 GB/s from 16 GB and at 20 GB/s from 56 GB. Threads of the host do not mind.
+LARGE_TABLE_BYTES = 8 << 30
+_LEAST_THREADS = 4  # fewer bring less than the GPU loses by waiting for them
 
 
 class CachedFeatures(KernelStore):
@@ -32,6 +40,12 @@ class CachedFeatures(KernelStore):
     If there are many ids and the table is large, rows are read in the order in which they lie, as by `PinnedFeatures`.
     If the ids of 16 gathers in a row came in that order, only one gather in 17 checks whether they still do.
 
+    A GPU reads a large table more slowly than the bus could carry its rows: it has to look up the place of each page.
+    With `host_threads`, threads of the C++ core gather a part of the rows that are not cached. Copies bring them to the
+    GPU while the kernel reads the others. The part follows from how fast both were, see `HostPart`. The bytes stay the
+    same. The store is not asynchronous then: a gather waits for the current stream and for its threads, and it raises
+    at once if an id is out of range. Several threads of the caller may gather, but take turns.
+
     Args:
         tensor, device, copy, options: as in `PinnedFeatures`.
         fraction: share of the rows to cache, in [0, 1].
@@ -40,16 +54,20 @@ class CachedFeatures(KernelStore):
             caches those with the highest reverse PageRank, see `pagerank_hotness`. `"visits"` caches those that the
             most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of scores, for example of
             `k_hop_hotness`, caches the rows with the highest scores.
+        host_threads: threads of the host that take part in a gather; 0 for none. None: seven per eight processors for a
+            table of more than 8 GiB if there are at least four such threads, else none. With threads, at least one row
+            is cached.
         context: the graph, and for `"visits"` the mini-batches; `open_store` passes it.
 
     Attributes:
         num_cached: rows in GPU memory.
+        host_threads: as above, without None.
         in_place: whether the tensor's own memory was page-locked.
 
     Raises:
         TypeError, ValueError: as `RowFormat`; both or none of `fraction` and `budget_gib` are given, or the one given
             is out of range or leaves no room for the table of places; `hotness` is none of the above or does not fit
-            the rows, or needs a `context` that is not given.
+            the rows, or needs a `context` that is not given; `host_threads` is negative or more than 1024.
         RuntimeError: the build or the machine has no CUDA, or the memory could not be locked.
     """
 
@@ -62,11 +80,15 @@ class CachedFeatures(KernelStore):
         budget_gib: float | None = None,
         hotness: str | Tensor = "degree",
         copy: bool = False,
+        host_threads: int | None = 0,
         context: StoreContext | None = None,
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, **options)
         self.num_cached = cached_rows(rows, fraction, budget_gib)
+        self.host_threads = threads_for(rows, host_threads)
+        if self.host_threads and rows.num_rows:
+            self.num_cached = max(1, self.num_cached)  # the one that the kernel reads in place of the host's rows
         check_hotness(hotness, rows.num_rows, context)
         require_cuda("features=cached")
         super().__init__(rows, cuda_device(device))
@@ -88,8 +110,15 @@ class CachedFeatures(KernelStore):
                 hits=self._hits,
                 release=table.release,
             )
-        self._gathered = 0
+        self._gathered = self._stood_in = 0
         self._count_lock = ForkSafeLock()
+        self._host: HostPart | None = None
+        if self.host_threads and rows.num_rows and rows.dim:
+            self._host = HostPart(table.tensor, slots, int(hot[0]), rows, self.host_threads)
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.host_threads == 0
 
     @property
     def cached_bytes(self) -> int:
@@ -102,7 +131,7 @@ class CachedFeatures(KernelStore):
         self._open()
         torch.cuda.synchronize(self.device)
         with self._count_lock:
-            return int(self._hits) / self._gathered if self._gathered else float("nan")
+            return (int(self._hits) - self._stood_in) / self._gathered if self._gathered else float("nan")
 
     def reset_hit_rate(self) -> None:
         """Sets the counts behind `hit_rate` to zero."""
@@ -110,15 +139,58 @@ class CachedFeatures(KernelStore):
         torch.cuda.synchronize(self.device)
         with self._count_lock:
             self._hits.zero_()
-            self._gathered = 0
+            self._gathered = self._stood_in = 0
         torch.cuda.synchronize(self.device)
 
     def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
-        out = super().gather(ids)
+        if self._host is None:
+            return super().gather(ids)
+        gatherer, ids = self._open(), self._near(ids)
+
+        def launch(ids: Tensor, out: Tensor, stood_in: int | None = None) -> None:
+            self._launch(gatherer, ids, out, ordered=stood_in is None)
+            with self._count_lock:
+                self._stood_in += stood_in or 0
+
+        def forget() -> None:
+            with suppress(ValueError):
+                gatherer.raise_bad_id(current_stream_handle(self.device.index))
+
+        with made_current(self.device):
+            return self._host.gather(ids.contiguous(), launch, forget)
+
+    def close(self) -> None:
+        """Waits for the GPU and frees the rows, the threads and their buffers."""
+        if self._host is not None:
+            self._host.close()
+        super().close()
+
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, ordered: bool = True) -> None:
+        super()._launch(gatherer, ids, out, ordered=ordered)
         with self._count_lock:
             self._gathered += ids.numel()
-        return out
+
+    def __repr__(self) -> str:
+        threads = f", host_threads={self.host_threads}" if self.host_threads else ""
+        return f"{super().__repr__()[:-1]}{threads})"
+
+
+def threads_for(rows: RowFormat, host_threads: int | None) -> int:
+    """The threads of the host that take part in gathers of these rows.
+
+    Raises:
+        TypeError, ValueError: `host_threads` is neither None nor a number of threads.
+    """
+    if host_threads is not None:
+        return as_size("host_threads", host_threads, least=0, most=_core.max_threads)
+    threads = gathering_threads()
+    return threads if is_large(rows) and threads >= _LEAST_THREADS else 0
+
+
+def is_large(rows: RowFormat) -> bool:
+    """Whether a GPU reads rows of this table more slowly than the bus could carry them."""
+    return rows.num_rows * rows.nbytes > LARGE_TABLE_BYTES
 
 
 def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None) -> int:

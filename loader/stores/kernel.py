@@ -37,16 +37,12 @@ class KernelStore(StoreOfRows):
 
     def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
-        gatherer = self._open()
-        check_ids(ids)
-        if ids.device != self._device:
-            if ids.device.type != "cpu":
-                raise ValueError(f"ids lies on {ids.device}; it must lie on the CPU or on {self._device}")
-            ids = ids.to(self._device, non_blocking=True)
-        if self.dim == 0:
-            check_range(ids, self.num_rows)  # there is nothing to launch
+        gatherer, ids = self._open(), self._near(ids)
         with made_current(self._device):
-            return self._launch(gatherer, ids.contiguous())
+            ids = ids.contiguous()
+            out = torch.empty((ids.numel(), *self._format.shape), dtype=self._format.dtype, device=self._device)
+            self._launch(gatherer, ids, out)
+            return out
 
     def check(self) -> None:
         """Waits for the GPU, then raises ValueError if an id was out of range."""
@@ -66,10 +62,23 @@ class KernelStore(StoreOfRows):
             raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
         return self._gatherer
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor) -> Tensor:
+    def _near(self, ids: Tensor) -> Tensor:
+        """Ids that are of the right kind, on the GPU."""
+        check_ids(ids)
+        if ids.device != self._device:
+            if ids.device.type != "cpu":
+                raise ValueError(f"ids lies on {ids.device}; it must lie on the CPU or on {self._device}")
+            ids = ids.to(self._device, non_blocking=True)
+        if self.dim == 0:
+            check_range(ids, self.num_rows)  # there is nothing to launch
+        return ids
+
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, ordered: bool = True) -> None:
+        """Gathers the rows of `ids` into `out`, on the current stream. `ordered`: in the order in which they lie, if
+        that pays.
+        """
         n = ids.numel()
-        out = torch.empty((n, *self._format.shape), dtype=self._format.dtype, device=self._device)
-        nbytes = gatherer.scratch_bytes(n)
+        nbytes = gatherer.scratch_bytes(n) if ordered else 0
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
             ids.data_ptr(),
@@ -79,7 +88,6 @@ class KernelStore(StoreOfRows):
             0 if scratch is None else scratch.data_ptr(),
             current_stream_handle(self._device.index),
         )
-        return out
 
     def _start(
         self,

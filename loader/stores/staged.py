@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.arguments import as_size
-from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.cpus import as_threads, gathering_threads
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.mapped import is_mapped, watch
@@ -43,7 +43,8 @@ class StagedFeatures(StoreOfRows):
             eight. The others are for the threads that launch kernels: if one thread of a gather shares its processor,
             all others wait for it.
         buffer_mib: size of each of the four pinned buffers, in MiB, at least that of one row. Buffers are never larger
-            than the table.
+            than the table. The bus idles until the first one is full, and the threads idle while the last one is
+            copied. Small ones stay in the processors' caches.
         options: see `RowOptions`.
 
     Raises:
@@ -59,13 +60,12 @@ class StagedFeatures(StoreOfRows):
         device: str | int | torch.device | None = None,
         *,
         num_threads: int | None = None,
-        buffer_mib: int = 32,
+        buffer_mib: int = 8,
         **options: Unpack[RowOptions],
     ) -> None:
         self._format = RowFormat(tensor, **options)
         buffer_mib = as_size("buffer_mib", buffer_mib)
-        cpus = available_cpus()
-        self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
+        self.num_threads = gathering_threads() if num_threads is None else as_threads(num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
         self.tensor = self._format.stored(tensor)
@@ -75,7 +75,7 @@ class StagedFeatures(StoreOfRows):
         rows = buffer_mib * _MEBI // max(self._format.nbytes, 1)
         self._part = max(1, min(rows, self._format.num_rows))  # rows of a buffer
         with torch.cuda.device(self._device):
-            self._ring = [_Buffer(self._part * self._format.nbytes) for _ in range(_BUFFERS)]
+            self._ring = [PinnedBuffer(self._part * self._format.nbytes) for _ in range(_BUFFERS)]
         self._next = 0
         self._lock = ForkSafeLock()
 
@@ -135,7 +135,7 @@ class StagedFeatures(StoreOfRows):
         return f"StagedFeatures({self._format.describe()}, device='{self._device}', num_threads={self.num_threads})"
 
 
-class _Buffer:
+class PinnedBuffer:
     """Pinned memory, and the event after which it can be written again."""
 
     def __init__(self, nbytes: int) -> None:

@@ -27,6 +27,7 @@ from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
 from loader.stores import CachedFeatures, HostFeatures, auto_features
 from loader.stores.cached import cached_rows, hottest
+from loader.stores.host_part import gpu_bytes
 from loader.stores.rows import RowFormat
 
 GPU = torch.device("cuda", 0)
@@ -178,6 +179,32 @@ def test_inspect_shows_what_training_chooses(no_gpu_needed: None) -> None:
     assert str(plan) == str(MemoryBudget(memory, {}).plan(data, [(sampler, 15), (sampler, 12)], 2, 0))
 
 
+def test_large_tables_have_room_for_host_threads(no_gpu_needed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[dict[str, Any]] = []
+
+    def open_rows(kind: str, tensor: Any, device: torch.device, *, cache: Any, context: Any, **_: Any) -> HostFeatures:
+        options.append(cache)
+        return HostFeatures(tensor, 1)
+
+    monkeypatch.setattr(GraphMemory, "place", lambda self, graph, *_: graph)
+    monkeypatch.setattr(memory_budget, "open_rows", open_rows)
+    sampler = SamplerOfGPU([4, 3])
+    without, more = needed(sampler)
+    monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)
+    needs, same = needed(sampler)
+    data = make_dataset()
+    rows = RowFormat(data.features)
+    assert same == more
+    assert gpu_bytes(rows, 1, 8) < needs - without <= gpu_bytes(rows, data.num_nodes, 8)
+    datamodule = without_gpu(memory=(needs + more // 2) / 2**30)
+    datamodule.setup()
+    assert datamodule.memory_plan is not None
+    assert datamodule.memory_plan.rows == "cached"
+    assert [cache["host_threads"] for cache in options] == [None]
+    card = memory_card(needs + more // 2, data, [4, 3], (15, 15), 2, 0)
+    assert card["needs"]["host_part"] == needs - without
+
+
 def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: nbytes == 0)
     sampler = SamplerOfGPU([4, 3])
@@ -225,8 +252,16 @@ class TestOnGPU:
         assert lines(logs[0], "val") == lines(logs[1], "val")
 
     @pytest.mark.parametrize("share", [0, 0.5, 2])
-    @pytest.mark.parametrize(("prefetch", "large"), [(0, False), (2, False), (2, True)])
-    def test_memory_stays_in_the_budget(self, share: float, prefetch: int, large: bool) -> None:
+    @pytest.mark.parametrize(
+        ("prefetch", "large", "helped"), [(0, False, False), (2, False, False), (2, True, False), (2, True, True)]
+    )
+    def test_memory_stays_in_the_budget(
+        self, monkeypatch: pytest.MonkeyPatch, share: float, prefetch: int, large: bool, helped: bool
+    ) -> None:
+        if helped:  # by threads of the host, however small the table is
+            monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)
+            monkeypatch.setattr("loader.stores.cached.gathering_threads", lambda: 4)
+            monkeypatch.setattr("loader.stores.host_part._LEAST_IDS", 1)
         data, size = (large_dataset(), 1024) if large else (make_dataset(), 15)
         sampler = fused([10, 5] if large else [4, 3], device="cuda")
         whole = MemoryBudget(2**40, {}).plan(data, [(sampler, size), (sampler, size)], prefetch, 0)
@@ -238,6 +273,7 @@ class TestOnGPU:
         options = {"sampler": sampler, "features": None, "memory": memory, "prefetch": prefetch}
         datamodule = make_datamodule(dataset=data, batch_size=size, **options)
         datamodule.setup()
+        assert getattr(datamodule.features, "host_threads", 0) == (4 if helped and share == 0.5 else 0)
         for epoch in range(20):
             train = datamodule.train_dataloader()
             train.set_epoch(epoch)

@@ -124,6 +124,11 @@ def test_needs_count_each_part() -> None:
     rows = needs.with_rows(40, 100, 2, bound=50).rows_in_flight
     assert rows >= in_flight(2, 1)[1] * 50 * 100
     assert needs.with_rows(10**6, 100, 2, bound=50).rows_in_flight == rows
+    assert needs.with_rows(40, 100, 2, bound=50).host_part == 0
+    helped = needs.with_rows(40, 100, 2, bound=50, host_part=lambda ids: 7 * ids)
+    assert (helped.rows_in_flight, helped.host_part) == (rows, 7 * 50)
+    assert helped.total == needs.total + rows + 7 * 50
+    assert "350 B for the host's part of a gather" in str(helped)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])

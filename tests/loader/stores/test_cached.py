@@ -1,19 +1,63 @@
-"""What the cache holds and how it counts; that it returns the right bytes is in test_gpu.py."""
+"""What the cache holds, how it counts, and when the host's threads help; that it returns the right bytes is in
+test_gpu.py.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from marks import needs_gpu
+from small_loader import NUM_NODES, digests, small_loader
+from torch import Tensor
 
 from loader.graph import Graph
+from loader.machine.pinning import _locked
 from loader.samplers import HopwiseSampler
 from loader.samples import MiniBatch
-from loader.stores import CachedFeatures, StoreContext
+from loader.stores import CachedFeatures, StoreContext, cached, host_part
+from loader.stores.cached import threads_for
+from loader.stores.host_part import gpu_bytes
+from loader.stores.rows import RowFormat
 
-pytestmark = needs_gpu
+
+def gpu(test: Callable[..., None]) -> Callable[..., None]:
+    for mark in needs_gpu:
+        test = mark(test)
+    return test
 
 
+@pytest.mark.parametrize(
+    ("host_threads", "error", "message"),
+    [
+        (-1, ValueError, "host_threads is -1; it must be at least 0"),
+        (5000, ValueError, "host_threads is 5000; it must be at most 1024"),
+        ("all", TypeError, "host_threads is 'all'; it must be an integer of at least 0"),
+        (True, TypeError, "host_threads is True; it must be an integer"),
+    ],
+)
+def test_odd_numbers_of_threads_are_refused(host_threads: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        CachedFeatures(torch.zeros(10, 4), fraction=0.5, hotness=torch.zeros(10), host_threads=host_threads)
+
+
+def test_large_tables_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = RowFormat(torch.zeros(10, 4))
+    large = RowFormat(torch.zeros(10, 4))
+    large.num_rows = cached.LARGE_TABLE_BYTES // 16 + 1
+    for processors, wanted in ((16, 14), (8, 7), (4, 4), (3, 0), (1, 0)):
+        monkeypatch.setattr(cached, "gathering_threads", lambda count=processors: count - count // 8)
+        assert threads_for(large, None) == wanted
+        assert threads_for(small, None) == 0
+        assert threads_for(large, 0) == 0
+        assert threads_for(small, 3) == 3
+
+
+@gpu
 def test_hits_are_counted() -> None:
     table = torch.rand(1000, 100)
     scores = torch.zeros(1000)
@@ -32,6 +76,7 @@ def test_hits_are_counted() -> None:
     store.close()
 
 
+@gpu
 def test_the_cache_holds_the_hottest_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     src = torch.randint(50, (4000,), generator=generator) ** 2 // 5
@@ -52,3 +97,154 @@ def test_the_cache_holds_the_hottest_rows() -> None:
             store.gather(batch.input_nodes)
         assert store.hit_rate > 0.15  # a tenth of the rows would be a tenth of the reads
         store.close()
+
+
+TABLE_ROWS = 60_000
+
+
+def helped(table: Tensor, **options: Any) -> CachedFeatures:
+    """15 % of the rows are cached, and threads of the host help."""
+    scores = torch.randperm(len(table), generator=torch.Generator().manual_seed(0))
+    return CachedFeatures(table, **{"fraction": 0.15, "hotness": scores, "host_threads": 3, **options})
+
+
+class TestHostThreads:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("index", [torch.int32, torch.int64])
+    @pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16"}, {"storage_dtype": "float16", "dtype": "float32"}])
+    def test_any_number_of_rows_arrives(self, index: torch.dtype, options: dict[str, Any]) -> None:
+        table = torch.randn(TABLE_ROWS, 100)
+        store = helped(table, **options)
+        kept = table.to(store.storage_dtype)
+        generator = torch.Generator().manual_seed(1)
+        for n in (0, 1, host_part._LEAST_IDS - 1, host_part._LEAST_IDS, 200_000, 1_000_000):
+            ids = torch.randint(TABLE_ROWS, (n,), generator=generator)
+            for nodes in (ids, ids.sort().values):
+                expected = kept[nodes].to(store.dtype)
+                assert torch.equal(store.gather(nodes.to(index).cuda()).cpu(), expected)
+                assert torch.equal(store.gather(nodes.to(index)).cpu(), expected)
+        store.check()
+        store.close()
+
+    @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+    def test_hits_stay_exact(self, fraction: float) -> None:
+        table = torch.randn(TABLE_ROWS, 16)
+        store = helped(table, fraction=fraction)
+        assert store.num_cached == max(1, int(fraction * TABLE_ROWS))
+        hot = store._host._slots.cpu() >= 0
+        hits = total = 0
+        for seed in range(6):
+            ids = torch.randint(TABLE_ROWS, (90_000,), generator=torch.Generator().manual_seed(seed))
+            assert torch.equal(store.gather(ids.cuda()).cpu(), table[ids])
+            hits, total = hits + int(hot[ids].sum()), total + len(ids)
+            assert store.hit_rate == hits / total
+        store.reset_hit_rate()
+        store.gather(hot.nonzero().view(-1)[:1].expand(50_000).cuda())
+        assert store.hit_rate == 1
+        store.close()
+
+    def test_a_bad_id_is_raised_once(self) -> None:
+        table = torch.randn(TABLE_ROWS, 16)
+        store = helped(table)
+        for n in (100, 80_000):
+            good = torch.randint(TABLE_ROWS, (n,), generator=torch.Generator().manual_seed(n))
+            for at, bad in ((0, -1), (n // 2, 2**40), (n - 1, TABLE_ROWS)):
+                ids = good.clone()
+                ids[at] = bad
+                with pytest.raises(ValueError, match=rf"ids\[{at}\] is {bad}; the table has {TABLE_ROWS} rows"):
+                    store.gather(ids.cuda())
+                store.check()
+                assert torch.equal(store.gather(good.cuda()).cpu(), table[good])
+        store.close()
+
+    def test_the_share_stays_in_its_bounds(self) -> None:
+        store = helped(torch.randn(TABLE_ROWS, 128))
+        share = store._host.share
+        for seed in range(30):
+            store.gather(torch.randint(TABLE_ROWS, (100_000,), generator=torch.Generator().manual_seed(seed)).cuda())
+            torch.cuda.synchronize()
+        assert share.LEAST <= share.value <= share.MOST
+        assert share.value != share.FIRST  # it was moved by what was measured
+        store.close()
+
+    def test_threads_and_streams_take_turns(self) -> None:
+        table = torch.randn(TABLE_ROWS, 64)
+        store, wrong = helped(table), []
+
+        def gather(seed: int) -> None:
+            generator = torch.Generator().manual_seed(seed)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(8):
+                    ids = torch.randint(TABLE_ROWS, (70_000,), generator=generator)
+                    if not torch.equal(store.gather(ids.cuda()).cpu(), table[ids]):
+                        wrong.append(seed)
+
+        threads = [threading.Thread(target=gather, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        store.close()
+
+    def test_rows_are_right_while_memory_is_used_again(self) -> None:
+        """Nothing waits between gathers, whose freed memory others write."""
+        table = torch.randn(TABLE_ROWS, 64)
+        store = helped(table)
+        generator = torch.Generator().manual_seed(0)
+        ids = [torch.randint(TABLE_ROWS, (50_000 + 1000 * i,), generator=generator).cuda() for i in range(10)]
+        found = []
+        for nodes in ids:
+            found.append(store.gather(nodes).double().sum(1))
+            torch.full((4_000_000,), -1, device="cuda")
+        for nodes, sums in zip(ids, found, strict=True):
+            assert torch.equal(sums.cpu(), table[nodes.cpu()].cuda().double().sum(1).cpu())
+        store.close()
+
+    def test_memory_is_as_planned(self) -> None:
+        n, table = 300_000, torch.randn(200_000, 64)
+        for options in ({}, {"storage_dtype": "float16", "dtype": "float32"}):
+            store = helped(table, **options)
+            form = RowFormat(table, **options)  # type: ignore[arg-type]
+            for index in (torch.int32, torch.int64):
+                ids = torch.randint(len(table), (n,), dtype=index).cuda()
+                store._host.share.value = store._host.share.MOST
+                store._host._last = None
+                torch.cuda.synchronize()
+                before = torch.cuda.memory_allocated()
+                torch.cuda.reset_peak_memory_stats()
+                rows = store.gather(ids)
+                torch.cuda.synchronize()
+                beside = rows.nbytes + 2**20 + 4 * n + 2**16 + 2**20  # the rows, and the order in which they are read
+                assert torch.cuda.max_memory_allocated() - before <= beside + gpu_bytes(form, n, ids.element_size())
+                del rows
+            store.close()
+
+    def test_a_closed_store_frees_its_buffers(self) -> None:
+        before = dict(_locked)
+        store = helped(torch.randn(TABLE_ROWS, 64))
+        store.gather(torch.arange(TABLE_ROWS).cuda())
+        assert len(_locked) > len(before) + 1
+        store.close()
+        store.close()
+        assert dict(_locked) == before
+        with pytest.raises(RuntimeError, match="was closed; make a new one"):
+            store.gather(torch.arange(3))
+
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_a_loader_brings_the_same_mini_batches(self, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 3000), generator=generator), NUM_NODES)
+        table = torch.randn(NUM_NODES, 6, generator=generator)
+        found = []
+        for threads in (0, 2):
+            store = helped(table, host_threads=threads)
+            if store._host is not None:
+                store._host.least = 1
+            assert store.asynchronous == (threads == 0)
+            loader = small_loader(graph, features=store, prefetch=prefetch, device="cuda")
+            found.append([digests(batch.to("cpu") for batch in loader) for _ in range(2)])
+            loader.close()
+            store.close()
+        assert found[0] == found[1]

@@ -34,6 +34,14 @@ def cached(tensor: Tensor, *args: Any, **options: Any) -> CachedFeatures:
     return CachedFeatures(tensor, *args, **{"fraction": 0.4, "hotness": scores, **options})
 
 
+def helped(tensor: Tensor, *args: Any, **options: Any) -> CachedFeatures:
+    """Threads of the host take part, however few ids there are."""
+    store = cached(tensor, *args, host_threads=2, **options)
+    if store._host is not None:
+        store._host.least = 1
+    return store
+
+
 STORES: dict[str, Callable[..., Any]] = {
     "device": DeviceFeatures,
     "pinned": PinnedFeatures,
@@ -42,9 +50,12 @@ STORES: dict[str, Callable[..., Any]] = {
     "cached": cached,
     "all-cached": partial(cached, fraction=1.0),
     "none-cached": partial(cached, fraction=0.0),
+    "helped": helped,
 }
-KERNELS = [name for name in STORES if name != "staged"]
+WAITING = ("staged", "helped")  # whose host takes part
+KERNELS = [name for name in STORES if name not in WAITING]
 FAR = ["pinned", "copied", "cached", "all-cached", "none-cached"]  # whose kernel reads host memory
+CACHES = ["cached", "all-cached", "none-cached", "helped"]
 every_store = pytest.mark.parametrize("name", STORES)
 
 
@@ -148,7 +159,7 @@ class TestOnGPU:
         assert (store.num_rows, store.dim, store.row_shape, store.dtype) == (5, 3, (3,), torch.float16)
         assert store.storage_dtype == torch.float32
         assert store.device == torch.device("cuda", torch.cuda.current_device())
-        assert store.asynchronous == (name != "staged")
+        assert store.asynchronous == (name not in WAITING)
         assert type(store).__name__ in repr(store)
         store.close()
 
@@ -203,7 +214,7 @@ class TestOnGPU:
         with pytest.raises(ValueError, match="contiguous"):
             make(torch.zeros(3, 4).t())
         with pytest.raises(TypeError, match="features is a list"):
-            make([1.0]) if name not in ("cached", "all-cached", "none-cached") else CachedFeatures([1.0], fraction=1)
+            make([1.0]) if name not in CACHES else CachedFeatures([1.0], fraction=1)
         with pytest.raises(TypeError, match="convert"):
             make(torch.zeros(3, dtype=torch.int64), dtype="float32")
         store = make(torch.zeros(3, 4))

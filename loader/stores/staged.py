@@ -43,8 +43,7 @@ class StagedFeatures(StoreOfRows):
             eight. The others are for the threads that launch kernels: if one thread of a gather shares its processor,
             all others wait for it.
         buffer_mib: size of each of the four pinned buffers, in MiB, at least that of one row. Buffers are never larger
-            than the table. The bus idles until the first one is full, and the threads idle while the last one is
-            copied. Small ones stay in the processors' caches.
+            than the table.
         options: see `RowOptions`.
 
     Raises:
@@ -60,7 +59,7 @@ class StagedFeatures(StoreOfRows):
         device: str | int | torch.device | None = None,
         *,
         num_threads: int | None = None,
-        buffer_mib: int = 8,
+        buffer_mib: int = 32,
         **options: Unpack[RowOptions],
     ) -> None:
         self._format = RowFormat(tensor, **options)

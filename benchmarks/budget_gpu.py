@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from _common import RESULTS, write_json
@@ -47,13 +49,22 @@ from loader.samplers import fused
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
 from loader.stages.move import to_gpu
-from loader.stores import CachedFeatures, DeviceFeatures, HostFeatures, PinnedFeatures, RowOptions, auto_features
+from loader.stores import (
+    CachedFeatures,
+    DeviceFeatures,
+    HostFeatures,
+    PinnedFeatures,
+    RowOptions,
+    auto_features,
+    cached,
+)
 from loader.stores.rows import RowFormat
 
 FANOUTS, BATCH_SIZE, PREFETCH = (15, 10, 5), 1024, 2
 WARM_UP = 48  # mini-batches, in which the step is captured
 ALONE = 24  # mini-batches that lie ready, for training alone
 PART_BYTES = 1 << 30  # of features that are drawn at once
+BY_GPU = ", GPU alone"
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,8 @@ class Shape:
     """A graph, and the budgets that are measured.
 
     Attributes:
-        budgets: None: no budget; "25 %": the needs with this share of graph and features; "16 GiB": in all.
+        budgets: None: no budget; "25 %": the needs with this share of graph and features; "16 GiB": in all. With
+            `BY_GPU` behind it, no thread of the host helps to gather.
         held_epochs: without training, in which the memory of a row with a budget is watched.
     """
 
@@ -77,13 +89,18 @@ class Shape:
         """The same with `1 / of` of vertices, edges and seeds, and of budgets in GiB; at least two mini-batches."""
         nodes, edges, seeds = (count // of for count in (self.num_nodes, self.num_edges, self.num_seeds))
         seeds = min(max(seeds, 2 * BATCH_SIZE), nodes)
-        budgets = tuple(b and (b if b.endswith("%") else f"{float(b.split()[0]) / of:g} GiB") for b in self.budgets)
+        budgets = tuple(b and (b if "%" in b else _divided(b, of)) for b in self.budgets)
         return Shape(nodes, edges, self.num_features, self.num_classes, seeds, budgets, self.held_epochs)
+
+
+def _divided(budget: str, by: int) -> str:
+    amount, rest = budget.split(" ", 1)
+    return f"{float(amount) / by:g} {rest}"
 
 
 SHAPES = {
     "products": Shape(2_449_029, 123_718_280, 100, 47, 196_615, (None, "25 %", "10 %", "0 %"), 20),
-    "papers": Shape(111_059_956, 1_615_685_872, 128, 172, 1_207_179, (None, "16 GiB"), 2),
+    "papers": Shape(111_059_956, 1_615_685_872, 128, 172, 1_207_179, (None, "16 GiB", "16 GiB" + BY_GPU), 2),
 }
 
 
@@ -187,7 +204,7 @@ def budget_bytes(budget: str | None, needs: int, data: NodeDataset, row_bytes: i
     if budget is None:
         return None
     amount = float(budget.split()[0])
-    if not budget.endswith("%"):
+    if "%" not in budget:
         return int(amount * 2**30)
     whole = data.graph.indptr.nbytes + data.graph.indices.nbytes + data.num_nodes * row_bytes
     return needs + int(amount / 100 * whole)
@@ -329,7 +346,7 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--budgets", nargs="+", help="in place of a shape's own: none, '25 %%', '16 GiB'")
+    parser.add_argument("--budgets", nargs="+", help="in place of a shape's own: none, '25 %%', '16 GiB'" + BY_GPU)
     parser.add_argument("--epochs", type=int, default=5, help="that are timed, for each row")
     parser.add_argument("--seconds", type=float, default=15, help="of these in all; if they take longer, parts of them")
     parser.add_argument("--part", type=int, default=1, help="take this part of the graphs: 4 is a quarter")
@@ -347,14 +364,16 @@ def main() -> None:
         if arguments.budgets:
             budgets = tuple(None if word == "none" else word for word in arguments.budgets)
         needs = 0
-        if any(budget and budget.endswith("%") for budget in budgets):
+        if any(budget and "%" in budget for budget in budgets):
             needs = plan_of(data, 2**50, row_options(arguments)).needs.total
             log(f"{name}: {needs / 2**20:,.0f} MiB are needed in any case")
         found = {"num_nodes": data.num_nodes, "num_edges": data.graph.num_edges, "num_features": data.num_features}
         results[name] = {**found, "num_classes": data.num_classes, "needs_bytes": needs, "rows": []}
         for budget in budgets:
             try:
-                row = measure(shape, data, budget, needs, arguments, log)
+                large = math.inf if budget and budget.endswith(BY_GPU) else cached.LARGE_TABLE_BYTES
+                with mock.patch.object(cached, "LARGE_TABLE_BYTES", large):
+                    row = measure(shape, data, budget, needs, arguments, log)
             except (ValueError, RuntimeError) as error:  # a row that cannot be had leaves the others
                 row = {"budget": budget, "refused": str(error).splitlines()[0]}
                 log(f"budget {budget} of {name} failed: {error}")

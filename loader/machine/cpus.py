@@ -19,14 +19,6 @@ def available_cpus() -> int:
     return max(1, processors() // local_ranks()[1])
 
 
-def gathering_threads() -> int:
-    """Number of threads of a gather whose rows go to a GPU: seven per eight processors for this process, or all if
-    there are fewer than eight. The others are for the threads that launch kernels.
-    """
-    cpus = available_cpus()
-    return cpus - cpus // 8
-
-
 def as_threads(num_threads: int) -> int:
     """`num_threads` as an int.
 

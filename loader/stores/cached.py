@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.arguments import as_finite, as_number, as_size
-from loader.machine.cpus import gathering_threads
+from loader.machine.cpus import available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, current_stream_handle, made_current, require_cuda
 from loader.machine.pinning import PinnedTensor
@@ -184,7 +184,8 @@ def threads_for(rows: RowFormat, host_threads: int | None) -> int:
     """
     if host_threads is not None:
         return as_size("host_threads", host_threads, least=0, most=_core.max_threads)
-    threads = gathering_threads()
+    cpus = available_cpus()
+    threads = cpus - cpus // 8  # on 16 processors, an epoch of papers100M's shape took 6.1 s with 8, 5.7 s with 14
     return threads if is_large(rows) and threads >= _LEAST_THREADS else 0
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.arguments import as_size
-from loader.machine.cpus import as_threads, gathering_threads
+from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.mapped import is_mapped, watch
@@ -64,7 +64,8 @@ class StagedFeatures(StoreOfRows):
     ) -> None:
         self._format = RowFormat(tensor, **options)
         buffer_mib = as_size("buffer_mib", buffer_mib)
-        self.num_threads = gathering_threads() if num_threads is None else as_threads(num_threads)
+        cpus = available_cpus()
+        self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
         self.tensor = self._format.stored(tensor)

@@ -260,7 +260,7 @@ class TestOnGPU:
     ) -> None:
         if helped:  # by threads of the host, however small the table is
             monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)
-            monkeypatch.setattr("loader.stores.cached.gathering_threads", lambda: 4)
+            monkeypatch.setattr("loader.stores.cached.available_cpus", lambda: 4)
             monkeypatch.setattr("loader.stores.host_part._LEAST_IDS", 1)
         data, size = (large_dataset(), 1024) if large else (make_dataset(), 15)
         sampler = fused([10, 5] if large else [4, 3], device="cuda")

@@ -50,7 +50,7 @@ def test_large_tables_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     large = RowFormat(torch.zeros(10, 4))
     large.num_rows = cached.LARGE_TABLE_BYTES // 16 + 1
     for processors, wanted in ((16, 14), (8, 7), (4, 4), (3, 0), (1, 0)):
-        monkeypatch.setattr(cached, "gathering_threads", lambda count=processors: count - count // 8)
+        monkeypatch.setattr(cached, "available_cpus", lambda count=processors: count)
         assert threads_for(large, None) == wanted
         assert threads_for(small, None) == 0
         assert threads_for(large, 0) == 0

@@ -3,7 +3,8 @@
 A CUDA graph repeats launches with the addresses and sizes that they were captured with. A `LiveBatch` stands in for
 mini-batches while a model is captured. Its blocks have room for the largest, and name a place in GPU memory where the
 kernels of `loader.ops` find the block of the moment; rows beyond its own become zeros, which add nothing to a product
-or its gradient. `load` exchanges the mini-batch by one small launch: nothing is padded or copied but the labels.
+or its gradient. `load` exchanges the mini-batch by one small launch: nothing is padded or copied but the labels. If
+there are fewer seeds than before, their labels are followed by one that the loss leaves out.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ class Kind(NamedTuple):
             return None
         dtypes = tuple((block.indptr.dtype, block.indices.dtype) for block in batch.blocks)
         return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether each seed has one class for a label, an int64."""
+        return self.labels == (torch.int64, torch.Size((self.batch_size,)))
+
+    def has_fewer_seeds_than(self, other: Kind) -> bool:
+        """Whether that is the only difference, and each seed has one class for a label."""
+        if not (self.has_classes and other.has_classes and self.batch_size < other.batch_size):
+            return False
+        return self._replace(batch_size=other.batch_size, labels=other.labels) == other
 
 
 class Room(NamedTuple):
@@ -112,6 +124,8 @@ class LiveBatch:
     Args:
         like: one of them, on a GPU, with features and labels.
         room: how large they may be.
+        ignored_label: a class that the loss leaves out, as `ignore_index` of torch's `cross_entropy`. Seeds that are
+            missing get it. Without it, or if labels are no classes, all mini-batches have as many seeds.
 
     Attributes:
         batch: what to give to the model while it is captured. Only the functions of `loader.ops` can read its blocks,
@@ -119,12 +133,13 @@ class LiveBatch:
             `y` is an ordinary tensor.
     """
 
-    def __init__(self, like: MiniBatch, room: Room) -> None:
+    def __init__(self, like: MiniBatch, room: Room, ignored_label: int | None = None) -> None:
         kind = Kind.of(like)
         if kind is None or like.y is None:
             raise ValueError(f"{like!r} cannot be live: it needs features, contiguous, and labels, all on a GPU")
         self.kind = kind
         self.room = room
+        self._ignored = ignored_label
         hops = len(like.blocks)
         self._live = torch.empty(hops * _core.cuda_live_block_bytes, dtype=torch.uint8, device=kind.device)
         dst, src = room.frontiers[:-1][::-1], room.frontiers[1:][::-1]
@@ -142,7 +157,10 @@ class LiveBatch:
 
     def holds(self, batch: MiniBatch) -> bool:
         """Whether `batch` can be loaded."""
-        return Kind.of(batch) == self.kind and self.room.holds(Room.of(batch))
+        kind = Kind.of(batch)
+        if kind is None or not self.room.holds(Room.of(batch)):
+            return False
+        return kind == self.kind or (self._ignored is not None and kind.has_fewer_seeds_than(self.kind))
 
     def forget_draws(self) -> None:
         """To be called before the model is captured: `draws` are counted from here."""
@@ -187,3 +205,6 @@ class LiveBatch:
         y = batch.y.contiguous()
         labels = y.data_ptr(), self.batch.y.data_ptr(), y.nbytes
         _core.cuda_write_live_blocks(values, self._live.data_ptr(), *labels, device, current_stream_handle(device))
+        if batch.batch_size < self.kind.batch_size:
+            assert self._ignored is not None
+            self.batch.y[batch.batch_size :].fill_(self._ignored)

@@ -37,10 +37,10 @@ class GraphedLoss:
     mini-batches do not have; here the kernels look up the sizes when they run (`loader.ops.live`), and torch's matrix
     products run over room for the largest mini-batch, with zeros in the rows that are too many.
 
-    The first mini-batches run as they are and show how large they get. From then on those that fit are replayed;
-    others (the last, smaller one of an epoch; one that is larger than any before) run as they are. If larger ones come
-    often, it is captured again. Autograd hands the gradients to the parameters, so hooks, DDP, gradient accumulation,
-    clipping and loss scaling work as ever.
+    The first mini-batches run as they are and show how large they get. From then on those that fit are replayed, and
+    others run as they are: one that is larger than any before and, without `ignored_label`, one of fewer seeds, as the
+    last of an epoch is. If larger ones come often, it is captured again. Autograd hands the gradients to the
+    parameters, so hooks, DDP, gradient accumulation, clipping and loss scaling work as ever.
 
     The gradients lie in memory that the next backward pass writes to, too, unless a parameter's `grad` holds them:
     whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. They are the views of a
@@ -54,15 +54,18 @@ class GraphedLoss:
             `loader.ops.linear_self_mean` (blocks after the first one also through the other functions of `loader.ops`),
             as `models.sage.GraphSAGE` does; anything else that it does with them is an error when it is captured.
         module: has the parameters that get a gradient. When one of them moves in memory, it is captured again.
+        ignored_label: a class that the function leaves out of the loss, which is a mean over the other seeds, and of
+            the output. Mini-batches of fewer seeds, with one class for each, then have it for those that are missing.
 
     Attributes:
         replayed: mini-batches whose loss came from a graph.
         captures: how often the function was captured.
     """
 
-    def __init__(self, function: LossFunction, module: nn.Module) -> None:
+    def __init__(self, function: LossFunction, module: nn.Module, ignored_label: int | None = None) -> None:
         self._function = function
         self._module = module
+        self._ignored_label = ignored_label
         self.replayed = self.captures = 0
         self.reset()
 
@@ -77,6 +80,8 @@ class GraphedLoss:
     def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
+        if kind != self._kind and kind is not None and self._captured is not None and self._captured.live.holds(batch):
+            kind = self._kind  # but for its seeds, which are fewer
         if kind is None or not self._takes(kind):
             return self._function(batch)
         if self._captured is not None and not self._captured.is_valid():
@@ -88,7 +93,7 @@ class GraphedLoss:
             if self._as_it_is < _SEEN:
                 return self._function(batch)
             self._captured = None  # its memory first
-            live = LiveBatch(batch, self._room.widened(_HEADROOM, _STEP))
+            live = LiveBatch(batch, self._room.widened(_HEADROOM, _STEP), self._ignored_label)
             self._captured = _Captured(_Call(self._module, self._function), live, batch)
             self._as_it_is = 0
             self.captures += 1

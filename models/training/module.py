@@ -24,6 +24,7 @@ from models.training.scores import RunningScores
 from models.training.whole_step import WholeStep
 
 _PRECISIONS = ("highest", "high", "medium")
+_IGNORED = -100  # torch's cross entropy leaves vertices of this class out, and it is that of no logit
 
 
 class NodeClassifier(LightningModule):
@@ -99,7 +100,8 @@ class NodeClassifier(LightningModule):
         self.inference_chunk_bytes = inference_chunk_mib * 2**20
         self.matmul_precision = matmul_precision
         self.cuda_graph = cuda_graph if norm != "batch" else False
-        self.graphed = GraphedLoss(self._loss, self.net)
+        ignores = not multilabel and type(self)._loss is NodeClassifier._loss
+        self.graphed = GraphedLoss(self._loss, self.net, _IGNORED if ignores else None)
         self.whole_step = WholeStep(NodeClassifier, self._replayed)
         self._batch: MiniBatch | None = None  # of the training step
         self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}

@@ -34,12 +34,14 @@ class Listed:
 class Net:
     """A model and its loss, with and without graphs."""
 
-    def __init__(self, *, graphed: bool, multilabel: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *, graphed: bool, multilabel: bool = False, ignored_label: int | None = None, **options: Any
+    ) -> None:
         torch.manual_seed(0)
         self.net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2, **{"dropout": 0.5, **options}).cuda()
         self.multilabel = multilabel
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-3, fused=True)
-        self.graphed = GraphedLoss(self.loss_and_logits, self.net)
+        self.graphed = GraphedLoss(self.loss_and_logits, self.net, ignored_label)
         self.loss = self.graphed if graphed else self.loss_and_logits
 
     def loss_and_logits(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:

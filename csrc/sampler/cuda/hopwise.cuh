@@ -67,25 +67,28 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   // Marks the seeds and makes them the first frontier. Warps take the same rows as in `count`.
   __device__ void start() const {
     const Share groups = this->own_groups(this->num_seeds());
-    for (int64_t i = groups.begin * 32 + lane; i < min(groups.end * 32, this->num_seeds()); i += 32) {
-      const N v = this->seeds()[i];
-      if (!this->check_seed(v)) {
-        this->row_degree()[i] = 0;  // `count` still reads it
-        continue;
-      }
-      const uint32_t bit = 1u << v % 32;
-      if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
-      this->nodes()[i] = v;
-      this->local()[v] = static_cast<N>(i);
-      set_row(i, v);
+    const int64_t end = min(groups.end * 32, this->num_seeds());
+    for (int64_t i = groups.begin * 32 + lane; i - lane < end; i += 32) {
+      const uint32_t degree = i < end ? start_row(i) : 0;
+      if constexpr (Base::kScans) this->cut_lists(i, degree);
     }
   }
 
-  __device__ void set_row(int64_t row, N v) const {
+  // Makes a seed a row. Returns its degree, 0 of a bad seed.
+  __device__ uint32_t start_row(int64_t row) const {
+    const N v = this->seeds()[row];
+    if (!this->check_seed(v)) {
+      this->row_degree()[row] = 0;  // `count` still reads it
+      return 0;
+    }
+    const uint32_t bit = 1u << v % 32;
+    if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
+    this->nodes()[row] = v;
+    this->local()[v] = static_cast<N>(row);
     const ListOf<P> list = args.lists.list(v);
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
-    if constexpr (Base::kScans) this->cut_list(row, list.degree());
+    return list.degree();
   }
 
   // Rows of the frontier when `hop` is counted and assigned: the vertices found at it are no rows yet.
@@ -167,15 +170,13 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
           }
 #pragma unroll
           for (int j = 0; j < kDealt; ++j) {
+            const int64_t row = rank + dealt_before + 32 * j + lane;
+            if constexpr (Base::kScans) this->cut_lists(row, dealt.degree[j]);
             if (dealt.valid[j]) {
-              const int64_t row = rank + dealt_before + 32 * j + lane;
               this->nodes()[row] = static_cast<N>(dealt.v[j]);
               this->row_begin()[row] = dealt.begin[j];
               this->row_degree()[row] = dealt.degree[j];
-              if constexpr (Base::kScans)
-                this->cut_list(row, dealt.degree[j]);
-              else
-                indptr[row] = static_cast<P>(at + offset[j]);
+              if constexpr (!Base::kScans) indptr[row] = static_cast<P>(at + offset[j]);
             }
             at += sum[j];
           }

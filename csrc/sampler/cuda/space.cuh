@@ -75,19 +75,41 @@ struct Space {
 
   __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
 
+  __device__ uint32_t num_pieces(uint32_t degree) const { return (degree - 1) / args.scan.piece + 1; }
+
+  // The first of the pieces of a list of `degree`.
+  __device__ int64_t take_pieces(uint32_t degree) const {
+    return static_cast<int64_t>(
+        atomicAdd(&state().tail.value, static_cast<unsigned long long>(num_pieces(degree))));
+  }
+
+  // How many of them there is room for.
+  __device__ uint32_t room_for_pieces(int64_t first, uint32_t degree) const {
+    const int64_t room = args.scan.pieces_capacity - min(first, args.scan.pieces_capacity);
+    return static_cast<uint32_t>(min(int64_t{num_pieces(degree)}, room));
+  }
+
   // Registers the pieces of a row's list, if it is to be scanned in pieces. With seeds that come twice there
   // may be more than there is room for; then nothing is scanned.
   __device__ void cut_list(int64_t row, uint32_t degree) const {
-    const uint32_t each = args.scan.piece;
-    if (degree <= each) return;
-    const uint32_t count = (degree - 1) / each + 1;
-    const auto first =
-        static_cast<int64_t>(atomicAdd(&state().tail.value, static_cast<unsigned long long>(count)));
-    const auto room = static_cast<uint32_t>(
-        min(int64_t{count}, args.scan.pieces_capacity - min(first, args.scan.pieces_capacity)));
-    Piece* const to = pieces() + first;
+    if (degree <= args.scan.piece) return;
+    const int64_t first = take_pieces(degree);
+    const uint32_t room = room_for_pieces(first, degree);
 #pragma unroll 8
-    for (uint32_t i = 0; i < room; ++i) to[i] = {static_cast<uint32_t>(row), i, 0, 0};
+    for (uint32_t i = 0; i < room; ++i) pieces()[first + i] = {static_cast<uint32_t>(row), i, 0, 0};
+  }
+
+  // The same for a row of each lane of a warp, with a degree of 0 for lanes that have none. All write the
+  // pieces of one list after the other: a hub has thousands.
+  __device__ void cut_lists(int64_t row, uint32_t degree) const {
+    for (uint32_t left = __ballot_sync(kFullMask, degree > args.scan.piece); left; left &= left - 1) {
+      const int owner = __ffs(left) - 1;
+      const uint32_t entries = __shfl_sync(kFullMask, degree, owner);
+      const auto number = static_cast<uint32_t>(__shfl_sync(kFullMask, row, owner));
+      const int64_t first = __shfl_sync(kFullMask, lane == 0 ? take_pieces(entries) : 0, 0);
+      const uint32_t room = room_for_pieces(first, entries);
+      for (uint32_t i = lane; i < room; i += 32) pieces()[first + i] = {number, i, 0, 0};
+    }
   }
 
   // After a failure: no piece is left, and none is done.

@@ -74,6 +74,21 @@ def expect_rows(got: Tensor, wanted: Tensor, *, exact: bool = True) -> None:
     torch.testing.assert_close(got[: wanted.shape[0]], wanted, **({"rtol": 0, "atol": 0} if exact else {}))
 
 
+def test_fewer_seeds_fit_only_if_each_has_a_class() -> None:
+    def kind(seeds: int, dtype: torch.dtype = torch.int64, *shape: int, dim: int = 12) -> Kind:
+        types = ((torch.int32, torch.int32),)
+        labels = dtype, torch.Size((seeds, *shape))
+        return Kind(torch.device("cuda:0"), seeds, types, (torch.float32, dim), labels)
+
+    assert kind(20).has_fewer_seeds_than(kind(30))
+    assert not kind(30).has_fewer_seeds_than(kind(30))
+    assert not kind(40).has_fewer_seeds_than(kind(30))
+    assert not kind(20, dim=13).has_fewer_seeds_than(kind(30))
+    assert not kind(20, torch.int32).has_fewer_seeds_than(kind(30, torch.int32))
+    assert not kind(20, torch.float32, 5).has_fewer_seeds_than(kind(30, torch.float32, 5))
+    assert not kind(20, torch.int64, 5).has_fewer_seeds_than(kind(30, torch.int64, 5))
+
+
 class TestOnGPU:
     pytestmark = needs_gpu
 
@@ -165,6 +180,22 @@ class TestOnGPU:
         spread = drawn[::2][:31]
         live.load(batch.replace(y=spread))
         assert torch.equal(live.batch.y, spread)
+
+    def test_missing_seeds_get_the_ignored_label(self) -> None:
+        full, fewer = make_batch(30, (5, 5)), make_batch(20, (5, 5))
+        full, fewer = (b.replace(y=torch.arange(b.batch_size, device="cuda") % 3) for b in (full, fewer))
+        live = LiveBatch(full, Room.of(full).union(Room.of(fewer)), ignored_label=-7)
+        assert live.holds(fewer)
+        assert not LiveBatch(full, live.room).holds(fewer)
+        assert fewer.y is not None
+        assert not live.holds(fewer.replace(y=fewer.y.float()))
+        assert not LiveBatch(fewer, live.room, ignored_label=-7).holds(full)
+        assert live.batch.y is not None
+        for batch in (full, fewer, full, fewer):
+            live.load(batch)
+            assert batch.y is not None
+            wanted = [*batch.y.tolist(), *[-7] * (30 - batch.batch_size)]
+            assert live.batch.y.tolist() == wanted
 
     def test_every_load_draws_one_key_for_each_activation(self) -> None:
         batch = make_batch(30, (5, 5))

@@ -116,6 +116,23 @@ class TestOnGPU:
             for a, b in zip(*grads, strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
+    def test_fewer_seeds_are_replayed_with_ignored_labels(self, batches: list[MiniBatch]) -> None:
+        whole = largest(batches)
+        net, plain = captured([whole], dropout=0.0, ignored_label=-100), Net(graphed=False, dropout=0.0)
+        live = net.graphed._captured.live  # type: ignore[union-attr]
+        parts = [b for b in batches if b.batch_size < BATCH and live.holds(b)]
+        assert parts
+        for batch in (parts[0], whole, parts[-1], whole):
+            found = []
+            for each in (net, plain):
+                each.optimizer.zero_grad()
+                loss, _ = each.loss(batch)
+                loss.backward()
+                found.append([loss.detach(), *gradients(each)])
+            for a, b in zip(*found, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+        assert (net.graphed.captures, net.graphed.replayed) == (1, 5)
+
     def test_an_exchanged_layer_is_captured_again(self, batches: list[MiniBatch]) -> None:
         net = captured(batches, dropout=0.0)
         first = largest(batches)

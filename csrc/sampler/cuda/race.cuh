@@ -216,6 +216,7 @@ struct WarpRace {
         place = buffer.places[i];
         time = bits_of(arrival(buffer.times[i], static_cast<double>(load(list + place))));
       }
+      __syncwarp();  // all have read theirs
       kept = keep(kept, i < end && time < last, time, place);
     }
     held = kept;

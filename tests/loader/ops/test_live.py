@@ -74,7 +74,7 @@ def expect_rows(got: Tensor, wanted: Tensor, *, exact: bool = True) -> None:
     torch.testing.assert_close(got[: wanted.shape[0]], wanted, **({"rtol": 0, "atol": 0} if exact else {}))
 
 
-def test_fewer_seeds_fit_only_if_each_has_a_class() -> None:
+def test_fewer_seeds_fit_if_labels_are_classes() -> None:
     def kind(seeds: int, dtype: torch.dtype = torch.int64, *shape: int, dim: int = 12) -> Kind:
         types = ((torch.int32, torch.int32),)
         labels = dtype, torch.Size((seeds, *shape))

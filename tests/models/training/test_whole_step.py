@@ -196,7 +196,7 @@ class TestOnGPU:
         assert model.graphed.replayed == 2 * 21 - 15
         assert model.whole_step.taken == model.graphed.replayed - 1
 
-    def test_a_loss_of_ones_own_replays_no_smaller_one(self, random_graph: Any) -> None:
+    def test_an_own_loss_replays_no_smaller_mini_batch(self, random_graph: Any) -> None:
         batches = make_batches(random_graph(), multilabel=False)
         last = min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
         model = net(OwnLoss, cuda_graph=True)

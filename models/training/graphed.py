@@ -76,11 +76,14 @@ class GraphedLoss:
         self._room: Room | None = None  # for the largest of the kind
         self._as_it_is = 0  # mini-batches of the kind that were not replayed, since the last capture
         self._others = 0  # mini-batches of other kinds, since the last one of this kind
+        self._fewer = 0  # mini-batches of fewer seeds in a row
 
     def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
         kind = Kind.of(batch) if torch.is_grad_enabled() else None
-        if kind != self._kind and kind is not None and self._captured is not None and self._captured.live.holds(batch):
+        if kind == self._kind:
+            self._fewer = 0
+        elif kind is not None and self._holds(batch):
             kind = self._kind  # but for its seeds, which are fewer
         if kind is None or not self._takes(kind):
             return self._function(batch)
@@ -110,11 +113,19 @@ class GraphedLoss:
             None if the mini-batch cannot be replayed at present; call the object itself then.
         """
         captured = self._captured
-        if captured is None or not captured.is_valid() or not captured.live.holds(batch):
+        if captured is None or not self._holds(batch):
             return None
         self._others = 0
         self.replayed += 1
         return captured.run_whole(batch)
+
+    def _holds(self, batch: MiniBatch) -> bool:
+        """Whether the graphs can replay it. Many of fewer seeds in a row are to have graphs of their own."""
+        captured = self._captured
+        if captured is None or not captured.is_valid() or not captured.live.holds(batch):
+            return False
+        self._fewer = self._fewer + 1 if batch.batch_size < captured.live.kind.batch_size else 0
+        return self._fewer < _SEEN
 
     def _takes(self, kind: Kind) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""

@@ -100,8 +100,8 @@ class NodeClassifier(LightningModule):
         self.inference_chunk_bytes = inference_chunk_mib * 2**20
         self.matmul_precision = matmul_precision
         self.cuda_graph = cuda_graph if norm != "batch" else False
-        ignores = not multilabel and type(self)._loss is NodeClassifier._loss
-        self.graphed = GraphedLoss(self._loss, self.net, _IGNORED if ignores else None)
+        own = type(self)._loss is not NodeClassifier._loss or type(self).forward is not NodeClassifier.forward
+        self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else _IGNORED)
         self.whole_step = WholeStep(NodeClassifier, self._replayed)
         self._batch: MiniBatch | None = None  # of the training step
         self.scores = {stage: RunningScores(multilabel) for stage in SPLITS}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from graphed_nets import BATCH, CLASSES, FEATURES, Listed, Net, captured, gradients, largest, make_batches
+from graphs_on_cpu import simulate_graphs
 from lightning.pytorch import Trainer
 from marks import needs_gpu
 from torch import Tensor
@@ -72,6 +73,105 @@ def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
     with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
         NodeClassifier(FEATURES, CLASSES, cuda_graph=True).training_step(batch, 0)
     NodeClassifier(FEATURES, CLASSES, norm="batch").training_step(batch, 0)
+
+
+@pytest.fixture
+def cpu_batches(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> list[MiniBatch]:
+    """For graphs that are simulated: with all seeds, and every tenth with fewer."""
+    simulate_graphs(monkeypatch)
+    return make_batches(random_graph(), multilabel=False, device="cpu", count=40)
+
+
+def whole_and_part(batches: list[MiniBatch]) -> tuple[MiniBatch, MiniBatch]:
+    """A large mini-batch, and one with fewer seeds that there is room for then."""
+    return largest(batches), min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
+
+
+def relabelled(batch: MiniBatch) -> MiniBatch:
+    """With labels that the loss ignores in the data themselves, the last one's among them."""
+    assert batch.y is not None
+    y = batch.y.clone()
+    y[::3] = y[-1] = -100
+    return batch.replace(y=y)
+
+
+def test_fewer_seeds_have_their_own_loss_and_gradients(cpu_batches: list[MiniBatch]) -> None:
+    whole, part = whole_and_part(cpu_batches)
+    torch.manual_seed(0)
+    model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, dropout=0.0)
+    for _ in range(16):
+        model.graphed(whole)
+    for batch in (part, relabelled(part), whole):
+        model.zero_grad()
+        wanted, hits = model._loss(batch)
+        wanted.backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        for way in ("passes", "whole"):
+            model.zero_grad()
+            if way == "passes":
+                loss, found = model.graphed(batch)
+                loss.backward()
+            else:
+                done = model.graphed.with_gradients(batch)
+                assert done is not None
+                loss, found = done
+            assert torch.equal(found, hits)
+            torch.testing.assert_close(loss.detach(), wanted.detach(), rtol=1e-5, atol=1e-6)
+            for p, gradient in zip(model.parameters(), gradients, strict=True):
+                torch.testing.assert_close(p.grad, gradient, rtol=1e-5, atol=1e-6)
+    assert (model.graphed.captures, model.graphed.replayed) == (1, 7)
+
+
+@pytest.mark.parametrize("whole_step", [False, True])
+def test_many_with_fewer_seeds_are_captured_anew(cpu_batches: list[MiniBatch], whole_step: bool) -> None:
+    whole, part = whole_and_part(cpu_batches)
+    graphed = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES).graphed
+
+    def call(batch: MiniBatch) -> None:
+        if not whole_step or graphed.with_gradients(batch) is None:
+            graphed(batch)
+
+    for batch in [whole] * 16:
+        call(batch)
+    for _ in range(3):  # epochs
+        for batch in [part] * 15 + [whole]:
+            call(batch)
+    assert (graphed.captures, graphed.replayed) == (1, 1 + 3 * 16)
+    for _ in range(60):
+        call(part)
+    assert graphed.captures == 2
+    assert graphed.replayed > 49 + 15  # and some by a graph of their own
+
+
+def test_only_the_classifiers_own_loss_is_padded(cpu_batches: list[MiniBatch]) -> None:
+    whole, part = whole_and_part(cpu_batches)
+    for kind, replayed in ((NodeClassifier, 2), (OtherLoss, 1), (MixesSeeds, 1)):
+        graphed = kind(FEATURES, CLASSES, hidden=CLASSES).graphed
+        for batch in [*[whole] * 16, part]:
+            graphed(batch)
+        assert graphed.replayed == replayed
+
+
+def test_labels_that_are_no_classes_are_not_padded(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_graphs(monkeypatch)
+    whole, part = whole_and_part(make_batches(random_graph(), multilabel=True, device="cpu", count=40))
+    graphed = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, multilabel=True).graphed
+    for batch in [*[whole] * 16, part, whole, part]:
+        graphed(batch)
+        assert batch is whole or graphed.with_gradients(batch) is None
+    assert (graphed.captures, graphed.replayed) == (1, 2)
+
+
+class OtherLoss(NodeClassifier):
+    def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        loss, found = super()._loss(batch)
+        return 2 * loss, found
+
+
+class MixesSeeds(NodeClassifier):
+    def forward(self, batch: MiniBatch) -> Tensor:
+        logits = super().forward(batch)
+        return logits - logits.mean(0)
 
 
 class TestOnGPU:

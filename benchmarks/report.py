@@ -549,7 +549,11 @@ TARGETS = (
     Target("papers100M shape, everything in GPU memory: an epoch takes at most 1.6 s", "budget_gpu", papers_epoch),
     Target("The same in 16 GiB of GPU memory: at most 4x as long", "budget_gpu", papers_budget),
     Target("Graph, features and loader take no more GPU memory than their budget", "budget_gpu", memory_held),
-    Target("Two GPUs are at least 1.9x as fast as one", "scaling_gpu", _scaling(2, "faster_by", 1.9, least=True)),
+    Target(
+        "Two GPUs are at least 1.9x as fast as one (by hand since: 1.85x)",
+        "scaling_gpu",
+        _scaling(2, "faster_by", 1.9, least=True),
+    ),
     Target("Four GPUs are at least 3.6x as fast as one", "scaling_gpu", _scaling(4, "faster_by", 3.6, least=True)),
     Target(
         "The first step on two GPUs comes at most 1.3x as late as on one",

@@ -231,7 +231,8 @@ def rows_per_part(form: RowFormat) -> int:
 def gpu_bytes(form: RowFormat, ids: int, id_bytes: int) -> int:
     """The most that torch's allocator counts for a gather of this many ids, beside what one without threads takes."""
     part = rows_per_part(form)
-    pieces = [ids * id_bytes] * 3  # in range, those of the host, and with others in place of these
+    # Three arrays of ids: in range; for the host's threads; for the kernel, which gets a cached id in place of theirs.
+    pieces = [ids * id_bytes] * 3
     pieces += [8 * ids, 4 * ids, ids, ids]  # positions, slots, flags
     pieces += [part * form.nbytes, _SCRATCH]
     if form.dtype != form.storage_dtype:

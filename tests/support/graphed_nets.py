@@ -88,6 +88,11 @@ def largest(batches: list[MiniBatch]) -> MiniBatch:
     return max(batches, key=lambda b: (b.batch_size, b.num_edges))
 
 
+def whole_and_part(batches: list[MiniBatch]) -> tuple[MiniBatch, MiniBatch]:
+    """A large mini-batch, and one with fewer seeds that there is room for then."""
+    return largest(batches), min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
+
+
 def captured(batches: list[MiniBatch], **options: Any) -> Net:
     """A net that replays from here on; its parameters are those from the beginning."""
     net = Net(graphed=True, **options)

@@ -45,8 +45,8 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 
 }  // namespace gpu
 
-// The choice that tells alike how many are picked. Kernels that pick nothing are compiled for this one, so
-// several choices share them.
+// The choice that stands for all with the same number of picks. Kernels that pick nothing are compiled only
+// for it, so several choices share them.
 template <typename Choice>
 Choice counted_as(const Choice& choice) {
   return choice;

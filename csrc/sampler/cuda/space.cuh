@@ -36,7 +36,7 @@ struct Space {
   // Warps in the order of prefix sums.
   __device__ int64_t warp() const { return int64_t{block} * kWarps + threadIdx.x / 32; }
   __device__ int64_t warps() const { return int64_t{blocks} * kWarps; }
-  // Threads of the mini-batch, those of each block after those of the block before.
+  // The number of this thread among all threads of the mini-batch. They are numbered block by block.
   __device__ int64_t thread() const { return int64_t{block} * kBlock + threadIdx.x; }
   __device__ int64_t threads() const { return int64_t{blocks} * kBlock; }
 

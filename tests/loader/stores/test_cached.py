@@ -206,7 +206,7 @@ class TestHostThreads:
         n, table = 300_000, torch.randn(200_000, 64)
         for options in ({}, {"storage_dtype": "float16", "dtype": "float32"}):
             store = helped(table, **options)
-            form = RowFormat(table, **options)  # type: ignore[arg-type]
+            form = RowFormat(table, **options)
             for index in (torch.int32, torch.int64):
                 ids = torch.randint(len(table), (n,), dtype=index).cuda()
                 store._host.share.value = store._host.share.MOST

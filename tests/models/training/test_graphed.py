@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from graphed_nets import BATCH, CLASSES, FEATURES, Listed, Net, captured, gradients, largest, make_batches
+from graphed_nets import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    Listed,
+    Net,
+    captured,
+    gradients,
+    largest,
+    make_batches,
+    whole_and_part,
+)
 from graphs_on_cpu import simulate_graphs
 from lightning.pytorch import Trainer
 from marks import needs_gpu
@@ -80,11 +91,6 @@ def cpu_batches(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> list[Mini
     """For graphs that are simulated: with all seeds, and every tenth with fewer."""
     simulate_graphs(monkeypatch)
     return make_batches(random_graph(), multilabel=False, device="cpu", count=40)
-
-
-def whole_and_part(batches: list[MiniBatch]) -> tuple[MiniBatch, MiniBatch]:
-    """A large mini-batch, and one with fewer seeds that there is room for then."""
-    return largest(batches), min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
 
 
 def relabelled(batch: MiniBatch) -> MiniBatch:
@@ -219,8 +225,9 @@ class TestOnGPU:
     def test_fewer_seeds_are_replayed_with_ignored_labels(self, batches: list[MiniBatch]) -> None:
         whole = largest(batches)
         net, plain = captured([whole], dropout=0.0, ignored_label=-100), Net(graphed=False, dropout=0.0)
-        live = net.graphed._captured.live  # type: ignore[union-attr]
-        parts = [b for b in batches if b.batch_size < BATCH and live.holds(b)]
+        graphs = net.graphed._captured
+        assert graphs is not None
+        parts = [b for b in batches if b.batch_size < BATCH and graphs.live.holds(b)]
         assert parts
         for batch in (parts[0], whole, parts[-1], whole):
             found = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from graphed_nets import BATCH, CLASSES, FEATURES, Listed, Net, largest, make_batches
+from graphed_nets import CLASSES, FEATURES, Listed, Net, make_batches, whole_and_part
 from lightning.pytorch import Callback, Trainer
 from marks import needs_gpu
 from torch import Tensor
@@ -189,18 +189,16 @@ class TestOnGPU:
         assert model.whole_step.taken == model.graphed.replayed - model.graphed.captures  # the first one of each
 
     def test_the_smaller_last_mini_batch_is_replayed(self, random_graph: Any) -> None:
-        batches = make_batches(random_graph(), multilabel=False)
-        last = min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
+        whole, last = whole_and_part(make_batches(random_graph(), multilabel=False))
         model, other = net(cuda_graph=True), net(cuda_graph=False)
-        assert_equal_runs(model, other, [*[largest(batches)] * 20, last])
+        assert_equal_runs(model, other, [*[whole] * 20, last])
         assert model.graphed.replayed == 2 * 21 - 15
         assert model.whole_step.taken == model.graphed.replayed - 1
 
     def test_an_own_loss_replays_no_smaller_mini_batch(self, random_graph: Any) -> None:
-        batches = make_batches(random_graph(), multilabel=False)
-        last = min((b for b in batches if b.batch_size < BATCH), key=lambda b: b.num_edges)
+        whole, last = whole_and_part(make_batches(random_graph(), multilabel=False))
         model = net(OwnLoss, cuda_graph=True)
-        train(model, [*[largest(batches)] * 20, last])
+        train(model, [*[whole] * 20, last])
         assert model.graphed.replayed == 2 * 20 - 15
 
     def test_both_ways_take_turns(self, random_graph: Any) -> None:

@@ -42,7 +42,7 @@ ROOMS = (
     "datasets",
     "kernels",
 )
-for room in ROOMS:
+for room in (*ROOMS, "pyg", "dgl"):
     module = importlib.import_module(f"loader.{room}")
     for name in module.__all__:
         setattr(module, name, getattr(module, name))

@@ -392,6 +392,37 @@ class Gatherer:
     def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
         """`out[i] = table[ids[i]]`."""
 
+    def not_kept(self, kept: Tensor, num_rows: int, ids: Tensor, found: Tensor, positions: Tensor) -> int:
+        """Writes those of the first `n` ids whose bit in `kept` is 0 to `found`, and where they are to `positions`.
+
+        Args:
+            kept: `[ceil(num_rows / 8)]` uint8, a bit per row, bit 0 of byte 0 first.
+            ids: `[n or more]` int32 or int64; all are checked.
+            found: `[n]`, of the type of `ids`.
+            positions: `[n]` int64.
+
+        Returns:
+            How many they are.
+        """
+
+class RowUploader:
+    """Threads gather rows of tables in host memory into pinned buffers, which are copied to a GPU."""
+
+    def __init__(self, gatherer: Gatherer, ring: Tensor, buffers: int, device: int) -> None:
+        """
+        Args:
+            gatherer: its threads.
+            ring: `[bytes]` uint8, pinned: the buffers, of equal sizes. The caller's, until `wait` has returned.
+            device: index of the GPU.
+        """
+
+    def upload(self, table: Tensor, ids: Tensor, out: Tensor, stream: int) -> None:
+        """`out[i] = table[ids[i]]`, in the order of the stream. Returns when the last rows are in a buffer. `out` lies
+        on the GPU, the others on the CPU. Raises ValueError before anything is copied, if an id is out of range."""
+
+    def wait(self) -> None:
+        """Waits for the copies."""
+
 class CudaGatherer:
     """One table's rows on one GPU. All memory is the caller's, and has to live as long as this and its kernels."""
 
@@ -426,8 +457,11 @@ class CudaGatherer:
     def scratch_bytes(self, n: int, /) -> int:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
-    def gather(self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream_address: int, /) -> None:
-        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported."""
+    def gather(
+        self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream: int, *, only_cached: bool = False
+    ) -> None:
+        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `only_cached`: if that row is
+        in the cache."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""

@@ -2,51 +2,14 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
-#include "bindings/views.h"
+#include "bindings/gatherer.h"
 #include "features/buffer_pool.h"
-#include "features/gather.h"
 
 namespace loader {
 namespace {
-
-class Gatherer {
- public:
-  Gatherer(int num_threads, bool in_file) : pool_(num_threads), in_file_(in_file) {}
-
-  int num_threads() const { return pool_.size(); }
-
-  void gather(py::handle table, py::handle ids, py::handle out) {
-    const RowsView from = rows_view(table, "table");  // [num_rows, ...]
-    const RowsView to = rows_view(out, "out");        // [n, ...]
-    if (dtype_of(table) != dtype_of(out))
-      throw py::type_error("out has dtype " + dtype_of(out) + "; it must be the table's, " + dtype_of(table));
-    if (from.row_bytes != to.row_bytes)
-      throw py::value_error("out has rows of " + std::to_string(to.row_bytes) + " bytes, the table of " +
-                            std::to_string(from.row_bytes));
-    const RowTable rows{from.data, from.num_rows, from.row_bytes, in_file_};
-    if (dtype_of(ids) == dtype_name<int32_t>())  // [n]
-      run(rows, view<const int32_t>(ids, "ids", to.num_rows), to.data);
-    else
-      run(rows, view<const int64_t>(ids, "ids", to.num_rows), to.data);
-  }
-
- private:
-  template <typename Id>
-  void run(const RowTable& table, View<const Id> ids, uint8_t* out) {
-    // The GIL goes first: whoever waits for the pool must not stop the thread that works in it.
-    py::gil_scoped_release release;
-    std::lock_guard<LongMutex> lock(mutex_);
-    gather_rows(pool_, table, ids.data, ids.size, out);
-  }
-
-  LongMutex mutex_;  // the pool runs one gather at a time
-  ThreadPool pool_;
-  const bool in_file_;
-};
 
 // `nbytes` of a pool's buffer as a Python object with the buffer protocol; the memory goes back to the pool
 // with the last reference, so a tensor made by torch.frombuffer holds it exactly as long as it lives.
@@ -86,7 +49,10 @@ void bind_features(py::module_& m) {
       .def_property_readonly("num_threads", &Gatherer::num_threads)
       .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
            "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
-           "CPU.");
+           "CPU.")
+      .def("not_kept", &Gatherer::not_kept, py::arg("kept"), py::arg("num_rows"), py::arg("ids"),
+           py::arg("found"), py::arg("positions"),
+           "The first ids whose bit in kept is 0, and where they are; returns how many.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")
       .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });

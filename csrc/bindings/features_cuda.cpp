@@ -2,12 +2,15 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "bindings/gatherer.h"
 #include "bindings/gpu.h"
 #include "bindings/views.h"
 #include "features/cuda/gather.h"
+#include "features/upload.h"
 
 namespace loader {
 namespace {
@@ -70,7 +73,9 @@ class CudaGatherer {
   }
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
-              uintptr_t stream_address) {
+              uintptr_t stream_address, bool only_cached) {
+    if (only_cached && placement_ != Placement::kCached)
+      throw py::value_error("only_cached is given for a table without a cache");
     raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
@@ -78,6 +83,7 @@ class CudaGatherer {
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
     args.scratch = reinterpret_cast<void*>(scratch);
+    args.only_cached = only_cached;
     doing("gathering on the GPU", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
@@ -142,6 +148,51 @@ class CudaGatherer {
   int since_asked_ = 0;     // gathers
 };
 
+// Brings rows of tables in host memory to one GPU, through pinned memory that Python owns.
+class RowUploader {
+ public:
+  RowUploader(Gatherer& gatherer, const py::object& ring, int buffers, int device) : gatherer_(gatherer) {
+    const auto memory = view<uint8_t>(ring, "ring");  // [bytes]
+    if (buffers < 1 || memory.size < buffers)
+      throw py::value_error("ring has " + std::to_string(memory.size) + " bytes for " +
+                            std::to_string(buffers) + " buffers; give at least one byte to each");
+    buffer_bytes_ = memory.size / buffers;
+    doing("making a ring of buffers",
+          [&] { uploader_ = std::make_unique<Uploader>(memory.data, buffer_bytes_, buffers, device); });
+  }
+
+  void upload(py::handle table, py::handle ids, py::handle out, uintptr_t stream_address) {
+    const RowsView from = rows_view(table, "table");    // [num_rows, ...]
+    const RowsView to = rows_view(out, "out", "cuda");  // [n, ...]
+    if (dtype_of(table) != dtype_of(out) || from.row_bytes != to.row_bytes)
+      throw py::type_error("out has rows of " + std::to_string(to.row_bytes) + " bytes of " + dtype_of(out) +
+                           ", the table of " + std::to_string(from.row_bytes) + " bytes of " +
+                           dtype_of(table) + "; they must be equal");
+    if (from.row_bytes > buffer_bytes_)
+      throw py::value_error("a row has " + std::to_string(from.row_bytes) + " bytes, more than the " +
+                            std::to_string(buffer_bytes_) + " of a buffer; give the ring more");
+    with_ids(ids, to.num_rows, [&](const auto& wanted) {  // [n]
+      doing("copying rows to the GPU", [&] {
+        gatherer_.with_pool([&](ThreadPool& pool, bool in_file) {
+          uploader_->upload(pool, {from.data, from.num_rows, from.row_bytes, in_file}, wanted.data,
+                            wanted.size, reinterpret_cast<uintptr_t>(to.data),
+                            reinterpret_cast<gpu::Stream>(stream_address));
+        });
+      });
+    });
+  }
+
+  void wait() {
+    doing("waiting for copies of rows",
+          [&] { gatherer_.with_pool([&](ThreadPool&, bool) { uploader_->wait(); }); });
+  }
+
+ private:
+  Gatherer& gatherer_;
+  int64_t buffer_bytes_ = 0;
+  std::unique_ptr<Uploader> uploader_;
+};
+
 // Pages of the host, locked and mapped for all GPUs as long as this lives.
 class HostRegistration {
  public:
@@ -196,7 +247,8 @@ void bind_features_cuda(py::module_& m) {
            py::arg("table"), py::arg("address"), py::arg("dtype"), py::kw_only(), py::arg("raised"),
            py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
            py::arg("hits") = py::none())
-      .def("gather", &CudaGatherer::gather)
+      .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
+           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("only_cached") = false)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")
       .def_property("order_from", &CudaGatherer::order_from, &CudaGatherer::set_order_from,
@@ -204,6 +256,13 @@ void bind_features_cuda(py::module_& m) {
                     "all, whether or not those before lay in order.")
       .def("scratch_bytes", &CudaGatherer::scratch_bytes)
       .def("raise_bad_id", &CudaGatherer::raise_bad_id);
+  py::class_<RowUploader>(m, "RowUploader", "Copies rows of host tensors by id to a GPU.")
+      .def(py::init<Gatherer&, const py::object&, int, int>(), py::keep_alive<1, 2>(), py::arg("gatherer"),
+           py::arg("ring"), py::arg("buffers"), py::arg("device"))
+      .def("upload", &RowUploader::upload, py::arg("table"), py::arg("ids"), py::arg("out"),
+           py::arg("stream"),
+           "out[i] = table[ids[i]] in the order of the stream; ids int32 or int64, on the CPU as the table.")
+      .def("wait", &RowUploader::wait, "Waits for the copies.");
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
       .def(py::init<uintptr_t, int64_t, int>(), py::arg("address"), py::arg("nbytes"), py::arg("device"))
       .def("release", &HostRegistration::release, "Unlocks them now.");

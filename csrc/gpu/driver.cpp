@@ -46,7 +46,12 @@ struct Opened {
     find(f.cuLaunchKernel, "cuLaunchKernel");
     find(f.cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel");
     find(f.cuMemsetD8Async, "cuMemsetD8Async");
+    find(f.cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
     find(f.cuStreamQuery, "cuStreamQuery");
+    find(f.cuEventCreate, "cuEventCreate");
+    find(f.cuEventRecord, "cuEventRecord");
+    find(f.cuEventSynchronize, "cuEventSynchronize");
+    find(f.cuEventDestroy, "cuEventDestroy_v2");
     find(f.cuMemHostRegister, "cuMemHostRegister_v2");
     find(f.cuMemHostUnregister, "cuMemHostUnregister");
     find(f.cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2");

@@ -12,18 +12,22 @@
 #include "gpu/stream.h"
 
 struct CUctx_st;
+struct CUevent_st;
 struct CUfunc_st;
 struct CUmod_st;
 
 namespace loader::gpu {
 
 using Context = CUctx_st*;
+using Event = CUevent_st*;
 using Function = CUfunc_st*;
 using Module = CUmod_st*;
 using Status = int;  // CUresult
 
 constexpr Status kSuccess = 0, kInvalidImage = 200, kNoBinaryForGpu = 209, kUnsupportedPtx = 222,
                  kNotFound = 500, kNotReady = 600, kOutOfResources = 701;
+
+constexpr unsigned kEventWithoutTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
 // Of a device (CUdevice_attribute).
 enum class Attribute : int {
@@ -67,7 +71,12 @@ struct Driver {
   Status (*cuLaunchCooperativeKernel)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, Stream, void**);
   Status (*cuMemsetD8Async)(uintptr_t, unsigned char, size_t, Stream);
+  Status (*cuMemcpyHtoDAsync)(uintptr_t, const void*, size_t, Stream);
   Status (*cuStreamQuery)(Stream);
+  Status (*cuEventCreate)(Event*, unsigned);
+  Status (*cuEventRecord)(Event, Stream);
+  Status (*cuEventSynchronize)(Event);
+  Status (*cuEventDestroy)(Event);
   Status (*cuMemHostRegister)(void*, size_t, unsigned);
   Status (*cuMemHostUnregister)(void*);
   Status (*cuMemHostGetDevicePointer)(uintptr_t*, void*, unsigned);

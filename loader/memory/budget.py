@@ -121,9 +121,11 @@ class MemoryBudget:
                 f"memory is {readable(budget)}, more than the {readable(available)} that are free on the GPU; give at "
                 "most that, or 'auto'"
             )
-        needs, bound = _needs(data, samplers, prefetch)
-        check_budget(budget, needs)  # before anything is read
         rows = RowFormat(data.features, **self.options)
+        # The same on every machine, whatever its processors: all processes choose the same.
+        helped = is_large(rows)
+        needs, bound = _needs(data, samplers, prefetch, begun=int(helped))
+        check_budget(budget, needs)  # before anything is read
 
         def batches(split: str, sampler: Sampler, size: int, count: int) -> Iterator[MiniBatch]:
             options: dict[str, Any] = {"shuffle": split == "train", "seed": seed, "prefetch": 0}
@@ -137,8 +139,7 @@ class MemoryBudget:
         for split in ("val", "test"):
             if data.splits[split].numel():
                 most += [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
-        # The same on every machine, whatever its processors: all processes choose the same.
-        beside = partial(gpu_bytes, rows, id_bytes=data.graph.indices.itemsize) if is_large(rows) else None
+        beside = partial(gpu_bytes, rows) if helped else None
         needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
@@ -210,14 +211,16 @@ def available_bytes(memory: str | int, device: torch.device, model: torch.nn.Mod
     return share
 
 
-def _needs(data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int) -> tuple[MemoryNeeds, int]:
+def _needs(
+    data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, begun: int
+) -> tuple[MemoryNeeds, int]:
     """What training takes whatever is kept of lists and rows, without rows; and the most vertices of a mini-batch."""
     sizes: dict[int, tuple[GpuOptions, list[int]]] = {}
     for sampler, size in samplers:
         sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
     # `fit` and `validate` have a loader of the validation split each.
     splits = [data.splits[name].numel() for name in ("train", "val", "val", "test")]
-    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch)
+    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch, begun)
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
 
 

@@ -64,6 +64,7 @@ class MemoryNeeds(NamedTuple):
         labels: Tensor,
         splits: Sequence[int],
         prefetch: int,
+        begun: int = 0,
     ) -> MemoryNeeds:
         """The needs of the samplers on one GPU, without rows.
 
@@ -72,6 +73,7 @@ class MemoryNeeds(NamedTuple):
             graph, labels: only their sizes are read.
             splits: numbers of seeds that lie on the GPU.
             prefetch: of the loaders. Two may hold mini-batches at a time: that of training, and that of validation.
+            begun: gathers that each of them begins ahead.
 
         Raises:
             ValueError: as `SamplerNeeds.of`.
@@ -80,7 +82,7 @@ class MemoryNeeds(NamedTuple):
         together = max(sampler.batches_per_launch for sampler, _ in samplers)
         most = max(size for _, sizes in samplers for size in sizes)
         label = labels.nbytes // max(len(labels), 1)
-        batches, _ = in_flight(prefetch, together)
+        batches, _ = in_flight(prefetch, together, begun)
         tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(labels.nbytes)
         tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
         for sampler, _ in samplers:
@@ -110,12 +112,12 @@ class MemoryNeeds(NamedTuple):
             prefetch: of the loaders.
             bound: of the rows of any mini-batch.
             host_part: what the host's threads take of the GPU's memory in a gather of this many rows, if they help. One
-                gather runs at a time.
+                gather is finished at a time, and one more may be begun.
         """
         rows = min(bound, int(_HEADROOM * most_rows) + 1024)
         each = counted_bytes(rows * row_bytes) + counted_bytes(4 * rows + _SCRATCH)
-        beside = host_part(rows) if host_part else 0
-        return self._replace(rows_in_flight=in_flight(prefetch, 1)[1] * each, host_part=beside)
+        begun, beside = (1, host_part(rows)) if host_part else (0, 0)
+        return self._replace(rows_in_flight=in_flight(prefetch, 1, begun)[1] * each, host_part=beside)
 
     @property
     def total(self) -> int:
@@ -130,14 +132,16 @@ class MemoryNeeds(NamedTuple):
         )
 
 
-def in_flight(prefetch: int, together: int) -> tuple[int, int]:
+def in_flight(prefetch: int, together: int, begun: int = 0) -> tuple[int, int]:
     """The most mini-batches that take GPU memory at one time, and those of them that have their rows.
 
     The consumer has one, and the GPU may still work on `prefetch` before it and on the one that was just given up. If
-    validation comes amid an epoch, the loader of training keeps what it has prefetched.
+    validation comes amid an epoch, the loader of training keeps what it has prefetched. `begun`: gathers that each
+    begins ahead, if it prefetches.
     """
-    ready = 2 * prefetch + together - 1 if prefetch else 1  # of two stages, as `Pipeline.max_items`
-    return 2 * ready + prefetch + 2, 3 * prefetch + 3
+    begun = min(begun, prefetch)
+    ready = 2 * prefetch + begun + together - 1 if prefetch else 1  # of its stages, as `Pipeline.max_items`
+    return 2 * ready + prefetch + 2, 3 * prefetch + 3 + 2 * begun
 
 
 class MemoryPlan(NamedTuple):

@@ -25,10 +25,10 @@ class Pipeline(Setting):
     begins `Stage.together` items at once, and so does a later stage that has a thread. They begin the first item of a
     run by itself, because the consumer waits for it.
 
-    If every stage is asynchronous, the consumer's thread prefetches, each time it asks for an item. When `next()`
-    returns, `depth` more items are on the last stages' streams, and the first stage has begun `depth` more; the first
-    `next()` finishes only its own item. Otherwise each stage has a thread, from the first `next()` until the source
-    ends, a stage fails, or the run is closed, garbage-collected or interrupted. It finishes its current call first.
+    If all stages are asynchronous, with no depth of their own, the consumer's thread prefetches when it asks for an
+    item. When `next()` returns, `depth` more items are on the last stages' streams, and the first stage has begun
+    `depth` more; the first `next()` finishes only its own item. Otherwise each stage has a thread from the first
+    `next()` until the source ends, a stage fails, or the run is closed, collected or interrupted, and the call ends.
 
     A collective stage (`Stage.collective`) works in lockstep with those of other processes, which have the same stages
     and depth. If a run is closed early, its thread still takes part in as many groups as the other processes begin
@@ -73,13 +73,14 @@ class Pipeline(Setting):
         self.stats = PipelineStats(names) if stats is None else stats
         self.threads: WeakSet[StageThread] = WeakSet()
         self.numbers = count()
-        self.threaded = depth > 0 and (streams is None or not all(stage.asynchronous for stage in stages))
+        self.threaded = depth > 0 and not (streams and all(s.asynchronous and s.depth >= depth for s in stages))
 
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
         grouped = self.stages if self.threaded else self.stages[:1]
-        return self.depth * len(self.stages) + sum(stage.together - 1 for stage in grouped) if self.depth else 1
+        results = sum(min(self.depth, stage.depth) for stage in self.stages)
+        return results + sum(stage.together - 1 for stage in grouped) if self.depth else 1
 
     @property
     def max_consumed(self) -> int:

@@ -20,6 +20,7 @@ class Stage:
         asynchronous: whether it only puts work on the current stream. If all stages do so, no threads are needed.
         together: the best number of items to begin at once. A stage after the first one takes several only if it has a
             thread.
+        depth: results that may be under way or wait to be taken, if they are fewer than the pipeline allows.
         collective: whether the processes of a run do the work of a group together, each with a group of its own. They
             must then begin equally many groups, see `absent`. A collective stage is neither asynchronous nor the first.
     """
@@ -29,6 +30,7 @@ class Stage:
     priority: int = 0
     asynchronous: bool = False
     together: int = 1
+    depth: int = 1 << 62
     collective: bool = False
 
     def __init_subclass__(cls) -> None:

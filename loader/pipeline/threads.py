@@ -19,7 +19,7 @@ class Threads:
 
     def __init__(self, work: Work, others: weakref.WeakSet[StageThread]) -> None:
         self._work, self._others = work, others  # of all runs of the pipeline
-        self._channels = [Channel(work.depth) for _ in work.stages]
+        self._channels = [Channel(min(work.depth, stage.depth)) for stage in work.stages]
         self._threads: list[StageThread] = []
         self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
@@ -134,7 +134,7 @@ class StageThread(threading.Thread):
                 pass
             room = channels[-1].taken
             for later in reversed(work.stages[index:]):
-                begun, room = begun_groups(work.length, room + work.depth, later.together)
+                begun, room = begun_groups(work.length, room + min(work.depth, later.depth), later.together)
             with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
                 for _ in range(begun - groups):
                     stage.absent()  # in the groups that other processes begin of a run that was closed here

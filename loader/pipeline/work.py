@@ -96,12 +96,9 @@ class Work:
             for flight in group:
                 if index and flight.timed:  # the time that a group takes as a whole counts as its first item's
                     flight.begun[index].record(stream)
-                if index and stage.together == 1:
-                    flight.item = stage.run(flight.item)
-                else:
-                    if index and flight is group[0]:
-                        _assign(stage, group, stage.begin([flight.item for flight in group]))
-                    flight.item = flight.item()
+                if index and stage.together > 1 and flight is group[0]:
+                    _assign(stage, group, stage.begin([flight.item for flight in group]))
+                flight.item = stage.run(flight.item) if index and stage.together == 1 else flight.item()
                 if flight.done:
                     flight.ready = flight.done[index] if index or not self.depth else flight.finished
                     flight.ready.record(stream)

@@ -3,6 +3,7 @@
 from loader.stages.arrange import arrange, choose_device
 from loader.stages.gather import GatherStage
 from loader.stages.move import MoveStage
+from loader.stages.request import RequestStage
 from loader.stages.sample import SampleStage
 
-__all__ = ["GatherStage", "MoveStage", "SampleStage", "arrange", "choose_device"]
+__all__ = ["GatherStage", "MoveStage", "RequestStage", "SampleStage", "arrange", "choose_device"]

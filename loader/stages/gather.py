@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loader.pipeline import Stage
 from loader.samples import Rows, Sample
+from loader.stages.request import Requested
 from loader.stores import DeviceFeatures, FeatureStore, PartitionedFeatures, RowExchange
 from loader.timing import PipelineStats
 
@@ -49,11 +50,13 @@ class GatherStage(Stage):
             if kind not in self._exchanges:
                 self._exchanges[kind] = store.open_exchange()
 
-    def begin(self, group: Sequence[Sample]) -> Sequence[Callable[[], Sample]]:
-        return [partial(self._gather, sample) for sample in self._fetched(group)]
+    def begin(self, group: Sequence[Sample | Requested]) -> Sequence[Callable[[], Sample]]:
+        samples = self._fetched([_sample(item) for item in group])
+        return [partial(self._gather, sample, _begun(item)) for sample, item in zip(samples, group, strict=True)]
 
-    def run(self, sample: Sample) -> Sample:
-        return self._gather(self._fetched((sample,))[0] if self.collective else sample)
+    def run(self, item: Sample | Requested) -> Sample:
+        sample = _sample(item)
+        return self._gather(self._fetched((sample,))[0] if self.collective else sample, _begun(item))
 
     def absent(self) -> None:
         self._fetched(())
@@ -76,7 +79,7 @@ class GatherStage(Stage):
             raise error
         return samples
 
-    def _gather(self, sample: Sample) -> Sample:
+    def _gather(self, sample: Sample, begun: Mapping[str, Callable[[], Tensor]]) -> Sample:
         rows: dict[str, Rows] = {}
         for kind, (store, lazy) in self._stores.items():
             if sample.has(kind):
@@ -85,7 +88,9 @@ class GatherStage(Stage):
                 assert isinstance(store, DeviceFeatures)
                 rows[kind] = store.lazy_rows(sample.ids(kind))
             else:
-                found = rows[kind] = store.gather(_near(sample.ids(kind), store))
+                finish = begun.get(kind)
+                found = store.gather(_near(sample.ids(kind), store)) if finish is None else finish()
+                rows[kind] = found
                 self._stats.add_bytes(self.name, found.nbytes)
         return sample.with_rows(rows) if rows else sample
 
@@ -98,6 +103,14 @@ class GatherStage(Stage):
     def check(self) -> None:
         for store, _ in self._stores.values():
             store.check()
+
+
+def _sample(item: Sample | Requested) -> Sample:
+    return item.sample if isinstance(item, Requested) else item
+
+
+def _begun(item: Sample | Requested) -> Mapping[str, Callable[[], Tensor]]:
+    return item.rows if isinstance(item, Requested) else {}
 
 
 def _near(ids: Tensor, store: FeatureStore) -> Tensor:

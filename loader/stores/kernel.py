@@ -73,12 +73,13 @@ class KernelStore(StoreOfRows):
             check_range(ids, self.num_rows)  # there is nothing to launch
         return ids
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, ordered: bool = True) -> None:
-        """Gathers the rows of `ids` into `out`, on the current stream. `ordered`: in the order in which they lie, if
-        that pays.
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
+        """Gathers the rows of `ids` into `out`, on the current stream, in the order in which they lie, if that pays.
+
+        `only_cached`: rows that are not in the cache are left as they are.
         """
         n = ids.numel()
-        nbytes = gatherer.scratch_bytes(n) if ordered else 0
+        nbytes = 0 if only_cached else gatherer.scratch_bytes(n)
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
             ids.data_ptr(),
@@ -87,6 +88,7 @@ class KernelStore(StoreOfRows):
             out.data_ptr(),
             0 if scratch is None else scratch.data_ptr(),
             current_stream_handle(self._device.index),
+            only_cached=only_cached,
         )
 
     def _start(

@@ -71,13 +71,10 @@ class StagedFeatures(StoreOfRows):
         self.tensor = self._format.stored(tensor)
         use_huge_pages(self.tensor)
         watch(self.tensor)
-        self._gatherer: _core.Gatherer | None = _core.Gatherer(self.num_threads, is_mapped(self.tensor))
-        rows = buffer_mib * _MEBI // max(self._format.nbytes, 1)
-        self._part = max(1, min(rows, self._format.num_rows))  # rows of a buffer
-        with torch.cuda.device(self._device):
-            self._ring = [PinnedBuffer(self._part * self._format.nbytes) for _ in range(_BUFFERS)]
-        self._next = 0
         self._lock = ForkSafeLock()
+        self._ring: UploadRing | None = UploadRing(
+            self._format, buffer_mib * _MEBI, self._device, self.num_threads, in_file=is_mapped(self.tensor)
+        )
 
     @property
     def asynchronous(self) -> bool:
@@ -93,13 +90,13 @@ class StagedFeatures(StoreOfRows):
         if ids.device.type != "cpu" and ids.device != self._device:
             raise ValueError(f"ids lies on {ids.device}; it must lie on the CPU or on {self._device}")
         with self._lock, torch.cuda.device(self._device):
-            if self._gatherer is None:
+            if self._ring is None:
                 raise RuntimeError("this StagedFeatures was closed; make a new one")
             stream = torch.cuda.current_stream(self._device)
             ids = _on_host(ids, stream)
             out = torch.empty((ids.numel(), *self._format.shape), dtype=self.storage_dtype, device=self._device)
             if self.dim:
-                self._copy(self._gatherer, ids, out, stream)
+                self._ring.core.upload(self.tensor, ids, out, stream.cuda_stream)
             elif ids.numel():
                 check_range(ids, self.num_rows)
             return out.to(self.dtype)
@@ -110,46 +107,43 @@ class StagedFeatures(StoreOfRows):
     def close(self) -> None:
         """Waits for the copies and frees threads and buffers."""
         with self._lock:
-            if self._gatherer is None:
-                return
-            self._gatherer = None
-            for buffer in self._ring:
-                buffer.close()
-            self._ring.clear()
-
-    def _copy(self, gatherer: _core.Gatherer, ids: Tensor, out: Tensor, stream: torch.cuda.Stream) -> None:
-        try:
-            for begin in range(0, ids.numel(), self._part):
-                part = ids[begin : begin + self._part]
-                buffer = self._ring[self._next]
-                rows = buffer.rows(part.numel(), self._format)
-                gatherer.gather(self.tensor, part, rows)
-                out[begin : begin + self._part].copy_(rows, non_blocking=True)
-                buffer.event.record(stream)
-                self._next = (self._next + 1) % _BUFFERS
-        except ValueError:
-            check_range(ids, self.num_rows)  # its message counts from the begin of all ids
-            raise
+            if self._ring is not None:
+                self._ring.close()
+                self._ring = None
 
     def __repr__(self) -> str:
         return f"StagedFeatures({self._format.describe()}, device='{self._device}', num_threads={self.num_threads})"
 
 
-class PinnedBuffer:
-    """Pinned memory, and the event after which it can be written again."""
+class UploadRing:
+    """Pinned buffers, and threads of the C++ core that bring rows through them to a GPU.
 
-    def __init__(self, nbytes: int) -> None:
-        self._memory = PinnedTensor(host_memory(max(nbytes, 1)))
-        self.event = torch.cuda.Event()
+    Args:
+        form: of the rows.
+        nbytes: of a buffer; it has room for one row at least, and for no more than the table has.
+        device: the GPU.
+        num_threads, in_file: see `_core.Gatherer`.
 
-    def rows(self, count: int, form: RowFormat) -> Tensor:
-        """Room for `count` rows, once the last copy from here is done."""
-        self.event.synchronize()
-        room = self._memory.tensor[: count * form.nbytes]
-        return room.view(form.storage_dtype).view(count, *form.shape)
+    Attributes:
+        threads: that gather.
+        core: what copies.
+
+    Raises:
+        RuntimeError: the buffers could not be locked.
+    """
+
+    def __init__(
+        self, form: RowFormat, nbytes: int, device: torch.device, num_threads: int, *, in_file: bool = False
+    ) -> None:
+        rows = max(1, min(nbytes // max(form.nbytes, 1), form.num_rows))
+        with torch.cuda.device(device):
+            self._memory = PinnedTensor(host_memory(_BUFFERS * max(rows * form.nbytes, 1)))
+        self.threads = _core.Gatherer(num_threads, in_file)
+        self.core = _core.RowUploader(self.threads, self._memory.tensor, _BUFFERS, device.index)
 
     def close(self) -> None:
-        self.event.synchronize()
+        """Waits for the copies and frees the buffers."""
+        self.core.wait()
         self._memory.release()
 
 

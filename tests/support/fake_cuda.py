@@ -42,6 +42,8 @@ class FakeEvent:
 
 
 class FakeStream:
+    cuda_stream = 0  # its handle
+
     def __init__(self, cuda: FakeCuda, device: object = None, priority: int = 0) -> None:
         self.cuda, self.device, self.priority, self.now = cuda, device, priority, 0.0
         cuda.streams.append(self)

@@ -1,5 +1,9 @@
 #include "features/gather.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -7,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "disk/ahead.h"
 
@@ -22,31 +27,52 @@ constexpr int64_t kMinPartBytes = 1 << 14;   // that a worker copies before it l
 constexpr int64_t kMaxPartBytes = 1 << 17;
 constexpr int64_t kPartsPerWorker = 4;
 constexpr int64_t kCheckedIds = 1 << 15;  // in the time of less, a second worker does not wake up
+constexpr int64_t kSplitIds = 1 << 13;    // the same for those that are looked up
+
+// Whether one of the ids begin .. end-1 is out of range.
+template <typename Id>
+bool any_bad(int64_t num_rows, const Id* ids, int64_t begin, int64_t end) {
+  using Unsigned = std::make_unsigned_t<Id>;  // a negative id becomes a large one: a single comparison
+  bool bad = false;
+  for (int64_t i = begin; i < end; ++i)
+    bad |= static_cast<Unsigned>(ids[i]) >= static_cast<uint64_t>(num_rows);
+  return bad;
+}
+
+}  // namespace
 
 template <typename Id>
-void check_ids(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n) {
-  using Unsigned = std::make_unsigned_t<Id>;  // a negative id becomes a large one: a single comparison
-  const auto limit = static_cast<uint64_t>(table.num_rows);
+void check_ids(ThreadPool& pool, int64_t num_rows, const Id* ids, int64_t n) {
   std::atomic<bool> found{false};
   pool.share(n, kCheckedIds, [&](int64_t begin, int64_t end) {
-    bool bad = false;
-    for (int64_t i = begin; i < end; ++i) bad |= static_cast<Unsigned>(ids[i]) >= limit;
-    if (bad) found.store(true, std::memory_order_relaxed);
+    if (any_bad(num_rows, ids, begin, end)) found.store(true, std::memory_order_relaxed);
   });
   if (!found.load(std::memory_order_relaxed)) return;
   for (int64_t i = 0; i < n; ++i)
-    if (static_cast<Unsigned>(ids[i]) >= limit)
+    if (any_bad(num_rows, ids, i, i + 1))
       throw std::invalid_argument("ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
-                                  "; the table has " + std::to_string(table.num_rows) +
-                                  " rows, valid ids are 0 to " + std::to_string(table.num_rows - 1));
+                                  "; the table has " + std::to_string(num_rows) +
+                                  " rows, valid ids are 0 to " + std::to_string(num_rows - 1));
 }
+
+namespace {
 
 inline void prefetch_row(const uint8_t* row, int64_t lines) {
   for (int64_t l = 0; l < lines; ++l) __builtin_prefetch(row + l * kLine, 0, 0);
 }
 
+#if defined(__x86_64__)
+// Copies past the caches. `to` and `bytes` are multiples of 16; a fence has to follow the last row.
+inline void stream_row(uint8_t* to, const uint8_t* from, int64_t bytes) {
+  for (int64_t b = 0; b < bytes; b += 16)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + b),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + b)));
+}
+#endif
+
 template <typename Id>
-void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end, uint8_t* out) {
+void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end, uint8_t* out,
+               Reader reader) {
   const int64_t bytes = table.row_bytes;
   // A row that does not begin on a line touches one line more than its length says.
   const int64_t lines = std::min((bytes + kLine - 1) / kLine + (bytes % kLine != 0), kMaxRowLines);
@@ -58,10 +84,21 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
     ahead.flush();
   }
   for (int64_t i = begin; i < std::min(begin + distance, end); ++i) prefetch_row(row(i), lines);
-  for (int64_t i = begin; i < end; ++i) {
-    if (i + distance < end) prefetch_row(row(i + distance), lines);
-    std::memcpy(out + i * bytes, row(i), static_cast<size_t>(bytes));
+  const auto each = [&](const auto& copy) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + distance < end) prefetch_row(row(i + distance), lines);
+      copy(out + i * bytes, row(i));
+    }
+  };
+#if defined(__x86_64__)
+  if (reader == Reader::kDevice &&
+      (bytes | static_cast<int64_t>(reinterpret_cast<uintptr_t>(out))) % 16 == 0) {
+    each([&](uint8_t* to, const uint8_t* from) { stream_row(to, from, bytes); });
+    _mm_sfence();
+    return ahead.done(end - begin);
   }
+#endif
+  each([&](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, static_cast<size_t>(bytes)); });
   ahead.done(end - begin);
 }
 
@@ -76,10 +113,12 @@ int64_t stride_of(int64_t parts) {
 }  // namespace
 
 template <typename Id>
-void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out) {
-  check_ids(pool, table, ids, n);
+void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out,
+                 Reader reader) {
+  check_ids(pool, table.num_rows, ids, n);
   if (n == 0 || table.row_bytes == 0) return;
-  if (pool.size() == 1 || n * table.row_bytes < 2 * kMinShareBytes) return copy_rows(table, ids, 0, n, out);
+  if (pool.size() == 1 || n * table.row_bytes < 2 * kMinShareBytes)
+    return copy_rows(table, ids, 0, n, out, reader);
   const int64_t bytes =
       std::clamp(n * table.row_bytes / (kPartsPerWorker * pool.size()), kMinPartBytes, kMaxPartBytes);
   const int64_t rows = std::max({bytes / table.row_bytes, n / kMaxParts + 1, int64_t{1}});
@@ -89,11 +128,47 @@ void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t
   const int64_t stride = table.in_file ? 1 : stride_of(parts);
   pool.each(parts, [&](int part, int) {
     const int64_t begin = part * stride % parts * rows;
-    copy_rows(table, ids, begin, std::min(begin + rows, n), out);
+    copy_rows(table, ids, begin, std::min(begin + rows, n), out, reader);
   });
 }
 
-template void gather_rows<int32_t>(ThreadPool&, const RowTable&, const int32_t*, int64_t, uint8_t*);
-template void gather_rows<int64_t>(ThreadPool&, const RowTable&, const int64_t*, int64_t, uint8_t*);
+template <typename Id>
+int64_t ids_not_kept(ThreadPool& pool, const uint8_t* kept, int64_t num_rows, const Id* ids, int64_t all,
+                     int64_t n, Id* found, int64_t* positions) {
+  const auto is_missing = [&](int64_t i) { return ~(kept[ids[i] >> 3] >> (ids[i] & 7)) & 1; };
+  const int64_t parts = std::clamp(all / kSplitIds, int64_t{1}, kPartsPerWorker * pool.size());
+  const auto begin_of = [&](int64_t part) { return all * part / parts; };
+  std::vector<int64_t> first(static_cast<size_t>(parts) + 1, 0);
+  std::atomic<bool> bad{false};
+  pool.each(parts, [&](int part, int) {
+    const int64_t begin = begin_of(part), end = begin_of(part + 1);
+    if (any_bad(num_rows, ids, begin, end)) return bad.store(true, std::memory_order_relaxed);
+    int64_t count = 0;
+    for (int64_t i = begin; i < std::min(end, n); ++i) count += is_missing(i);
+    first[static_cast<size_t>(part) + 1] = count;
+  });
+  if (bad.load(std::memory_order_relaxed)) check_ids(pool, num_rows, ids, all);
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  pool.each(parts, [&](int part, int) {
+    int64_t at = first[static_cast<size_t>(part)];
+    const int64_t end = first[static_cast<size_t>(part) + 1];
+    // Written before it is known whether it stays: which rows are kept cannot be foreseen.
+    for (int64_t i = begin_of(part); at < end; ++i) {
+      found[at] = ids[i];
+      positions[at] = i;
+      at += is_missing(i);
+    }
+  });
+  return first.back();
+}
+
+#define LOADER_GATHER_OF(Id)                                                                                \
+  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                                    \
+  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);        \
+  template int64_t ids_not_kept<Id>(ThreadPool&, const uint8_t*, int64_t, const Id*, int64_t, int64_t, Id*, \
+                                    int64_t*);
+LOADER_GATHER_OF(int32_t)
+LOADER_GATHER_OF(int64_t)
+#undef LOADER_GATHER_OF
 
 }  // namespace loader

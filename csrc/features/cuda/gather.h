@@ -40,7 +40,8 @@ struct GatherArgs {
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
   unsigned int* raised;  // device memory: whether a bad id was noted
   Notes* notes;
-  int blocks;  // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
+  int blocks;        // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
+  bool only_cached;  // kCached: rows that are not in the cache are left as they are
   // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
   // in; null to read them in that of `ids`.
   void* scratch;

@@ -126,17 +126,19 @@ def test_needs_count_each_part() -> None:
     assert needs.with_rows(10**6, 100, 2, bound=50).rows_in_flight == rows
     assert needs.with_rows(40, 100, 2, bound=50).host_part == 0
     helped = needs.with_rows(40, 100, 2, bound=50, host_part=lambda ids: 7 * ids)
-    assert (helped.rows_in_flight, helped.host_part) == (rows, 7 * 50)
-    assert helped.total == needs.total + rows + 7 * 50
+    each = rows // in_flight(2, 1)[1]
+    assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
+    assert helped.total == needs.total + rows + 2 * each + 7 * 50
     assert "350 B for the host's part of a gather" in str(helped)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
-def test_in_flight_covers_a_loader(prefetch: int) -> None:
-    first, second = FunctionStage("sample", int), FunctionStage("gather", int)
-    first.together = 8
-    most = Pipeline([first, second], prefetch).max_items
-    batches, with_rows = in_flight(prefetch, 8)
+@pytest.mark.parametrize("begun", [0, 1])
+def test_in_flight_covers_a_loader(prefetch: int, begun: int) -> None:
+    stages = [FunctionStage(name, int) for name in ("sample", "request", "gather")]
+    stages[0].together, stages[1].depth = 8, 1
+    most = Pipeline(stages if begun else [stages[0], stages[2]], prefetch).max_items
+    batches, with_rows = in_flight(prefetch, 8, begun)
     assert batches >= 2 * most + 1 + prefetch  # one loader's consumer, and another that waits
     assert 2 * prefetch + 1 <= with_rows <= batches
 

@@ -84,7 +84,8 @@ def test_random_delays_change_nothing(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_at_most_max_items_exist(depth: int) -> None:
+@pytest.mark.parametrize("own", [1, 3, 9])
+def test_at_most_max_items_exist(depth: int, own: int) -> None:
     drawn = 0
 
     def source() -> Iterator[int]:
@@ -93,8 +94,10 @@ def test_at_most_max_items_exist(depth: int) -> None:
             drawn += 1
             yield i
 
-    pipeline = Pipeline(STAGES, depth)
-    assert pipeline.max_items == 2 * depth
+    stages = [FunctionStage("one", lambda x: x), FunctionStage("two", lambda x: x)]
+    stages[0].depth = own
+    pipeline = Pipeline(stages, depth)
+    assert pipeline.max_items == depth + min(own, depth)
     items = pipeline.run(source())
     for taken in range(1, 4):
         next(items)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
@@ -12,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from loader import _core
 from loader.stores import host_part
-from loader.stores.host_part import HostPart, Share, gpu_bytes, rows_per_part
+from loader.stores.host_part import HostPart, Share, gpu_bytes, rows_of_room
 from loader.stores.rows import CONVERTIBLE, RowFormat
 
 
@@ -55,22 +58,22 @@ def test_a_share_is_a_number_of_ids() -> None:
     assert share.of(1000) == int(1000 * Share.FIRST)
 
 
-def test_buffers_hold_at_most_the_table() -> None:
-    assert rows_per_part(RowFormat(torch.empty(10, 4))) == 10
-    assert rows_per_part(RowFormat(torch.empty(10**6, 128))) == host_part._PART_BYTES // 512
-    assert rows_per_part(RowFormat(torch.empty(3, 10**7, dtype=torch.uint8))) == 1
+def test_room_is_at_most_the_tables() -> None:
+    assert rows_of_room(RowFormat(torch.empty(10, 4))) == 10
+    assert rows_of_room(RowFormat(torch.empty(10**6, 128))) == host_part._ROOM_BYTES // 512
+    assert rows_of_room(RowFormat(torch.empty(3, 8 * 10**7, dtype=torch.uint8))) == 1
 
 
 def test_memory_of_a_gather_is_planned() -> None:
     form = RowFormat(torch.empty(10**6, 128))
     n = 500_000
-    found = gpu_bytes(form, n, 4)
-    assert found >= n * (3 * 4 + 8 + 4 + 2) + host_part._PART_BYTES
-    assert found <= 64 << 20  # it stays small beside the rows of a mini-batch, which take 244 MiB
-    assert gpu_bytes(form, n, 8) - found >= n * 3 * 4 - 3 * 512  # of the allocator's rounding
+    found = gpu_bytes(form, n)
+    assert found >= n * 8 + host_part._ROOM_BYTES
+    assert found <= 72 << 20  # it stays small beside the rows of a mini-batch, which take 244 MiB
+    assert gpu_bytes(form, 1000) <= 1000 * (8 + 512) + 2 * 512  # of the allocator's rounding
     halves = RowFormat(torch.empty(10**6, 128), dtype="float16")
-    assert gpu_bytes(halves, n, 4) - found >= host_part._PART_BYTES // 2
-    assert gpu_bytes(form, 2 * n, 4) > found
+    assert gpu_bytes(halves, n) - found >= host_part._ROOM_BYTES // 2
+    assert gpu_bytes(form, 2 * n) > found
 
 
 class Cuda(FakeCuda):
@@ -111,16 +114,16 @@ class Torch:
         return torch.zeros(*args, **options)
 
 
-class Buffer:
-    """As `PinnedBuffer`, in ordinary memory."""
+class Ring:
+    """As `UploadRing`, to memory of the host."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.memory = torch.empty(max(nbytes, 1), dtype=torch.uint8)
-        self.event = host_part.torch.cuda.Event()
-        self.closed = False
+    def __init__(self, form: RowFormat, nbytes: int, device: torch.device, num_threads: int) -> None:
+        self.threads, self.core, self.closed = _core.Gatherer(num_threads), self, False
+        self.uploads: list[int] = []
 
-    def rows(self, count: int, form: RowFormat) -> Tensor:
-        return self.memory[: count * form.nbytes].view(form.storage_dtype).view(count, *form.shape)
+    def upload(self, table: Tensor, ids: Tensor, out: Tensor, stream: int) -> None:
+        self.uploads.append(len(ids))
+        self.threads.gather(table, ids, out)
 
     def close(self) -> None:
         self.closed = True
@@ -129,40 +132,41 @@ class Buffer:
 class Kernel:
     """As the kernel of `CachedFeatures`: it counts, and gathers the rows of the ids that are in range."""
 
-    def __init__(self, part: HostPart, table: Tensor, form: RowFormat, slots: Tensor) -> None:
-        self.part, self.table, self.form, self.slots = part, table, form, slots
-        self.read_over_the_bus = self.hits = self.stood_in = self.asked = 0
-        self.reports = 0
+    def __init__(self, part: HostPart, table: Tensor, form: RowFormat, hot: Tensor) -> None:
+        self.part, self.table, self.form, self.hot = part, table, form, hot
+        self.read_over_the_bus = self.hits = self.asked = self.reports = 0
 
-    def launch(self, ids: Tensor, out: Tensor, stood_in: int | None = None) -> None:
+    def launch(self, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
         good = (ids >= 0) & (ids < self.form.num_rows)
-        hot = self.slots[ids[good].long()] >= 0
-        if stood_in is not None:
-            assert bool(hot.all()), "the first ids are all in the cache, or were replaced by one that is"
-            self.stood_in += stood_in
+        hot = torch.zeros_like(good)
+        hot[good] = self.hot[ids[good].long()]
         self.hits += int(hot.sum())
         self.asked += ids.numel()
-        self.read_over_the_bus += int((~hot).sum())
-        self.reports += int(not good.all())
-        out[good] = self.table[ids[good].long()].to(self.form.dtype)
+        self.read_over_the_bus += 0 if only_cached else int((good & ~hot).sum())
+        self.reports += 0 if only_cached else int(not good.all())
+        wanted = hot if only_cached else good
+        rows = self.table[ids[wanted].long()].to(self.form.dtype)
+        out[wanted] = rows.view(len(rows), self.form.dim).view(out.dtype)
 
     def forget(self) -> None:
         self.reports = 0
 
     def gather(self, ids: Tensor) -> Tensor:
-        return self.part.gather(ids, self.launch, self.forget)
+        return self.part.begin(ids, self.launch, self.forget)()
 
 
 def kernel_of(monkeypatch: pytest.MonkeyPatch, table: Tensor, hot: list[int], **options: Any) -> Kernel:
     monkeypatch.setattr(host_part, "torch", Torch())
-    monkeypatch.setattr(host_part, "PinnedBuffer", Buffer)
+    monkeypatch.setattr(host_part, "UploadRing", Ring)
+    monkeypatch.setattr(host_part, "time", SimpleNamespace(perf_counter=lambda: host_part.torch.cuda.host))
+    monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: None)
     form = RowFormat(table, **options)
     stored = form.stored(table)
-    slots = torch.full((form.num_rows,), -1, dtype=torch.int32)
-    slots[hot] = torch.arange(len(hot), dtype=torch.int32)
-    part = HostPart(stored, slots, hot[0], form, 2)
+    part = HostPart(stored, torch.tensor(hot), torch.device("cpu"), form, 2)
     part.least = 1
-    return Kernel(part, stored, form, slots)
+    is_hot = torch.zeros(form.num_rows, dtype=torch.bool)
+    is_hot[hot] = True
+    return Kernel(part, stored, form, is_hot)
 
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
@@ -187,9 +191,42 @@ def test_cold_rows_are_shared_and_hits_exact(monkeypatch: pytest.MonkeyPatch) ->
     cold = (ids < 100) | (ids >= 200)
     cut = kernel.part.share.of(4000)
     assert kernel.asked == 4000
-    assert kernel.stood_in == int(cold[:cut].sum()) > 0
+    assert sum(kernel.part._ring.uploads) == int(cold[:cut].sum()) > 0
     assert kernel.read_over_the_bus == int(cold[cut:].sum()) > 0
-    assert kernel.hits - kernel.stood_in == int((~cold).sum())
+    assert kernel.hits == int((~cold).sum())
+
+
+def test_rows_arrive_in_several_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_part, "_ROOM_BYTES", 7 * 24)
+    for dtype in ("float32", "float16"):
+        table = torch.randn(500, 6)
+        kernel = kernel_of(monkeypatch, table, [1, 2, 3], dtype=dtype)
+        ids = torch.randint(500, (400,), generator=torch.Generator().manual_seed(1))
+        assert torch.equal(kernel.gather(ids), table[ids].to(kernel.form.dtype))
+        assert len(kernel.part._ring.uploads) > 20
+        assert max(kernel.part._ring.uploads) == 7
+
+
+def test_gathers_are_begun_before_others_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(500, 6)
+    kernel = kernel_of(monkeypatch, table, list(range(0, 500, 3)))
+    generator = torch.Generator().manual_seed(2)
+    ids = [torch.randint(500, (n,), generator=generator) for n in (300, 1, 0, 400)]
+    begun = [kernel.part.begin(i, kernel.launch, kernel.forget) for i in ids]
+    for i in (1, 0, 3, 2):
+        assert torch.equal(begun[i](), table[ids[i]])
+    never_finished = kernel.part.begin(ids[0], kernel.launch, kernel.forget)
+    kernel.part.close()
+    with pytest.raises(RuntimeError, match="was closed; make a new one"):
+        never_finished()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 5])
+def test_tables_may_begin_anywhere(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    table = torch.randn(500 * 6 + offset)[offset:].view(500, 6)
+    kernel = kernel_of(monkeypatch, table, [3])
+    ids = torch.arange(499, -1, -1)
+    assert torch.equal(kernel.gather(ids), table[ids])
 
 
 def test_few_ids_are_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +235,7 @@ def test_few_ids_are_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel.part.least = 100
     ids = torch.arange(99)
     assert torch.equal(kernel.gather(ids), table[ids])
-    assert (kernel.stood_in, kernel.read_over_the_bus) == (0, 98)
+    assert (kernel.part._ring.uploads, kernel.read_over_the_bus) == ([], 98)
 
 
 @pytest.mark.parametrize("least", [1, 10_000])
@@ -217,25 +254,90 @@ def test_a_bad_id_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, least: int,
 
 
 def test_times_move_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = kernel_of(monkeypatch, torch.randn(500, 6), [3])
+    kernel = kernel_of(monkeypatch, torch.randn(500, 6), [0])
     cuda, part, launch = host_part.torch.cuda, kernel.part, kernel.launch
 
-    def slow(ids: Tensor, out: Tensor, stood_in: int | None = None) -> None:
-        launch(ids, out, stood_in)
-        # The host's rows take twice the time per id, in seconds of a clock that only this moves.
-        cuda.current_stream().now += ids.numel() * (1e-6 if stood_in is None else 2e-6)
+    def slow(ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
+        launch(ids, out, only_cached=only_cached)
+        if not only_cached:
+            cuda.current_stream().now += ids.numel() * 1e-6  # seconds of a clock that only this test moves
 
+    real = part._ring.upload
+
+    def upload(table: Tensor, ids: Tensor, out: Tensor, stream: int) -> None:
+        real(table, ids, out, stream)
+        cuda.host += len(ids) * 2e-6  # the host takes twice the time per row
+
+    monkeypatch.setattr(part._ring, "upload", upload)
     for _ in range(40):
-        part.gather(torch.arange(1000) % 500, slow, kernel.forget)
-        cuda.host = max(stream.now for stream in cuda.streams)
+        part.begin(torch.arange(1000) % 499 + 1, slow, kernel.forget)()
+        cuda.host = max(cuda.host, *(stream.now for stream in cuda.streams))
     assert part.share.value == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_a_closed_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(monkeypatch, torch.randn(500, 6), [3])
-    ring = list(kernel.part._ring)
+    ring = kernel.part._ring
     kernel.part.close()
     kernel.part.close()
-    assert all(buffer.closed for buffer in ring)
+    assert ring.closed
     with pytest.raises(RuntimeError, match="was closed; make a new one"):
         kernel.gather(torch.arange(10))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_ids_that_are_not_kept_are_found(threads: int, index: torch.dtype, share: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    core = _core.Gatherer(threads)
+    for num_rows in (1, 8, 1001):
+        kept = torch.rand(num_rows, generator=generator) < share
+        bits = torch.from_numpy(np.packbits(kept.numpy(), bitorder="little"))
+        for all_ids, n in ((0, 0), (1, 1), (9, 4), (100_000, 100_000), (100_000, 37), (100_000, 0), (70_000, 60_001)):
+            ids = torch.randint(num_rows, (all_ids,), generator=generator, dtype=index)
+            found, positions = torch.empty(n, dtype=index), torch.empty(n, dtype=torch.int64)
+            count = core.not_kept(bits, num_rows, ids, found, positions)
+            expected = (~kept[ids[:n].long()]).nonzero().view(-1)
+            assert torch.equal(positions[:count], expected)
+            assert torch.equal(found[:count], ids[expected])
+
+
+@pytest.mark.parametrize("at", [0, 50, 99_999])
+@pytest.mark.parametrize("bad", [-1, 1001, 2**31 - 1])
+def test_a_bad_id_is_not_looked_up(at: int, bad: int) -> None:
+    ids = torch.zeros(100_000, dtype=torch.int32)
+    ids[at] = bad
+    found, positions = torch.empty(60, dtype=torch.int32), torch.empty(60, dtype=torch.int64)
+    with pytest.raises(ValueError, match=rf"ids\[{at}\] is {bad}; the table has 1001 rows, valid ids are 0 to 1000"):
+        _core.Gatherer(3).not_kept(torch.zeros(126, dtype=torch.uint8), 1001, ids, found, positions)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kept": torch.zeros(125, dtype=torch.uint8)}, "kept has 125 elements; it must have 126"),
+        ({"kept": torch.zeros(126, dtype=torch.int8)}, "kept has dtype torch.int8; it must be torch.uint8"),
+        ({"found": torch.empty(5, dtype=torch.int64)}, "found has 5 elements; it must have 4"),
+        ({"found": torch.empty(4, dtype=torch.int32)}, "found has dtype torch.int32; it must be torch.int64"),
+        ({"ids": torch.zeros(3, dtype=torch.int64)}, "positions has 4 elements, and there are 3 ids"),
+        ({"ids": torch.zeros(9)}, "ids has dtype torch.float32; it must be torch.int64"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes: dict[str, Tensor], message: str) -> None:
+    given = {
+        "kept": torch.zeros(126, dtype=torch.uint8),
+        "num_rows": 1001,
+        "ids": torch.zeros(9, dtype=torch.int64),
+        "found": torch.empty(4, dtype=torch.int64),
+        "positions": torch.empty(4, dtype=torch.int64),
+    }
+    assert _core.Gatherer(1).not_kept(**given) == 4
+    with pytest.raises((TypeError, ValueError), match=message):
+        _core.Gatherer(1).not_kept(**{**given, **changes})
+
+
+@pytest.mark.parametrize(("nbytes", "buffers"), [(3, 4), (8, 0), (0, 1)])
+def test_a_ring_without_room_is_refused(nbytes: int, buffers: int) -> None:
+    with pytest.raises(ValueError, match=rf"ring has {nbytes} bytes for {buffers} buffers; give at least one byte"):
+        _core.RowUploader(_core.Gatherer(1), torch.empty(nbytes, dtype=torch.uint8), buffers, 0)

@@ -25,7 +25,7 @@ from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
-from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores import FeatureStore, HostFeatures, StoreContext, TensorRows, open_store
 from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class GraphDataModule(LightningDataModule):
         self._make_features = features
         self._features: FeatureStore | None = None
         self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
-        self._labels: dict[torch.device, Tensor] = {}  # likewise
+        self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
@@ -379,7 +379,8 @@ class GraphDataModule(LightningDataModule):
         if seeds.numel() == 0:
             raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
         if sampler.device not in self._labels:
-            self._labels[sampler.device] = data.labels.to(sampler.device)
+            kept = data.labels if self.budget is None else self.budget.labels(data.labels)
+            self._labels[sampler.device] = TensorRows(kept.to(sampler.device), data.labels.dtype)
         labels = self._labels[sampler.device]
         options["edge_features"] = self.edge_features
         return NodeLoader(self._graph(sampler), self.features, labels, seeds, sampler, batch_size, **options)

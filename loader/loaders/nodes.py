@@ -21,8 +21,8 @@ class NodeLoader(Loader):
         graph: the graph to sample; it lies where the sampler wants it.
         features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None for
             mini-batches without `x`.
-        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, or None for mini-batches without `y`. They
-            are kept on the sampler's device.
+        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, which is kept on the sampler's device; a
+            store of them; or None for mini-batches without `y`.
         seeds: `[num_seeds]`, integer, distinct: the vertices of an epoch.
         sampler: samples the neighbourhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
@@ -39,7 +39,7 @@ class NodeLoader(Loader):
         self,
         graph: Graph,
         features: FeatureStore | Tensor | None,
-        labels: Tensor | None,
+        labels: FeatureStore | Tensor | None,
         seeds: Tensor,
         sampler: Sampler,
         batch_size: int,
@@ -59,15 +59,12 @@ class NodeLoader(Loader):
                 f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per "
                 "vertex"
             )
-        if labels is not None:
-            check_labels(labels, graph.num_nodes, f"the graph {graph.num_nodes} vertices; give a label per vertex")
-            labels = labels.to(sampler.device)
-        self.labels = labels
+        self.labels = _label_store(labels, graph, sampler)
         self.edge_features = _edge_store(edge_features, graph, sampler)
         rows = {
             "node": self.features,
             "edge": self.edge_features,
-            "seed": None if labels is None else TensorRows(labels),
+            "seed": self.labels,
         }
         stores = {kind: store for kind, store in rows.items() if store is not None}
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
@@ -76,6 +73,23 @@ class NodeLoader(Loader):
     def seeds(self) -> Tensor:
         assert isinstance(self.items, NodeItems)
         return self.items.ids
+
+
+def _label_store(labels: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
+    """The store of the labels.
+
+    Raises:
+        TypeError, ValueError: they are neither tensor nor store, or not one per vertex.
+    """
+    why = f"the graph {graph.num_nodes} vertices; give a label per vertex"
+    if isinstance(labels, FeatureStore):
+        if labels.num_rows != graph.num_nodes:
+            raise ValueError(f"labels has {labels.num_rows} rows, {why}")
+        return labels
+    if labels is None:
+        return None
+    check_labels(labels, graph.num_nodes, why)
+    return TensorRows(labels.to(sampler.device))
 
 
 def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:

@@ -27,6 +27,7 @@ from loader.stores.auto import GPU_SHARE, may_lock, open_rows
 from loader.stores.cached import is_large
 from loader.stores.host_part import gpu_bytes
 from loader.stores.rows import RowFormat, RowOptions
+from loader.stores.tensor import narrowest_dtype
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
@@ -36,6 +37,9 @@ _log = logging.getLogger(__name__)
 _AUTO_SHARE = 0.75  # of the free memory: the rest is for the activations of the model
 _TRAINED = 4  # copies of a model's parameters: themselves, their gradients, two moments of Adam
 _COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one counts
+_HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
+_DEVIATIONS = 8  # less headroom, if the mini-batches are drawn at random, and enough were counted to know how they vary
+_ENOUGH = 30
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,8 @@ class MemoryBudget:
         rows = RowFormat(data.features, **self.options)
         # The same on every machine, whatever its processors: all processes choose the same.
         helped = is_large(rows)
-        needs, bound = _needs(data, samplers, prefetch, begun=int(helped))
+        loaders = 2 if data.splits["val"].numel() else 1
+        needs, bound = _needs(data, samplers, prefetch, int(helped), loaders)
         check_budget(budget, needs)  # before anything is read
 
         def batches(split: str, sampler: Sampler, size: int, count: int) -> Iterator[MiniBatch]:
@@ -135,12 +140,13 @@ class MemoryBudget:
 
         (train, size), (other, eval_size) = samplers
         reads = Reads.of(data.graph, batches("train", train, size, COUNTED), _options(train).fanouts)
-        most = [reads.most_rows]
+        most = [_most_rows(reads.rows_of)]
         for split in ("val", "test"):
             if data.splits[split].numel():
-                most += [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
+                of_split = [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
+                most.append(_most_rows(torch.tensor(of_split)))
         beside = partial(gpu_bytes, rows) if helped else None
-        needs = needs.with_rows(max(most), rows.dim * rows.dtype.itemsize, prefetch, bound, beside)
+        needs = needs.with_rows(min(bound, max(most)), rows.dim * rows.dtype.itemsize, prefetch, loaders, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
@@ -173,6 +179,11 @@ class MemoryBudget:
     def lists(self, plan: MemoryPlan) -> GraphMemory:
         """Where the plan has the graph."""
         return GraphMemory(plan.lists, vertices=plan.split.lists, only_lists=True)
+
+    @staticmethod
+    def labels(labels: Tensor) -> Tensor:
+        """The labels as they are kept on the GPU, in the narrowest type that holds them."""
+        return labels.to(narrowest_dtype(labels))
 
     def store(self, plan: MemoryPlan, device: torch.device) -> Callable[..., FeatureStore]:
         """Makes the store of the rows as the plan has it."""
@@ -212,7 +223,7 @@ def available_bytes(memory: str | int, device: torch.device, model: torch.nn.Mod
 
 
 def _needs(
-    data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, begun: int
+    data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, begun: int, loaders: int
 ) -> tuple[MemoryNeeds, int]:
     """What training takes whatever is kept of lists and rows, without rows; and the most vertices of a mini-batch."""
     sizes: dict[int, tuple[GpuOptions, list[int]]] = {}
@@ -220,8 +231,21 @@ def _needs(
         sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
     # `fit` and `validate` have a loader of the validation split each.
     splits = [data.splits[name].numel() for name in ("train", "val", "val", "test")]
-    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch, begun)
+    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders)
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
+
+
+def _most_rows(counted: Tensor) -> int:
+    """Room for the rows of any mini-batch, by the rows of some.
+
+    A mini-batch of training is a random draw, and its rows add up from many picks. So eight standard deviations more
+    than the largest that was counted is more than comes up in any training.
+    """
+    most = int(counted.max())
+    more = (_HEADROOM - 1) * most
+    if len(counted) >= _ENOUGH:
+        more = min(more, _DEVIATIONS * float(counted.double().std()))
+    return most + int(more) + 1024
 
 
 def _options(sampler: Sampler) -> GpuOptions:

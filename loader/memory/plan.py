@@ -16,8 +16,8 @@ from loader.machine.gpu import counted_bytes
 from loader.memory.split import Reads, Split, split_memory
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
+from loader.stores.tensor import narrowest_dtype
 
-_HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
 _SCRATCH = 2**16  # of a gather, beside 4 bytes per row
 _GIB = 2**30
 
@@ -65,15 +65,18 @@ class MemoryNeeds(NamedTuple):
         splits: Sequence[int],
         prefetch: int,
         begun: int = 0,
+        loaders: int = 2,
     ) -> MemoryNeeds:
         """The needs of the samplers on one GPU, without rows.
 
         Args:
             samplers: each with the sizes of its mini-batches, in seeds.
-            graph, labels: only their sizes are read.
+            graph: only its sizes are read.
+            labels: they are kept in the narrowest type that holds them.
             splits: numbers of seeds that lie on the GPU.
-            prefetch: of the loaders. Two may hold mini-batches at a time: that of training, and that of validation.
+            prefetch: of the loaders.
             begun: gathers that each of them begins ahead.
+            loaders: that may hold mini-batches at a time: that of training and, amid its epoch, that of validation.
 
         Raises:
             ValueError: as `SamplerNeeds.of`.
@@ -81,9 +84,10 @@ class MemoryNeeds(NamedTuple):
         found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
         together = max(sampler.batches_per_launch for sampler, _ in samplers)
         most = max(size for _, sizes in samplers for size in sizes)
-        label = labels.nbytes // max(len(labels), 1)
-        batches, _ = in_flight(prefetch, together, begun)
-        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(labels.nbytes)
+        kept = labels.numel() * narrowest_dtype(labels).itemsize
+        label = (kept + labels.nbytes) // max(len(labels), 1)
+        batches, _ = in_flight(prefetch, together, begun, loaders)
+        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(kept)
         tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
         for sampler, _ in samplers:
             if sampler.edge_ids and graph.edge_ids is not None:
@@ -98,26 +102,24 @@ class MemoryNeeds(NamedTuple):
 
     def with_rows(
         self,
-        most_rows: int,
+        rows: int,
         row_bytes: int,
         prefetch: int,
-        bound: int,
+        loaders: int = 2,
         host_part: Callable[[int], int] | None = None,
     ) -> MemoryNeeds:
         """The same with the rows of mini-batches in flight.
 
         Args:
-            most_rows: of the mini-batches that were counted. A quarter more is kept free.
+            rows: of a mini-batch, at most.
             row_bytes: of a row as it is returned.
-            prefetch: of the loaders.
-            bound: of the rows of any mini-batch.
+            prefetch, loaders: see `of`.
             host_part: what the host's threads take of the GPU's memory in a gather of this many rows, if they help. One
                 gather is finished at a time, and one more may be begun.
         """
-        rows = min(bound, int(_HEADROOM * most_rows) + 1024)
         each = counted_bytes(rows * row_bytes) + counted_bytes(4 * rows + _SCRATCH)
         begun, beside = (1, host_part(rows)) if host_part else (0, 0)
-        return self._replace(rows_in_flight=in_flight(prefetch, 1, begun)[1] * each, host_part=beside)
+        return self._replace(rows_in_flight=in_flight(prefetch, 1, begun, loaders)[1] * each, host_part=beside)
 
     @property
     def total(self) -> int:
@@ -132,16 +134,16 @@ class MemoryNeeds(NamedTuple):
         )
 
 
-def in_flight(prefetch: int, together: int, begun: int = 0) -> tuple[int, int]:
+def in_flight(prefetch: int, together: int, begun: int = 0, loaders: int = 2) -> tuple[int, int]:
     """The most mini-batches that take GPU memory at one time, and those of them that have their rows.
 
     The consumer has one, and the GPU may still work on `prefetch` before it and on the one that was just given up. If
-    validation comes amid an epoch, the loader of training keeps what it has prefetched. `begun`: gathers that each
-    begins ahead, if it prefetches.
+    validation comes amid an epoch, the loader of training keeps what it has prefetched: then these are two `loaders`.
+    `begun`: gathers that each begins ahead, if it prefetches.
     """
     begun = min(begun, prefetch)
     ready = 2 * prefetch + begun + together - 1 if prefetch else 1  # of its stages, as `Pipeline.max_items`
-    return 2 * ready + prefetch + 2, 3 * prefetch + 3 + 2 * begun
+    return loaders * ready + prefetch + 2, loaders * (prefetch + begun) + prefetch + 3
 
 
 class MemoryPlan(NamedTuple):

@@ -32,13 +32,13 @@ class Reads(NamedTuple):
         counted: how many mini-batches.
         lists: `[num_nodes]` float64, bytes that a mini-batch is expected to read of each list, in whole lines.
         rows: `[num_nodes]` float64, how often a mini-batch is expected to read each row.
-        most_rows: of those that were counted.
+        rows_of: `[counted]` int64, the number of rows of each mini-batch.
     """
 
     counted: int
     lists: Tensor
     rows: Tensor
-    most_rows: int
+    rows_of: Tensor
 
     @classmethod
     def of(cls, graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Reads:
@@ -48,20 +48,20 @@ class Reads(NamedTuple):
         Raises:
             ValueError: there are none.
         """
-        count = most = 0
+        each: list[int] = []
         rows = torch.zeros(graph.num_nodes, dtype=torch.int64)
 
         def counted() -> Iterable[MiniBatch]:
-            nonlocal count, most, rows
+            nonlocal rows
             for batch in batches:
                 nodes = batch.input_nodes.long()
                 rows = rows.to(nodes.device)
                 rows[nodes] += 1  # those of a mini-batch are distinct
-                count, most = count + 1, max(most, nodes.numel())
+                each.append(nodes.numel())
                 yield batch
 
         visits = hop_visits(graph, counted(), fanouts)
-        if not count:
+        if not each:
             raise ValueError(
                 "there is no mini-batch that shows which lists and rows are read: the train split has 0 vertices; it "
                 "must have at least 1, or leave memory out"
@@ -69,7 +69,8 @@ class Reads(NamedTuple):
         rows = rows.cpu()
         classes = classes_of(graph, rows)
         lines = lines_of_visits(graph, (classes.expected(of_hop) for of_hop in visits), fanouts)
-        return cls(count, lines * (LINE_BYTES / count), classes.expected(rows) / count, most)
+        count = len(each)
+        return cls(count, lines * (LINE_BYTES / count), classes.expected(rows) / count, torch.tensor(each))
 
 
 class Split(NamedTuple):

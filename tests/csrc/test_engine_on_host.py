@@ -165,7 +165,7 @@ def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[st
             assert batch.input_nodes.numel() <= needs.vertices
             space = session._space
             assert space is not None
-            assert 2 * sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
+            assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
     session.close()
 
 

@@ -39,9 +39,13 @@ class Stream:
 
     def __init__(self) -> None:
         self.waited: list[Any] = []
+        self.synchronized = 0
 
     def wait_stream(self, other: Any) -> None:
         self.waited.append(other)
+
+    def synchronize(self) -> None:
+        self.synchronized += 1
 
 
 @dataclass

@@ -27,7 +27,7 @@ class SamplerNeeds(NamedTuple):
     """What a GPU sampler takes of the GPU's memory, at most.
 
     Attributes:
-        workspace: bytes of the session's arrays. While they are made anew, the former ones count, too.
+        workspace: bytes of the session's arrays.
         batch: bytes of the arrays of a mini-batch.
         vertices: of a mini-batch.
     """
@@ -83,15 +83,16 @@ def _space(sampler: GpuOptions, graph: Graph, seeds: list[int], reads: str, *, c
         reads = "sectors"  # cached lists are picked from by place, too; only lines take more
     sizes = Sizes(sampler, graph, reads, cached=cached, multiprocessors=_MULTIPROCESSORS)
     plans = [(n, plan) for n in seeds for plan in _plans(sampler, sizes, n)]
-    held = {}
+    held = 0
     for slots in {1, sampler.batches_per_launch}:
         engine, sizes.slots = _engine(sampler, graph, reads), slots
         for num_seeds, plan in plans:  # the arrays grow from one to the next
             arrays = engine.plan(**sizes.asked(plan, num_seeds))
-        held[slots] = sum(counted_bytes(length * getattr(torch, dtype).itemsize) for _, dtype, length, _ in arrays)
+            held = max(
+                held, sum(counted_bytes(length * getattr(torch, dtype).itemsize) for _, dtype, length, _ in arrays)
+            )
     batch = max(counted_bytes(plan.layout.length * plan.layout.dtype.itemsize) for _, plan in plans)
-    # Arrays that grow are there twice for a while. They grow first when a launch has several mini-batches.
-    return held[sampler.batches_per_launch] + max(held.values()), batch, max(plan.frontiers[-1] for _, plan in plans)
+    return held, batch, max(plan.frontiers[-1] for _, plan in plans)
 
 
 def _plans(sampler: GpuOptions, sizes: Sizes, num_seeds: int) -> list[Plan]:

@@ -133,9 +133,13 @@ class Workspace(Sizes):
         """Those that the engine asks for; those that have another length now are let go of."""
         self._zero = [name for name, _, _, zero in arrays if zero]
         wanted = {name: length for name, _, length, _ in arrays}
-        for name in [name for name, held in self._arrays.items() if held.numel() != wanted[name]]:
-            # A kernel on the last stream may use it: it is given to others only when that is done.
-            self._arrays.pop(name).record_stream(self._stream)
+        others = [name for name, held in self._arrays.items() if held.numel() != wanted[name]]
+        if others:
+            # Kernels may use them. They are waited for, so that the memory is free before more is taken: otherwise a
+            # budget of memory would have to count both. This happens a few times in a session.
+            self._stream.synchronize()
+        for name in others:
+            del self._arrays[name]
         for name, dtype, length, zero in arrays:
             if name not in self._arrays:
                 make = torch.zeros if zero else torch.empty

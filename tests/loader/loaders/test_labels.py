@@ -151,3 +151,12 @@ def test_stores_of_labels_are_checked_after_epochs(graph: Graph) -> None:
     loader.stores["seed"] = Late(LABELS)
     with pytest.raises(ValueError, match="id 7 is out of range"):
         list(loader)
+
+
+def test_labels_may_lie_in_a_store(graph: Graph) -> None:
+    store = TensorRows(LABELS.to(torch.uint8), torch.int64)
+    loader = NodeLoader(graph, None, store, torch.arange(40), Together([3], num_threads=1), 10)
+    assert check(loader) == 4
+    assert loader.labels is store
+    with pytest.raises(ValueError, match="labels has 5 rows, the graph 300 vertices; give a label per vertex"):
+        NodeLoader(graph, None, TensorRows(LABELS[:5]), torch.arange(40), Together([3], num_threads=1), 10)

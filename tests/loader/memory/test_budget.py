@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from functools import partial
 from pathlib import Path
@@ -219,6 +220,26 @@ def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatc
     assert MemoryBudget(2**40, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0).rows == "device"
 
 
+def test_room_for_rows_goes_by_their_spread() -> None:
+    counts = torch.randn(100, generator=torch.Generator().manual_seed(0)).mul(100).add(100_000).long()
+    most, spread = int(counts.max()), float(counts.double().std())
+    assert memory_budget._most_rows(counts) == most + int(8 * spread) + 1024
+    # Few mini-batches do not tell how they vary, and some vary a lot.
+    assert memory_budget._most_rows(counts[:10]) == int(1.25 * int(counts[:10].max())) + 1024
+    assert memory_budget._most_rows(counts * torch.arange(100)) <= 1.25 * int((counts * torch.arange(100)).max()) + 1024
+
+
+def test_without_validation_one_loader_counts(no_gpu_needed: None) -> None:
+    data = make_dataset()
+    with_val = memory_card(2**40, data, [4, 3], (15, 15), 2, 0)["needs"]
+    splits = {**data.splits, "val": data.splits["val"][:0]}
+    data = dataclasses.replace(data, splits=splits)
+    needs = memory_card(2**40, data, [4, 3], (15, 15), 2, 0)["needs"]
+    assert needs["rows_in_flight"] < with_val["rows_in_flight"]
+    assert needs["in_flight"] < with_val["in_flight"]
+    assert needs["workspace"] == with_val["workspace"]
+
+
 def test_auto_leaves_room_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "free_bytes", lambda device: FREE)
     model = torch.nn.Linear(1000, 1000, bias=False)
@@ -260,14 +281,17 @@ class TestOnGPU:
     @pytest.mark.parametrize(
         ("prefetch", "large", "helped"), [(0, False, False), (2, False, False), (2, True, False), (2, True, True)]
     )
+    @pytest.mark.parametrize("val", [True, False])
     def test_memory_stays_in_the_budget(
-        self, monkeypatch: pytest.MonkeyPatch, share: float, prefetch: int, large: bool, helped: bool
+        self, monkeypatch: pytest.MonkeyPatch, share: float, prefetch: int, large: bool, helped: bool, val: bool
     ) -> None:
         if helped:  # by threads of the host, however small the table is
             monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)
             monkeypatch.setattr("loader.stores.cached.available_cpus", lambda: 4)
             monkeypatch.setattr("loader.stores.host_part._LEAST_IDS", 1)
         data, size = (large_dataset(), 1024) if large else (make_dataset(), 15)
+        if not val:
+            data = dataclasses.replace(data, splits={**data.splits, "val": data.splits["val"][:0]})
         sampler = fused([10, 5] if large else [4, 3], device="cuda")
         whole = MemoryBudget(2**40, {}).plan(data, [(sampler, size), (sampler, size)], prefetch, 0)
         needs, more = whole.needs.total, whole.nbytes - whole.needs.total
@@ -282,14 +306,15 @@ class TestOnGPU:
         for epoch in range(20):
             train = datamodule.train_dataloader()
             train.set_epoch(epoch)
-            half = iter(train)
-            next(half)
-            for loader in (datamodule.val_dataloader(), datamodule.test_dataloader()):
+            if val:  # amid an epoch
+                half = iter(train)
+                next(half)
+                for batch in datamodule.val_dataloader():
+                    assert batch.batch_size
+                del half
+            for loader in (train, datamodule.test_dataloader()):
                 for batch in loader:
                     assert batch.batch_size
-            del half
-            for batch in train:
-                assert batch.batch_size
         torch.cuda.synchronize()
         assert datamodule.memory_plan is not None
         assert torch.cuda.max_memory_allocated() - before <= datamodule.memory_plan.nbytes

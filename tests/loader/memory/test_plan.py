@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
+from loader.machine.gpu import counted_bytes
 from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
 from loader.memory.split import Reads
 from loader.pipeline import Pipeline
@@ -121,25 +122,40 @@ def test_needs_count_each_part() -> None:
     ids = Graph(graph.indptr, graph.indices, edge_ids=torch.arange(graph.num_edges))
     with_ids = MemoryNeeds.of([(GpuOptions([3, 2], edge_ids=True), [16])], ids, labels, [30, 10], prefetch=2)
     assert with_ids.tables - needs.tables >= graph.num_edges * 8
-    rows = needs.with_rows(40, 100, 2, bound=50).rows_in_flight
+    rows = needs.with_rows(50, 100, 2).rows_in_flight
     assert rows >= in_flight(2, 1)[1] * 50 * 100
-    assert needs.with_rows(10**6, 100, 2, bound=50).rows_in_flight == rows
-    assert needs.with_rows(40, 100, 2, bound=50).host_part == 0
-    helped = needs.with_rows(40, 100, 2, bound=50, host_part=lambda ids: 7 * ids)
+    assert needs.with_rows(50, 100, 2).host_part == 0
+    helped = needs.with_rows(50, 100, 2, host_part=lambda ids: 7 * ids)
     each = rows // in_flight(2, 1)[1]
     assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
     assert helped.total == needs.total + rows + 2 * each + 7 * 50
     assert "350 B for the host's part of a gather" in str(helped)
 
 
+def test_one_loader_needs_less_than_two() -> None:
+    graph, sampler, labels = graph_of(2), GpuOptions([3, 2]), torch.zeros(NODES, dtype=torch.int64)
+    one, two = (MemoryNeeds.of([(sampler, [16])], graph, labels, [30], 2, 0, loaders) for loaders in (1, 2))
+    assert one.in_flight < two.in_flight
+    assert one[:2] == two[:2]
+    # The consumer, two before it, the one given up and the one being gathered; two ready per loader.
+    assert 9 * one.with_rows(50, 100, 2, 1).rows_in_flight == 7 * one.with_rows(50, 100, 2, 2).rows_in_flight
+
+
+def test_labels_count_as_they_are_kept() -> None:
+    graph, sampler, labels = graph_of(2), GpuOptions([3, 2]), torch.arange(256).repeat(1000)
+    few, many = (MemoryNeeds.of([(sampler, [16])], graph, labels * by, [30], 2) for by in (1, 10**10))
+    assert many.tables - few.tables == counted_bytes(8 * 256_000) - counted_bytes(256_000)
+
+
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
 @pytest.mark.parametrize("begun", [0, 1])
-def test_in_flight_covers_a_loader(prefetch: int, begun: int) -> None:
+@pytest.mark.parametrize("loaders", [1, 2])
+def test_in_flight_covers_the_loaders(prefetch: int, begun: int, loaders: int) -> None:
     stages = [FunctionStage(name, int) for name in ("sample", "request", "gather")]
     stages[0].together, stages[1].depth = 8, 1
     most = Pipeline(stages if begun else [stages[0], stages[2]], prefetch).max_items
-    batches, with_rows = in_flight(prefetch, 8, begun)
-    assert batches >= 2 * most + 1 + prefetch  # one loader's consumer, and another that waits
+    batches, with_rows = in_flight(prefetch, 8, begun, loaders)
+    assert batches >= loaders * most + 1 + prefetch  # one loader's consumer, and another that waits
     assert 2 * prefetch + 1 <= with_rows <= batches
 
 

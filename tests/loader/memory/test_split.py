@@ -117,7 +117,7 @@ def test_reads_are_those_of_mini_batches() -> None:
         counts[batch.input_nodes.long()] += 1
     assert reads.counted == 4
     assert torch.equal(reads.rows, classes_of(graph, counts).expected(counts) / 4)
-    assert reads.most_rows == max(batch.input_nodes.numel() for batch in batches)
+    assert reads.rows_of.tolist() == [batch.input_nodes.numel() for batch in batches]
     # Each visit reads one line at least, and as many lines as picks at most.
     visits = sum(sum(batch.frontier_sizes[:-1]) for batch in batches) / 4
     assert 0.5 * visits * 128 <= float(reads.lists.sum()) <= 3 * visits * 128

@@ -183,6 +183,26 @@ def test_the_first_launch_of_several_has_room(gpu: FakeGPU, graph: Graph, vertex
     assert room(alone) == four
 
 
+def test_old_arrays_are_free_before_larger_ones(gpu: FakeGPU, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = CudaSampler([4, 3], batches_per_launch=4).open(graph)
+    finished(session, requests(graph, (20,)))
+    assert session._space is not None
+    stream, held = session._space._stream, []
+    old = {name: weakref.ref(array) for name, array in session._space._arrays.items()}
+    make = torch.empty
+
+    def empty(*shape: Any, **options: Any) -> Tensor:
+        held.append((stream.synchronized, [name for name, array in old.items() if array() is not None]))
+        return make(*shape, **options)
+
+    assert stream.synchronized == 0
+    monkeypatch.setattr("loader.samplers.gpu.workspace.torch.empty", empty)
+    finished(session, requests(graph, (20,) * 4))
+    synchronized, left = held[0]
+    assert synchronized == 1
+    assert {"state", "row_begin"} & old.keys() - left == {"state", "row_begin"}
+
+
 def test_another_stream_waits_for_a_repeated_mini_batch(gpu: FakeGPU, graph: Graph) -> None:
     session = CudaSampler([20, 20]).open(graph)
     finished(session, requests(graph, (1,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +39,7 @@ _AUTO_SHARE = 0.75  # of the free memory: the rest is for the activations of the
 _TRAINED = 4  # copies of a model's parameters: themselves, their gradients, two moments of Adam
 _COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one counts
 _HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
-_DEVIATIONS = 8  # less headroom, if the mini-batches are drawn at random, and enough were counted to know how they vary
+_DEVIATIONS = 8  # over the mean, if that is less, and enough mini-batches were counted to know how they vary
 _ENOUGH = 30
 
 
@@ -140,13 +141,17 @@ class MemoryBudget:
 
         (train, size), (other, eval_size) = samplers
         reads = Reads.of(data.graph, batches("train", train, size, COUNTED), _options(train).fanouts)
-        most = [_most_rows(reads.rows_of)]
+        counted = [reads.rows_of]
         for split in ("val", "test"):
             if data.splits[split].numel():
                 of_split = [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
-                most.append(_most_rows(torch.tensor(of_split)))
+                counted.append(torch.tensor(of_split))
+
+        def most_rows(count: int) -> int:
+            return min(count * bound, max(_most_rows(each, count) for each in counted))
+
         beside = partial(gpu_bytes, rows) if helped else None
-        needs = needs.with_rows(min(bound, max(most)), rows.dim * rows.dtype.itemsize, prefetch, loaders, beside)
+        needs = needs.with_rows(most_rows, rows.dim * rows.dtype.itemsize, prefetch, loaders, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
@@ -235,17 +240,17 @@ def _needs(
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
 
 
-def _most_rows(counted: Tensor) -> int:
-    """Room for the rows of any mini-batch, by the rows of some.
+def _most_rows(counted: Tensor, batches: int) -> int:
+    """Room for the rows of any mini-batches, this many together, by the rows of some.
 
-    A mini-batch of training is a random draw, and its rows add up from many picks. So eight standard deviations more
-    than the largest that was counted is more than comes up in any training.
+    Mini-batches of training are random draws, and their rows add up from many picks. So eight standard deviations more
+    than the mean, of the sum, is more than comes up in any training.
     """
-    most = int(counted.max())
-    more = (_HEADROOM - 1) * most
+    most = batches * _HEADROOM * int(counted.max())
     if len(counted) >= _ENOUGH:
-        more = min(more, _DEVIATIONS * float(counted.double().std()))
-    return most + int(more) + 1024
+        rows = counted.double()
+        most = min(most, batches * float(rows.mean()) + _DEVIATIONS * math.sqrt(batches) * float(rows.std()))
+    return int(most) + batches * 1024
 
 
 def _options(sampler: Sampler) -> GpuOptions:

@@ -102,7 +102,7 @@ class MemoryNeeds(NamedTuple):
 
     def with_rows(
         self,
-        rows: int,
+        rows: Callable[[int], int],
         row_bytes: int,
         prefetch: int,
         loaders: int = 2,
@@ -111,15 +111,17 @@ class MemoryNeeds(NamedTuple):
         """The same with the rows of mini-batches in flight.
 
         Args:
-            rows: of a mini-batch, at most.
+            rows: of this many mini-batches together, at most.
             row_bytes: of a row as it is returned.
             prefetch, loaders: see `of`.
             host_part: what the host's threads take of the GPU's memory in a gather of this many rows, if they help. One
                 gather is finished at a time, and one more may be begun.
         """
-        each = counted_bytes(rows * row_bytes) + counted_bytes(4 * rows + _SCRATCH)
-        begun, beside = (1, host_part(rows)) if host_part else (0, 0)
-        return self._replace(rows_in_flight=in_flight(prefetch, 1, begun, loaders)[1] * each, host_part=beside)
+        begun, beside = (1, host_part(rows(1))) if host_part else (0, 0)
+        batches = in_flight(prefetch, 1, begun, loaders)[1]
+        # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
+        extra = 2 * (2**20 + 512) + _SCRATCH
+        return self._replace(rows_in_flight=rows(batches) * (row_bytes + 4) + batches * extra, host_part=beside)
 
     @property
     def total(self) -> int:
@@ -137,13 +139,16 @@ class MemoryNeeds(NamedTuple):
 def in_flight(prefetch: int, together: int, begun: int = 0, loaders: int = 2) -> tuple[int, int]:
     """The most mini-batches that take GPU memory at one time, and those of them that have their rows.
 
-    The consumer has one, and the GPU may still work on `prefetch` before it and on the one that was just given up. If
-    validation comes amid an epoch, the loader of training keeps what it has prefetched: then these are two `loaders`.
-    `begun`: gathers that each begins ahead, if it prefetches.
+    The consumer has one, and the GPU may still work on `prefetch` before it. If validation comes amid an epoch, the
+    loader of training keeps what it has prefetched, and the GPU may still work on its last ones: then these are two
+    `loaders`. `begun`: gathers that each begins ahead, if it prefetches. A loader that does not prefetch makes one
+    while the consumer has the one before.
     """
-    begun = min(begun, prefetch)
-    ready = 2 * prefetch + begun + together - 1 if prefetch else 1  # of its stages, as `Pipeline.max_items`
-    return loaders * ready + prefetch + 2, loaders * (prefetch + begun) + prefetch + 3
+    if not prefetch:
+        return loaders + 1, loaders + 1
+    consumed = prefetch + 1  # as `Pipeline.max_consumed`
+    ready = 2 * prefetch + begun + together - 1  # of its stages, as `Pipeline.max_items`
+    return loaders * (ready + consumed), loaders * (prefetch + begun + consumed)
 
 
 class MemoryPlan(NamedTuple):

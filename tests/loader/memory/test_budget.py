@@ -204,8 +204,8 @@ def test_large_tables_have_room_for_host_threads(no_gpu_needed: None, monkeypatc
     assert datamodule.memory_plan.rows == "cached"
     assert [cache["host_threads"] for cache in options] == [None]
     card = memory_card(needs + more // 2, data, [4, 3], (15, 15), 2, 0)
-    # Each of two loaders begins a gather ahead: 11 mini-batches have rows in place of 9.
-    assert card["needs"]["rows_in_flight"] * 9 == before["rows_in_flight"] * 11
+    # Each of two loaders begins a gather ahead: 12 mini-batches have rows in place of 10.
+    assert card["needs"]["rows_in_flight"] * 10 == before["rows_in_flight"] * 12
     assert card["needs"]["in_flight"] > before["in_flight"]
     added = sum(card["needs"][part] - before[part] for part in ("host_part", "rows_in_flight", "in_flight"))
     assert added == needs - without
@@ -222,11 +222,22 @@ def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_room_for_rows_goes_by_their_spread() -> None:
     counts = torch.randn(100, generator=torch.Generator().manual_seed(0)).mul(100).add(100_000).long()
-    most, spread = int(counts.max()), float(counts.double().std())
-    assert memory_budget._most_rows(counts) == most + int(8 * spread) + 1024
+    mean, spread = float(counts.double().mean()), float(counts.double().std())
+    assert memory_budget._most_rows(counts, 1) == int(mean + 8 * spread) + 1024
+    assert memory_budget._most_rows(counts, 4) == int(4 * mean + 16 * spread) + 4 * 1024
     # Few mini-batches do not tell how they vary, and some vary a lot.
-    assert memory_budget._most_rows(counts[:10]) == int(1.25 * int(counts[:10].max())) + 1024
-    assert memory_budget._most_rows(counts * torch.arange(100)) <= 1.25 * int((counts * torch.arange(100)).max()) + 1024
+    few, odd = counts[:10], counts * torch.arange(100)
+    assert memory_budget._most_rows(few, 3) == int(3.75 * int(few.max())) + 3 * 1024
+    assert memory_budget._most_rows(odd, 1) <= 1.25 * int(odd.max()) + 1024
+
+
+@pytest.mark.parametrize("together", [1, 3, 6, 12])
+def test_any_mini_batches_together_have_room(together: int) -> None:
+    g = torch.Generator().manual_seed(1)
+    counts = torch.poisson(torch.full((100 + 100_000 * together,), 40.0), generator=g).long() * 1000
+    room = memory_budget._most_rows(counts[:100], together)
+    assert room >= int(counts[100:].view(-1, together).sum(1).max())
+    assert room <= 1.25 * together * int(counts[:100].max()) + together * 1024
 
 
 def test_without_validation_one_loader_counts(no_gpu_needed: None) -> None:

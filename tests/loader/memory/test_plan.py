@@ -111,6 +111,11 @@ def test_a_budget_below_the_needs_is_refused() -> None:
         MemoryPlan.make(9999, NEEDS, graph, ROW, reads_of(graph, 1))
 
 
+def of_fifty(count: int) -> int:
+    """Rows of this many mini-batches of 50 each."""
+    return 50 * count
+
+
 def test_needs_count_each_part() -> None:
     graph, sampler = graph_of(2), GpuOptions([3, 2])
     labels = torch.zeros(NODES, dtype=torch.int64)
@@ -122,10 +127,10 @@ def test_needs_count_each_part() -> None:
     ids = Graph(graph.indptr, graph.indices, edge_ids=torch.arange(graph.num_edges))
     with_ids = MemoryNeeds.of([(GpuOptions([3, 2], edge_ids=True), [16])], ids, labels, [30, 10], prefetch=2)
     assert with_ids.tables - needs.tables >= graph.num_edges * 8
-    rows = needs.with_rows(50, 100, 2).rows_in_flight
+    rows = needs.with_rows(of_fifty, 100, 2).rows_in_flight
     assert rows >= in_flight(2, 1)[1] * 50 * 100
-    assert needs.with_rows(50, 100, 2).host_part == 0
-    helped = needs.with_rows(50, 100, 2, host_part=lambda ids: 7 * ids)
+    assert needs.with_rows(of_fifty, 100, 2).host_part == 0
+    helped = needs.with_rows(of_fifty, 100, 2, host_part=lambda ids: 7 * ids)
     each = rows // in_flight(2, 1)[1]
     assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
     assert helped.total == needs.total + rows + 2 * each + 7 * 50
@@ -137,8 +142,9 @@ def test_one_loader_needs_less_than_two() -> None:
     one, two = (MemoryNeeds.of([(sampler, [16])], graph, labels, [30], 2, 0, loaders) for loaders in (1, 2))
     assert one.in_flight < two.in_flight
     assert one[:2] == two[:2]
-    # The consumer, two before it, the one given up and the one being gathered; two ready per loader.
-    assert 9 * one.with_rows(50, 100, 2, 1).rows_in_flight == 7 * one.with_rows(50, 100, 2, 2).rows_in_flight
+    # The consumer, two before it, and two ready; the same of each loader.
+    assert in_flight(2, 1, 0, 1)[1] == 5
+    assert 2 * one.with_rows(of_fifty, 100, 2, 1).rows_in_flight == one.with_rows(of_fifty, 100, 2, 2).rows_in_flight
 
 
 def test_labels_count_as_they_are_kept() -> None:
@@ -155,7 +161,8 @@ def test_in_flight_covers_the_loaders(prefetch: int, begun: int, loaders: int) -
     stages[0].together, stages[1].depth = 8, 1
     most = Pipeline(stages if begun else [stages[0], stages[2]], prefetch).max_items
     batches, with_rows = in_flight(prefetch, 8, begun, loaders)
-    assert batches >= loaders * most + 1 + prefetch  # one loader's consumer, and another that waits
+    # What the pipelines may have, and what their consumers may not be done with: `Pipeline.max_consumed`.
+    assert batches == (loaders * (most + 1 + prefetch) if prefetch else loaders + 1)
     assert 2 * prefetch + 1 <= with_rows <= batches
 
 

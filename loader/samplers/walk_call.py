@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
 _KEPT = 4  # forms of one graph
-_NEGATIVES = ("num_negatives", "negative_exponent")
+_NEGATIVES = frozenset(("num_negatives", "negative_exponent"))
 
 _OWN = ("walk_length", "walks_per_node", "seed", "epoch", "batch")
 _OPTIONS = (*_OWN, *(name for name in inspect.signature(WalkSampler).parameters if name not in (*_OWN, *_NEGATIVES)))
@@ -70,11 +69,12 @@ def random_walk(
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
     """
-    if options.keys() & set(_NEGATIVES):
+    if not _NEGATIVES.isdisjoint(options):
         raise TypeError("random_walk draws no negatives; WalkSampler does")
     require_graph(graph)
-    options.setdefault("device", graph.device)
-    if isinstance(options.get("metapath"), Sequence):
+    if "device" not in options:
+        options["device"] = graph.device
+    if isinstance(options.get("metapath"), list):
         options["metapath"] = tuple(options["metapath"])
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])

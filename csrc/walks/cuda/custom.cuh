@@ -32,11 +32,9 @@ __global__ __launch_bounds__(kWalkThreads, kCustomBlocks) void walk_custom(
   if (at.rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
   const N start = start_of(starts, out, at);
-  constexpr Way kWay = Next::kWaits ? kByReads : kAtOnce;
   CustomWalker<Lists, Next::kMemory> walker;
   walker.begin(start, out.first_lane + static_cast<uint64_t>(at.first + at.lane));
   typename Next::Frame frame;
-  frame.at = 0;
   bool goes = start >= 0;
 
   for (uint32_t first = 0; first < out.length; first += Steps) {
@@ -47,26 +45,19 @@ __global__ __launch_bounds__(kWalkThreads, kCustomBlocks) void walk_custom(
       return;
     }
     const uint32_t width = rest < Steps ? rest : Steps;
-    // Steps differ in what they take, so a thread does not wait for its warp with each. Where a function has
-    // loops all of a warp take turns in one loop, this one.
-    for (uint32_t step = 0; step < width;) {
+    for (uint32_t step = 0; step < width; ++step) {
       N to = -1;
-      bool is_taken = !goes;
       if (goes) {
-        if (frame.at == 0) walker.begin_step(rules, lists);
-        const Reply reply = Next::template run<kWay>(rules, lists, walker, frame);
-        is_taken = reply != Reply::kWaits;
-        if (is_taken) {
-          if (reply == Reply::kDone)
-            to = static_cast<N>(frame.result);
-          else
-            tell(walker.fault, at.first + at.lane, walker.step, fault, told);
-          goes = to >= 0;
-          if (goes) walker.go(to);
-          frame.at = 0;
-        }
+        walker.step = first + step;  // not a register of its own
+        walker.begin_step(rules, lists);
+        if (Next::template run<kAtOnce>(rules, lists, walker, frame) == Reply::kDone)
+          to = static_cast<N>(frame.result);
+        else
+          tell(walker.fault, at.first + at.lane, walker.step, fault, told);
+        goes = to >= 0;
+        if (goes) walker.go(to);
       }
-      if (is_taken) vertices[warp].entry[at.lane][step++] = to;
+      vertices[warp].entry[at.lane][step] = to;
     }
     __syncwarp();
     vertices[warp].write(row, at.stride, at.rows, static_cast<int>(width), at.lane);

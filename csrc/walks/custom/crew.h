@@ -81,7 +81,7 @@ class CustomCrew {
   // Takes a walker as far as it can go now. False: its walk is over.
   bool go(Member& m) {
     if (m.frame.at == 0) m.walker.begin_step(rules_, lists_);
-    const Reply reply = Next::template run<kByReadsAndWords>(rules_, lists_, m.walker, m.frame);
+    const Reply reply = Next::template run<kInTurns>(rules_, lists_, m.walker, m.frame);
     if (reply == Reply::kWaits) return true;
     if (reply == Reply::kFailed) {
       tell(m);

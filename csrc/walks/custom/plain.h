@@ -118,6 +118,7 @@ class PlainDraws {
 
 // The body of `run` of a function in C++, `of`.
 #define LOADER_RUN_PLAIN(OF)                                       \
+  walker.fault = {};                                               \
   ::loader::PlainWalker<Walker> plain(walker);                     \
   ::loader::PlainReader<Lists, Walker> reader(lists, walker);      \
   ::loader::PlainDraws<Lists, Walker> draws(rules, lists, walker); \

@@ -180,7 +180,7 @@ class Expressions:
     def _attribute(self, node: ast.Attribute) -> str:
         role = self.role(node.value)
         if role == "walker" and node.attr in _WALKER:
-            return f"walker.{node.attr}"
+            return f"int64_t{{walker.{node.attr}}}"
         if role == "lists" and node.attr == "num_nodes":
             return "lists.num_nodes"
         if role == "walker":

@@ -210,7 +210,6 @@ _PLAIN = """\
 namespace loader {{
 struct Next {{
   static constexpr int kMemory = {memory};
-  static constexpr bool kWaits = false;
   struct Frame {{
     uint32_t at = 0;
     int64_t result = 0;

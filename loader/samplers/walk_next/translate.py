@@ -35,10 +35,8 @@ def translated(source: Source, memory: int) -> Translated:
     body.run()
     variables = [f"v{i}" for i in range(body.slots)] + [f"t{i}" for i in range(body.out.most_temporaries)]
     frame = "".join(f" int64_t {name} = 0;" for name in variables)
-    waits = body.has_loops or bool(body.out.used & {"has_edge"})
     text = _STRUCT.format(
         memory=memory if "memory" in body.out.used else 0,
-        waits="true" if waits else "false",
         frame=frame,
         body="\n".join(body.out.lines),
     )
@@ -49,7 +47,6 @@ _STRUCT = """\
 namespace loader {{
 struct Next {{
   static constexpr int kMemory = {memory};
-  static constexpr bool kWaits = {waits};
   struct Frame {{
     uint32_t at = 0;
     int64_t result = 0;
@@ -73,7 +70,6 @@ class _Body:
 
     Attributes:
         slots: variables, those of loops included.
-        has_loops: it has some.
     """
 
     def __init__(self, source: Source, tree: ast.FunctionDef) -> None:
@@ -81,7 +77,6 @@ class _Body:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         variables = sorted(names)
         self.slots = len(variables)
-        self.has_loops = False
         self.out = Expressions(source, [a.arg for a in tree.args.args], variables)
         self._loops: list[list[set[str]]] = []  # of each, what is known where it is left by break
 
@@ -182,7 +177,6 @@ class _Body:
     def _while(self, node: ast.While) -> bool:
         if node.orelse:
             self.out.refuse(node, "a loop with else cannot be translated")
-        self.has_loops = True
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
         self._loops.append([])
         with self.out.block("for (;;)"):
@@ -209,7 +203,6 @@ class _Body:
         by = _literal(call.args[2]) if len(call.args) == 3 else 1
         if not by:
             self.out.refuse(node, f"{ast.unparse(call)}: the third number of range is written out, and not 0")
-        self.has_loops = True
         values = [self.out.value(a) for a in call.args[:2]]
         begin, end = ("int64_t{0}", values[0]) if len(values) == 1 else values
         at, left = f"f.v{self.slots}", f"f.v{self.slots + 1}"

@@ -434,7 +434,7 @@ class TestOptions:
             ({"vertex_set": "hash", "schedule": "persistent"}, "use schedule='cooperative' or 'hopwise'"),
             ({"blocks_per_sm": 2}, r"blocks_per_sm is 2; it must be in \(0, 1\]"),
             ({"batches_per_launch": 0}, "batches_per_launch is 0"),
-            ({"batches_per_launch": 17}, "batches_per_launch is 17; it must be in 1 to 16"),
+            ({"batches_per_launch": 17}, "batches_per_launch is 17; it must be at most 16"),
             ({"batches_per_launch": 2, "schedule": "persistent"}, "use schedule='cooperative'"),
             ({"pad_to_capacity": True, "fanouts": [-1]}, "fanout -1"),
         ],

@@ -392,19 +392,6 @@ class Gatherer:
     def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
         """`out[i] = table[ids[i]]`."""
 
-    def not_kept(self, kept: Tensor, num_rows: int, ids: Tensor, found: Tensor, positions: Tensor) -> int:
-        """Writes those of the first `n` ids whose bit in `kept` is 0 to `found`, and where they are to `positions`.
-
-        Args:
-            kept: `[ceil(num_rows / 8)]` uint8, a bit per row, bit 0 of byte 0 first.
-            ids: `[n or more]` int32 or int64; all are checked.
-            found: `[n]`, of the type of `ids`.
-            positions: `[n]` int64.
-
-        Returns:
-            How many they are.
-        """
-
 class RowUploader:
     """Threads gather rows of tables in host memory into pinned buffers, which are copied to a GPU."""
 
@@ -458,10 +445,26 @@ class CudaGatherer:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
     def gather(
-        self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream: int, *, only_cached: bool = False
+        self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream: int, *, cold_below: int = ...
     ) -> None:
-        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `only_cached`: if that row is
-        in the cache."""
+        """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
+        rows that are not in the cache, of ids from `cold_below` on."""
+
+    rows_a_range: int  # see `find_cold`
+
+    def find_cold(
+        self, ids: int, wide_ids: bool, n: int, from_id: int, found: int, positions: int, counts: int, stream: int
+    ) -> None:
+        """Finds the ids of rows that are not in the cache, on the stream, in any order. Arrays are addresses.
+
+        Args:
+            ids: `[n]`, int64 if `wide_ids`, else int32.
+            from_id: it finds ids from this one on.
+            found: `[n]`, of the same type: the ids it found.
+            positions: `[n]` int64, where in `ids` these are.
+            counts: `[2 + cold_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
+                many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
+        """
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""
@@ -476,6 +479,7 @@ def cuda_device_address(host_address: int, device: int) -> int:
     """Where a GPU sees pinned host memory."""
 
 cuda_notes_bytes: int
+cold_ranges: int  # see CudaGatherer.find_cold
 
 class PooledBuffer:
     """Writable bytes that return to their pool with the last reference."""

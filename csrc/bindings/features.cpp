@@ -49,10 +49,7 @@ void bind_features(py::module_& m) {
       .def_property_readonly("num_threads", &Gatherer::num_threads)
       .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
            "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
-           "CPU.")
-      .def("not_kept", &Gatherer::not_kept, py::arg("kept"), py::arg("num_rows"), py::arg("ids"),
-           py::arg("found"), py::arg("positions"),
-           "The first ids whose bit in kept is 0, and where they are; returns how many.");
+           "CPU.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")
       .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });

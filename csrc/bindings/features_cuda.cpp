@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,6 +33,8 @@ T* optional(const py::object& tensor, const char* name, int64_t size) {
 // One table's rows on one GPU, in memory that Python owns.
 class CudaGatherer {
  public:
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
   CudaGatherer(const py::object& table, uintptr_t address, const std::string& to, const py::object& raised,
                const py::object& notes, const py::object& cache, const py::object& slots,
                const py::object& hits) {
@@ -73,9 +76,9 @@ class CudaGatherer {
   }
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
-              uintptr_t stream_address, bool only_cached) {
-    if (only_cached && placement_ != Placement::kCached)
-      throw py::value_error("only_cached is given for a table without a cache");
+              uintptr_t stream_address, int64_t cold_below) {
+    if (cold_below != kAll && placement_ != Placement::kCached)
+      throw py::value_error("cold_below is given for a table without a cache");
     raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
@@ -83,11 +86,32 @@ class CudaGatherer {
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
     args.scratch = reinterpret_cast<void*>(scratch);
-    args.only_cached = only_cached;
+    args.cold_below = cold_below;
     doing("gathering on the GPU", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
       launch_gather(args, format_, placement_, device_, reinterpret_cast<gpu::Stream>(stream_address));
+    });
+  }
+
+  int64_t rows_a_range() const {
+    return std::max<int64_t>(1, (args_.num_rows + kColdRanges - 1) / kColdRanges);
+  }
+
+  // Addresses of what Python has just allocated, see ColdIds.
+  void find_cold(uintptr_t ids, bool wide_ids, int64_t n, int64_t from, uintptr_t found, uintptr_t positions,
+                 uintptr_t counts, uintptr_t stream_address) {
+    if (placement_ != Placement::kCached) throw py::value_error("find_cold is of a table with a cache");
+    GatherArgs args = args_;
+    args.ids = reinterpret_cast<const void*>(ids);
+    args.wide_ids = wide_ids;
+    args.n = n;
+    const ColdIds to{reinterpret_cast<void*>(found), reinterpret_cast<int64_t*>(positions),
+                     reinterpret_cast<unsigned long long*>(counts), rows_a_range()};
+    doing("looking for rows that are not cached", [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      launch_find_cold(args, from, to, device_, reinterpret_cast<gpu::Stream>(stream_address));
     });
   }
 
@@ -248,7 +272,10 @@ void bind_features_cuda(py::module_& m) {
            py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
            py::arg("hits") = py::none())
       .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
-           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("only_cached") = false)
+           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("cold_below") = CudaGatherer::kAll)
+      .def("find_cold", &CudaGatherer::find_cold, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
+           py::arg("from_id"), py::arg("found"), py::arg("positions"), py::arg("counts"), py::arg("stream"))
+      .def_property_readonly("rows_a_range", &CudaGatherer::rows_a_range)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")
       .def_property("order_from", &CudaGatherer::order_from, &CudaGatherer::set_order_from,
@@ -269,6 +296,7 @@ void bind_features_cuda(py::module_& m) {
   m.def("cuda_device_address", &device_address, py::arg("host_address"), py::arg("device"),
         "Where a GPU sees pinned host memory.");
   m.attr("cuda_notes_bytes") = sizeof(Notes);
+  m.attr("cold_ranges") = kColdRanges;
 }
 
 }  // namespace loader

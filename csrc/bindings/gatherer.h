@@ -50,22 +50,6 @@ class Gatherer {
     });
   }
 
-  int64_t not_kept(py::handle kept, int64_t num_rows, py::handle ids, py::handle found,
-                   py::handle positions) {
-    const auto bits = view<const uint8_t>(kept, "kept", (num_rows + 7) / 8);  // [ceil(num_rows / 8)]
-    const auto places = view<int64_t>(positions, "positions");                // [n]
-    return with_ids(ids, -1, [&](const auto& all) {                           // [n or more]
-      using Id = std::remove_const_t<std::remove_pointer_t<decltype(all.data)>>;
-      const auto to = view<Id>(found, "found", places.size);  // [n]
-      if (places.size > all.size)
-        throw py::value_error("positions has " + std::to_string(places.size) + " elements, and there are " +
-                              std::to_string(all.size) + " ids; give at most as many");
-      return with_pool([&](ThreadPool& pool, bool) {
-        return ids_not_kept(pool, bits.data, num_rows, all.data, all.size, places.size, to.data, places.data);
-      });
-    });
-  }
-
  private:
   LongMutex mutex_;  // the pool runs one gather at a time
   ThreadPool pool_;

@@ -32,11 +32,4 @@ template <typename Id>
 void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out,
                  Reader reader = Reader::kThreads);
 
-// The ids of rows that are not kept elsewhere, in order, and where in `ids` they were; returns how many.
-// `kept`: a bit per row of the table, bit 0 of byte 0 first. Looks for them among the first n of `all` ids,
-// and throws as check_ids if one of all is out of range. `found` and `positions` have room for n.
-template <typename Id>
-int64_t ids_not_kept(ThreadPool& pool, const uint8_t* kept, int64_t num_rows, const Id* ids, int64_t all,
-                     int64_t n, Id* found, int64_t* positions);
-
 }  // namespace loader

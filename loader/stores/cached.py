@@ -17,9 +17,9 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, current_stream_handle, made_current, require_cuda
 from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
-from loader.stores.host_part import HostPart
+from loader.stores.host_part import Cold, HostPart
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
-from loader.stores.kernel import KernelStore
+from loader.stores.kernel import ALL, KernelStore
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class CachedFeatures(KernelStore):
         self._count_lock = ForkSafeLock()
         self._host: HostPart | None = None
         if self.host_threads and rows.num_rows and rows.dim:
-            self._host = HostPart(table.tensor, hot, self.device, rows, self.host_threads)
+            ranges = {"rows_a_range": self._open().rows_a_range, "ranges": _core.cold_ranges}
+            self._host = HostPart(table.tensor, self.device, rows, self.host_threads, **ranges)
 
     @property
     def asynchronous(self) -> bool:
@@ -164,16 +165,8 @@ class CachedFeatures(KernelStore):
         if host is None:
             return partial(super().gather, ids)
         gatherer, ids = self._open(), self._near(ids)
-
-        def launch(ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
-            self._launch(gatherer, ids, out, only_cached=only_cached)
-
-        def forget() -> None:
-            with suppress(ValueError):
-                gatherer.raise_bad_id(current_stream_handle(self.device.index))
-
         with made_current(self.device):
-            return host.begin(ids.contiguous(), launch, forget)
+            return host.begin(ids.contiguous(), _Kernels(self, gatherer))
 
     def close(self) -> None:
         """Waits for the GPU and frees the rows, the threads and their buffers."""
@@ -181,14 +174,44 @@ class CachedFeatures(KernelStore):
             self._host.close()
         super().close()
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
-        super()._launch(gatherer, ids, out, only_cached=only_cached)
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
+        super()._launch(gatherer, ids, out, cold_below=cold_below)
         with self._count_lock:
             self._gathered += ids.numel()
 
     def __repr__(self) -> str:
         threads = f", host_threads={self.host_threads}" if self.host_threads else ""
         return f"{super().__repr__()[:-1]}{threads})"
+
+
+class _Kernels:
+    """See `loader.stores.host_part.Kernels`."""
+
+    def __init__(self, store: CachedFeatures, gatherer: _core.CudaGatherer) -> None:
+        self._store, self._gatherer = store, gatherer
+
+    def find_cold(self, ids: Tensor, first: int) -> Cold:
+        device, n = ids.device, ids.numel() if first < self._store.num_rows else 0
+        found, positions = (torch.empty(n, dtype=dtype, device=device) for dtype in (ids.dtype, torch.int64))
+        counts = torch.zeros(2 + _core.cold_ranges, dtype=torch.int64, device=device)
+        self._gatherer.find_cold(
+            ids.data_ptr(),
+            ids.dtype == torch.int64,
+            ids.numel(),
+            first,
+            found.data_ptr(),
+            positions.data_ptr(),
+            counts.data_ptr(),
+            current_stream_handle(device.index),
+        )
+        return Cold(found, positions, counts)
+
+    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
+        self._store._launch(self._gatherer, ids, out, cold_below=cold_below)
+
+    def forget(self) -> None:
+        with suppress(ValueError):
+            self._gatherer.raise_bad_id(current_stream_handle(self._store.device.index))
 
 
 def threads_for(rows: RowFormat, host_threads: int | None) -> int:

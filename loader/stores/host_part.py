@@ -6,27 +6,35 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from loader import _core
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import counted_bytes
-from loader.stores.rows import RowFormat
+from loader.stores.rows import RowFormat, check_range
 from loader.stores.staged import UploadRing
 
 _LEAST_IDS = 1 << 14  # with fewer, the GPU is done before the threads have their ids
 _BUFFER_BYTES = 8 << 20
 _ROOM_BYTES = 64 << 20  # of rows on the GPU that are on their way to their places
+_COUNTS_BYTES = 8 * (2 + _core.cold_ranges)
 _WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 class Share:
-    """The share of a gather's ids that the host takes: that with which it and the GPU are done at the same time.
+    """The share of the rows that the host takes, of those that are not in the cache: that with which it and the GPU are
+    done at the same time.
 
-    Each gather tells how fast both were. The share goes a quarter of the way to that which would have suited it.
+    Each gather tells how fast both were. The share goes a quarter of the way to that which would have suited it. The
+    host takes the rows from one place of the table on: a GPU reads the faster the smaller the part of host memory is
+    that it reads from. This place follows from where the rows of the gathers before lay.
+
+    Args:
+        rows_a_range: the table is looked at in ranges of this many rows.
+        ranges: how many these are.
 
     Attributes:
         value: in `LEAST` to `MOST`. It is never 0: the host's speed would not be known any more.
@@ -34,12 +42,20 @@ class Share:
 
     LEAST, MOST, FIRST, STEP = 0.05, 0.9, 0.55, 0.25
 
-    def __init__(self) -> None:
+    def __init__(self, rows_a_range: int, ranges: int) -> None:
         self.value = self.FIRST
+        self._rows_a_range, self._reads = rows_a_range, torch.zeros(ranges, dtype=torch.float64)
 
-    def of(self, ids: int) -> int:
-        """How many of this many ids."""
-        return int(self.value * ids)
+    def first(self, num_rows: int) -> int:
+        """The id of the host's first row."""
+        total = float(self._reads.sum())
+        if not total:
+            return int((1 - self.value) * num_rows)
+        before = self._reads.cumsum(0)
+        wanted = (1 - self.value) * total
+        at = min(int(torch.searchsorted(before, wanted)), len(before) - 1)
+        within = 1 - (float(before[at]) - wanted) / max(float(self._reads[at]), 1e-9)
+        return min(int((at + within) * self._rows_a_range), num_rows)
 
     def learn(self, taken: float, host_ms: float, gpu_ms: float) -> None:
         """Moves the share.
@@ -52,20 +68,47 @@ class Share:
         self.value += self.STEP * (host / (host + gpu) - self.value)
         self.value = min(max(self.value, self.LEAST), self.MOST)
 
+    def count(self, reads: Tensor) -> None:
+        """Tells how many rows of a gather, of those that are not in the cache, lay in each range."""
+        self._reads += self.STEP * (reads - self._reads)
 
-class Launch(Protocol):
-    """Puts a gather of `ids` into `out` on the current stream."""
 
-    def __call__(self, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
-        """`only_cached`: rows that are not in the cache are left as they are."""
+class Cold(NamedTuple):
+    """Ids of rows that are not in the cache, on the GPU, in any order.
+
+    Attributes:
+        ids: `[n]` of the type of the gather's ids, or `[0]`; the first `counts[0]` of them are set.
+        positions: the same as int64: where in the gather these are.
+        counts: `[2 + ranges]` int64: how many they are; 1 if any id of the gather is out of range; and how many of all
+            ids of rows that are not in the cache lie in each range of the table.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    counts: Tensor
+
+
+class Kernels(Protocol):
+    """What a store puts on the current stream."""
+
+    def find_cold(self, ids: Tensor, first: int) -> Cold:
+        """Those of `ids` from `first` on, which is at most the number of rows."""
+
+    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
+        """A gather of `ids` into `out`. Rows that are not in the cache, of ids from `cold_below` on, are left as they
+        are.
+        """
+
+    def forget(self) -> None:
+        """Drops the report of an id out of range, if a kernel that is done made one."""
 
 
 class HostPart:
     """Gathers from a table of which the GPU has some rows in a cache, together with the GPU.
 
-    The ids are cut in two. A kernel on a stream of its own gathers the last ones, wherever their rows lie. Of the first
-    ones, a kernel there reads the rows that are in the cache. Threads gather the others into a ring of pinned buffers,
-    which are copied to the GPU and put in their places there, on the current stream. Where the ids are cut changes the
+    The table is cut in two. A kernel on a stream of its own gathers the rows before the cut, and those that are in the
+    cache, wherever they lie. Another one finds the other ids. Threads gather their rows into a ring of pinned buffers,
+    which are copied to the GPU and put in their places there, on the current stream. Where the table is cut changes the
     time, but no byte. See `Share`.
 
     A gather has two halves. If the next one is begun before the last one is finished, its kernels follow those of the
@@ -73,20 +116,30 @@ class HostPart:
 
     Args:
         table: `[num_rows, ...]` on the CPU, pinned, at least one row, of at least one element.
-        cached: `[count]` int64 on the CPU, ids of the rows in the cache.
         device: the GPU.
         form: of the rows.
         num_threads: of the host.
+        rows_a_range: see `Share`.
+        ranges: the same.
 
     Attributes:
-        share: of the ids.
+        share: of the host.
         least: of fewer ids the GPU gathers all.
 
     Raises:
         RuntimeError: the buffers could not be locked.
     """
 
-    def __init__(self, table: Tensor, cached: Tensor, device: torch.device, form: RowFormat, num_threads: int) -> None:
+    def __init__(
+        self,
+        table: Tensor,
+        device: torch.device,
+        form: RowFormat,
+        num_threads: int,
+        *,
+        rows_a_range: int,
+        ranges: int,
+    ) -> None:
         self._device, self._format = device, form
         # Rows that are not converted are words: torch does not move rows of every type to their places.
         convert = form.dtype != form.storage_dtype
@@ -94,9 +147,6 @@ class HostPart:
         self._table = flat if convert else flat.view(_word(form.nbytes, int(table.storage_offset()) * table.itemsize))
         self._out_dtype = form.dtype if convert else self._table.dtype
         self._room = rows_of_room(form)
-        kept = torch.zeros(form.num_rows, dtype=torch.bool)
-        kept[cached] = True
-        self._kept = torch.from_numpy(np.packbits(kept.numpy(), bitorder="little"))
         self._ring: UploadRing | None = UploadRing(form, _BUFFER_BYTES, device, num_threads)
         with torch.cuda.device(device):
             # As of the stage that gathers: a kernel that begins late keeps the bus idle.
@@ -105,18 +155,17 @@ class HostPart:
         self._begin_lock = ForkSafeLock()  # of the side stream: the kernels of a gather follow each other on it
         # Of gathers whose kernels may still run: the host's share, its time, and events around the kernels.
         self._times: deque[tuple[float, float, torch.cuda.Event, torch.cuda.Event]] = deque()
-        self.share = Share()
+        self.share = Share(rows_a_range, ranges)
         self.least = _LEAST_IDS
 
-    def begin(self, ids: Tensor, launch: Launch, forget: Callable[[], None]) -> Callable[[], Tensor]:
+    def begin(self, ids: Tensor, kernels: Kernels) -> Callable[[], Tensor]:
         """Begins a gather, and returns what finishes it, on the stream that is the current one then.
 
         The host does not wait here. To finish it, the host waits for the ids, and until its threads are done.
 
         Args:
             ids: `[n]` int32 or int64, on the GPU, contiguous.
-            launch: see `Launch`.
-            forget: drops the report of an id out of range, if a kernel made one.
+            kernels: of the store.
 
         Returns:
             A function without arguments, to be called once. It returns the rows of `ids`. It raises ValueError if an id
@@ -129,25 +178,25 @@ class HostPart:
             self._open()
             n, side = ids.numel(), self._side
             stream = torch.cuda.current_stream(self._device)
-            cut = self.share.of(n) if n >= self.least else 0
-            # In page-locked memory, of which torch keeps some: the system would have to clear other memory first.
-            here, cold = (torch.empty(count, dtype=ids.dtype, pin_memory=True) for count in (n, cut))
-            positions = torch.empty(cut, dtype=torch.int64, pin_memory=True)
-            here.copy_(ids, non_blocking=True)
-            arrived, begin, end = torch.cuda.Event(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+            num_rows = self._format.num_rows
+            first = self.share.first(num_rows) if n >= self.least else num_rows
+            ready, arrived = torch.cuda.Event(), torch.cuda.Event()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            ready.record(stream)
+            cold = kernels.find_cold(ids, first)
+            here = [torch.empty(a.shape, dtype=a.dtype, pin_memory=True) for a in (cold.ids, cold.counts)]
+            for to, of in zip(here, (cold.ids, cold.counts), strict=True):
+                to.copy_(of, non_blocking=True)
             arrived.record(stream)
-            side.wait_event(arrived)
+            side.wait_event(ready)
             # `out` is memory of this stream, whose kernels write it while others are still at work.
             with torch.cuda.stream(side):
                 out = torch.empty((n, self._table.shape[1]), dtype=self._out_dtype, device=self._device)
                 ids.record_stream(side)
                 begin.record(side)
-                if cut:
-                    launch(ids[:cut], out[:cut], only_cached=True)
-                if cut < n:
-                    launch(ids[cut:], out[cut:])
+                kernels.launch(ids, out, cold_below=first)
                 end.record(side)
-            return partial(self._finish, here, arrived, cold, positions, out, forget, begin, end)
+            return partial(self._finish, ids, here[0], here[1], cold.positions, arrived, out, kernels, begin, end)
 
     def close(self) -> None:
         """Waits for the copies and frees threads and buffers."""
@@ -155,37 +204,41 @@ class HostPart:
             if self._ring is not None:
                 self._ring.close()
                 self._ring = None
-                self._table = self._kept = torch.empty(0)
+                self._table = torch.empty(0)
 
     def _finish(
         self,
-        here: Tensor,
-        arrived: torch.cuda.Event,
+        ids: Tensor,
         cold: Tensor,
+        counts: Tensor,
         positions: Tensor,
+        arrived: torch.cuda.Event,
         out: Tensor,
-        forget: Callable[[], None],
+        kernels: Kernels,
         begin: torch.cuda.Event,
         end: torch.cuda.Event,
     ) -> Tensor:
         with self._lock:
             ring, stream = self._open(), torch.cuda.current_stream(self._device)
             self._learn()
-            out.record_stream(stream)
+            for used in (out, positions):
+                used.record_stream(stream)
             arrived.synchronize()
             clock = time.perf_counter()
-            try:
-                count = ring.threads.not_kept(self._kept, self._format.num_rows, here, cold, positions)
-            except ValueError:
-                end.synchronize()  # a kernel may report the same
-                forget()
-                raise
+            count, is_bad = counts[:2].tolist()
+            if is_bad:
+                end.synchronize()  # a kernel reports the same
+                kernels.forget()
+                check_range(ids, self._format.num_rows)
             if count:
                 self._copy(ring, cold[:count], positions[:count], out, stream)
             if len(cold):
-                self._times.append((len(cold) / len(here), (time.perf_counter() - clock) * 1e3, begin, end))
+                self.share.count(counts[2:])
+            total = int(counts[2:].sum())
+            if 0 < count < total:
+                self._times.append((count / total, (time.perf_counter() - clock) * 1e3, begin, end))
             stream.wait_event(end)
-            return out.view(self._format.dtype).view(len(here), *self._format.shape)
+            return out.view(self._format.dtype).view(len(ids), *self._format.shape)
 
     def _open(self) -> UploadRing:
         if self._ring is None:
@@ -199,14 +252,14 @@ class HostPart:
             self.share.learn(taken, host_ms, begin.elapsed_time(end))
 
     def _copy(self, ring: UploadRing, ids: Tensor, positions: Tensor, out: Tensor, stream: torch.cuda.Stream) -> None:
-        """Puts the rows of `ids`, which are on the CPU as `positions` are, to these places of `out`."""
-        part, places = self._room, positions.to(self._device, non_blocking=True)
+        """Puts the rows of `ids`, which are on the CPU, to these places of `out`."""
+        part = self._room
         room = torch.empty((min(part, len(ids)), out.shape[1]), dtype=self._table.dtype, device=self._device)
         for begin in range(0, len(ids), part):
             wanted = ids[begin : begin + part]
             near = room[: len(wanted)]
             ring.core.upload(self._table, wanted, near, stream.cuda_stream)
-            out.index_copy_(0, places[begin : begin + part], near.to(out.dtype))
+            out.index_copy_(0, positions[begin : begin + part], near.to(out.dtype))
 
 
 def rows_of_room(form: RowFormat) -> int:
@@ -215,9 +268,12 @@ def rows_of_room(form: RowFormat) -> int:
 
 
 def gpu_bytes(form: RowFormat, ids: int) -> int:
-    """The most that torch's allocator counts for a gather of this many ids, beside what one without threads takes."""
+    """The most that torch's allocator counts for a gather of this many ids, beside what one without threads takes.
+
+    The ids of one more gather may be found already.
+    """
     part = min(rows_of_room(form), ids)
-    pieces = [8 * ids, part * form.nbytes]  # places, room
+    pieces = [part * form.nbytes, *[8 * ids, 8 * ids, _COUNTS_BYTES] * 2]  # room; ids, their positions and counts
     if form.dtype != form.storage_dtype:
         pieces.append(part * form.dim * form.dtype.itemsize)
     return sum(counted_bytes(nbytes) for nbytes in pieces)

@@ -12,6 +12,8 @@ from loader import _core
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 
+ALL = 2**63 - 1
+
 
 class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
@@ -73,13 +75,13 @@ class KernelStore(StoreOfRows):
             check_range(ids, self.num_rows)  # there is nothing to launch
         return ids
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
+    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
         """Gathers the rows of `ids` into `out`, on the current stream, in the order in which they lie, if that pays.
 
-        `only_cached`: rows that are not in the cache are left as they are.
+        `cold_below`: rows that are not in the cache, of ids from this one on, are left as they are.
         """
         n = ids.numel()
-        nbytes = 0 if only_cached else gatherer.scratch_bytes(n)
+        nbytes = gatherer.scratch_bytes(n)
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
             ids.data_ptr(),
@@ -88,7 +90,7 @@ class KernelStore(StoreOfRows):
             out.data_ptr(),
             0 if scratch is None else scratch.data_ptr(),
             current_stream_handle(self._device.index),
-            only_cached=only_cached,
+            cold_below=cold_below,
         )
 
     def _start(

@@ -12,30 +12,6 @@ namespace {
 
 using stress::Random;
 
-// Ids of rows that are not kept, compared with a plain loop. The arrays are as large as they must be.
-template <typename Id>
-void split_ids(Random& random, loader::ThreadPool& pool, int64_t num_rows, const std::vector<Id>& once) {
-  std::vector<Id> ids;
-  for (int64_t copies = random.between(0, 10); copies > 0; --copies)
-    ids.insert(ids.end(), once.begin(), once.end());
-  const auto all = static_cast<int64_t>(ids.size()), n = random.between(0, all);
-  std::vector<uint8_t> kept((num_rows + 7) / 8);
-  for (auto& byte : kept) byte = static_cast<uint8_t>(random.below(256));
-  std::vector<Id> found(n), expected;
-  std::vector<int64_t> positions(n), places;
-  for (int64_t i = 0; i < n; ++i) {
-    if (kept[ids[i] / 8] >> ids[i] % 8 & 1) continue;
-    expected.push_back(ids[i]);
-    places.push_back(i);
-  }
-  const auto count = static_cast<size_t>(
-      loader::ids_not_kept(pool, kept.data(), num_rows, ids.data(), all, n, found.data(), positions.data()));
-  found.resize(count);
-  positions.resize(count);
-  stress::expect_equal(found, expected, "ids that are not kept");
-  stress::expect_equal(positions, places, "their places");
-}
-
 // Rows of random lengths, each gather compared with a plain loop.
 template <typename Id>
 int64_t gathers(uint64_t seed, int rounds) {
@@ -60,7 +36,6 @@ int64_t gathers(uint64_t seed, int rounds) {
       loader::gather_rows(pool, view, nodes.data(), n, out.data(), loader::Reader::kDevice);
       stress::expect_equal(out, expected, "bytes gathered for a device");
       rows += n;
-      split_ids(random, pool, num_rows, nodes);
       if (n == 0) continue;
       nodes[random.below(n)] = static_cast<Id>(random.chance(0.5) ? num_rows : -1);
       try {

@@ -27,7 +27,6 @@ constexpr int64_t kMinPartBytes = 1 << 14;   // that a worker copies before it l
 constexpr int64_t kMaxPartBytes = 1 << 17;
 constexpr int64_t kPartsPerWorker = 4;
 constexpr int64_t kCheckedIds = 1 << 15;  // in the time of less, a second worker does not wake up
-constexpr int64_t kSplitIds = 1 << 13;    // the same for those that are looked up
 
 // Whether one of the ids begin .. end-1 is out of range.
 template <typename Id>
@@ -132,41 +131,9 @@ void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t
   });
 }
 
-template <typename Id>
-int64_t ids_not_kept(ThreadPool& pool, const uint8_t* kept, int64_t num_rows, const Id* ids, int64_t all,
-                     int64_t n, Id* found, int64_t* positions) {
-  const auto is_missing = [&](int64_t i) { return ~(kept[ids[i] >> 3] >> (ids[i] & 7)) & 1; };
-  const int64_t parts = std::clamp(all / kSplitIds, int64_t{1}, kPartsPerWorker * pool.size());
-  const auto begin_of = [&](int64_t part) { return all * part / parts; };
-  std::vector<int64_t> first(static_cast<size_t>(parts) + 1, 0);
-  std::atomic<bool> bad{false};
-  pool.each(parts, [&](int part, int) {
-    const int64_t begin = begin_of(part), end = begin_of(part + 1);
-    if (any_bad(num_rows, ids, begin, end)) return bad.store(true, std::memory_order_relaxed);
-    int64_t count = 0;
-    for (int64_t i = begin; i < std::min(end, n); ++i) count += is_missing(i);
-    first[static_cast<size_t>(part) + 1] = count;
-  });
-  if (bad.load(std::memory_order_relaxed)) check_ids(pool, num_rows, ids, all);
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  pool.each(parts, [&](int part, int) {
-    int64_t at = first[static_cast<size_t>(part)];
-    const int64_t end = first[static_cast<size_t>(part) + 1];
-    // Written before it is known whether it stays: which rows are kept cannot be foreseen.
-    for (int64_t i = begin_of(part); at < end; ++i) {
-      found[at] = ids[i];
-      positions[at] = i;
-      at += is_missing(i);
-    }
-  });
-  return first.back();
-}
-
-#define LOADER_GATHER_OF(Id)                                                                                \
-  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                                    \
-  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);        \
-  template int64_t ids_not_kept<Id>(ThreadPool&, const uint8_t*, int64_t, const Id*, int64_t, int64_t, Id*, \
-                                    int64_t*);
+#define LOADER_GATHER_OF(Id)                                             \
+  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t); \
+  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);
 LOADER_GATHER_OF(int32_t)
 LOADER_GATHER_OF(int64_t)
 #undef LOADER_GATHER_OF

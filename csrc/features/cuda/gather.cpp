@@ -24,13 +24,15 @@ constexpr int kCachedInFlight = 4;  // some of these are read by the other block
 // 5.05 ms per mini-batch with them, as with 48 of 256 threads. A training step takes 1.16 ms beside them,
 // 1.31 ms beside 48 of 256 threads, and 0.93 ms by itself.
 constexpr int kHostBlocks = 12;
-// With a cache, half of what such a block looks at is left to the others. In the same epoch, with fanouts
-// (15, 10, 5) and (10, 10, 10), a mini-batch takes 2.21 and 2.94 ms with 96 blocks of 256 threads (a training
-// step 2.40 and 2.09), 2.20 and 2.92 with 32 of 1024 (1.88 and 1.85), 2.25 and 3.00 with 16 (1.40 and 1.27).
-constexpr int kColdBlocks = 32;
-// Of a table that is larger than the bus can look up the pages of fast enough, these have more: of 24 GiB, in
-// order, 12 blocks have 30 GB/s and 32 have 27.
-constexpr int kLargeColdBlocks = 12;
+// With a cache. An epoch of the shape of ogbn-products with a quarter of rows and lists in GPU memory takes
+// 0.438 s with 8 of them, 0.409 with 12, 0.405 with 16, 0.415 with 24 and 0.433 with 32.
+constexpr int kColdBlocks = 16;
+// Of a table that is larger than the bus can look up the pages of fast enough: more read from more pages at a
+// time, and take more of the bus from the copies of rows that threads of the host gather. An epoch of the
+// shape of ogbn-papers100M in 16 GiB takes 3.94 s with 6 of them, 4.16 with 12, 4.38 with 24 and 4.45
+// with 48.
+constexpr int kLargeColdBlocks = 6;
+constexpr int kColdTurns = 4;  // of a block, at least
 constexpr int64_t kLargeTableBytes = int64_t{8} << 30;
 // For rows in device memory. These blocks are done long before the others.
 constexpr int kMultiprocessorsPerHotBlock = 2;
@@ -64,6 +66,7 @@ struct Converted {
 LOADER_KERNEL(ByOutput, "features/cuda/kernels.cuh", "by_output")
 LOADER_KERNEL(ByLine, "features/cuda/kernels.cuh", "by_line")
 LOADER_KERNEL(CountIds, "features/cuda/order.cuh", "count_ids")
+LOADER_KERNEL(FindCold, "features/cuda/cold.cuh", "find_cold")
 LOADER_KERNEL(PlaceIds, "features/cuda/order.cuh", "place_ids")
 
 }  // namespace
@@ -110,23 +113,31 @@ void launch(const GatherArgs& args, const RowFormat& format, Placement placement
   const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
-  const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, unsigned cold) {
-    gpu::launch<GatherArgs, Tiling, int64_t, unsigned>(kernel, device, {grid, kHostThreads, 0, stream}, args,
-                                                       tiles, format.in_bytes, cold);
+  const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, Cold cold) {
+    gpu::launch<GatherArgs, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args,
+                                                   tiles, format.in_bytes, cold);
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
     return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid,
-                        grid);
+                        {});
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const bool large = args.num_rows * format.in_bytes > kLargeTableBytes;
   const int most_cold = large ? kLargeColdBlocks : kColdBlocks;
-  const unsigned cold = args.only_cached ? 0 : at_most(args.blocks > 0 ? args.blocks : most_cold);
+  Cold cold{0, 1};
+  if (args.cold_below > 0) {
+    const int64_t blocks = args.blocks > 0 ? args.blocks : most_cold;
+    // A few turns for each block, so that all are done at about the same time.
+    const int64_t rows =
+        std::clamp(args.n / (kColdTurns * blocks) / kWarp * kWarp, int64_t{kWarp}, int64_t{kHostThreads});
+    cold.rows = static_cast<uint32_t>(tiles.rows == 1 ? 1 : rows);
+    cold.blocks = static_cast<uint32_t>(std::min((args.n + cold.rows - 1) / cold.rows, blocks));
+  }
   const unsigned hot = at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
-  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(), cold + hot,
-               cold);
+  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(),
+               cold.blocks + hot, cold);
 }
 
 // The widest unit that every address and the length of a row are multiples of.
@@ -200,6 +211,14 @@ size_t gather_scratch(int64_t n, Placement placement) {
   return none ? 0 : sizeof(Order) + static_cast<size_t>(n) * sizeof(uint32_t);
 }
 
+void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, int device,
+                      gpu::Stream stream) {
+  if (args.n == 0) return;
+  const unsigned blocks = gpu::blocks_for(args.n, kOrderThreads, "ids");
+  gpu::launch<GatherArgs, int64_t, ColdIds>(gpu::kernel<FindCold>(), device,
+                                            {blocks, kOrderThreads, 0, stream}, args, from, to);
+}
+
 void launch_gather(GatherArgs args, const RowFormat& format, Placement placement, int device,
                    gpu::Stream stream) {
   if (args.n == 0 || format.in_bytes == 0) return;
@@ -238,7 +257,7 @@ void add_conversion(std::vector<gpu::Kernel*>& all) {
 }  // namespace
 
 std::vector<gpu::Kernel*> gather_kernels() {
-  std::vector<gpu::Kernel*> all{&gpu::kernel<CountIds>(), &gpu::kernel<PlaceIds>()};
+  std::vector<gpu::Kernel*> all{&gpu::kernel<CountIds>(), &gpu::kernel<PlaceIds>(), &gpu::kernel<FindCold>()};
   add<Copied<16>>(all);
   add<Copied<8>>(all);
   add<Copied<4>>(all);

@@ -40,8 +40,8 @@ struct GatherArgs {
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
   unsigned int* raised;  // device memory: whether a bad id was noted
   Notes* notes;
-  int blocks;        // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
-  bool only_cached;  // kCached: rows that are not in the cache are left as they are
+  int blocks;          // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
+  int64_t cold_below;  // kCached: rows that are not in the cache, of ids from this on, are left as they are
   // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
   // in; null to read them in that of `ids`.
   void* scratch;
@@ -83,10 +83,33 @@ struct Tiling {
   Divisor by_parts;
 };
 
+// Of a gather with a cache: the first `blocks` of the grid read what is not cached. Each looks at `rows` ids
+// at a time, at most as many as it has threads, and so many that their lines can be counted by 32 bits.
+struct Cold {
+  uint32_t blocks, rows;
+};
+constexpr int kColdInFlight = 2;  // loads of one thread under way at once
+
+// Ids of rows that are not in the cache, see `find_cold`. In device memory.
+constexpr int kColdRanges = 256;
+struct ColdIds {
+  void* ids;           // [n] int32 or int64, as those of the gather
+  int64_t* positions;  // [n], where in the gather they are
+  // [2 + kColdRanges], zeros: how many there are; whether an id is out of range; and of all ids of rows that
+  // are not in the cache, how many lie in each range of `rows_a_range` rows.
+  unsigned long long* counts;
+  int64_t rows_a_range;
+};
+
 // Ids that a gather needs at least for its rows to be read in another order than `ids` has, so that it
 // pays; and device memory for that.
 int64_t gather_order_from(int64_t table_bytes, Placement placement);
 size_t gather_scratch(int64_t n, Placement placement);
+
+// Finds the ids from `from` on whose rows are not in the cache, and counts. Launches and throws as
+// `launch_gather`.
+void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, int device,
+                      gpu::Stream stream);
 
 // Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws
 // std::runtime_error if a kernel cannot be compiled or a launch is refused.

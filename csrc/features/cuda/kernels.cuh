@@ -82,10 +82,99 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The rows of a tile that are not in the cache, in any order. Which they are is looked up for the next tile
+// before this one is read, and only then threads get their lines: so all have something under way, however
+// many rows are cached.
+template <int kThreads>
+struct ColdRows {
+  int64_t position[kThreads], id[kThreads];  // id: -1 if it is out of range
+  uint32_t count;
+
+  struct Candidate {
+    int64_t position, id;
+    bool cold;
+  };
+
+  __device__ __forceinline__ static Candidate look(const GatherArgs& args, int64_t i, int64_t end) {
+    if (i >= end) return {0, 0, false};
+    const int64_t position = args.positions ? __ldg(args.positions + i) : i;
+    const int64_t id = id_at(args, position);
+    if (!in_range(args, id)) return {position, id, true};
+    return {position, id, id < args.cold_below && __ldg(args.slots + id) < 0};
+  }
+
+  // All threads of the block, after and before a barrier.
+  __device__ __forceinline__ void add(const GatherArgs& args, const Candidate& one) {
+    const uint32_t colds = __ballot_sync(~0u, one.cold), lane = threadIdx.x % kWarp;
+    uint32_t first = 0;
+    if (lane == 0 && colds) first = atomicAdd(&count, static_cast<uint32_t>(__popc(colds)));
+    const uint32_t at = __shfl_sync(~0u, first, 0) + __popc(colds & ((1u << lane) - 1));
+    if (!one.cold) return;
+    position[at] = one.position;
+    id[at] = one.id;
+    if (in_range(args, one.id)) return;
+    id[at] = -1;
+    report(args, one.position, one.id);
+  }
+};
+
+// What of a gather is not in the cache, by the first blocks of the grid.
+template <typename Unit, int kThreads, int kInFlight>
+__device__ __forceinline__ void read_cold(const GatherArgs& args, const Cold& cold, uint32_t parts,
+                                          int64_t in_bytes) {
+  using In = typename Unit::In;
+  using Out = typename Unit::Out;
+  using Lanes = Group<sizeof(In)>;
+  constexpr int kUnit = Lanes::kUnit, kSegment = Lanes::kSegment, kLanes = Lanes::kLanes;
+  constexpr uint32_t kGroups = kThreads / kLanes;
+  using Rows = ColdRows<kThreads>;
+  __shared__ Rows rows;
+  const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const int64_t row_units = in_bytes / kUnit;
+  int64_t first = int64_t{blockIdx.x} * cold.rows;
+  const auto look = [&] { return Rows::look(args, first + threadIdx.x, min(first + cold.rows, args.n)); };
+  typename Rows::Candidate next = look();
+  while (first < args.n) {
+    if (threadIdx.x == 0) rows.count = 0;
+    __syncthreads();
+    rows.add(args, next);
+    first += int64_t{cold.blocks} * cold.rows;
+    next = look();
+    __syncthreads();
+    const uint32_t total = rows.count * parts;
+    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
+      int64_t position[kInFlight];
+      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
+      In word[kInFlight];
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const uint32_t t = begin + k * kGroups;
+        word[k] = In{};
+        at[k] = -1;
+        if (t >= total) continue;
+        const uint32_t row = t / parts, part = t - row * parts;
+        position[k] = rows.position[row];
+        const int64_t id = rows.id[row];
+        const uint8_t* const source = args.table + (id < 0 ? 0 : id) * in_bytes;
+        const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(source) % kSegment);
+        at[k] = static_cast<int64_t>(part) * kSegment + static_cast<int>(lane * kUnit) - shift;
+        if (at[k] >= in_bytes) at[k] = -1;
+        if (id >= 0 && at[k] >= 0) word[k] = read_once<In>(source + at[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        if (at[k] < 0) continue;
+        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] = Unit::apply(word[k]);
+      }
+    }
+    __syncthreads();
+  }
+}
+
 template <typename Unit, bool kCached, int kThreads, int kInFlight>
 __global__ void __launch_bounds__(kThreads)
     by_line(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling,
-            const int64_t in_bytes, const unsigned cold_blocks) {
+            const int64_t in_bytes, const __grid_constant__ Cold cold) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
   using Lanes = Group<sizeof(In)>;
@@ -96,9 +185,12 @@ __global__ void __launch_bounds__(kThreads)
   unsigned int hits = 0;
   // With a cache, the first blocks read what is not in it, and the others what is: rows in device memory
   // would wait behind those that come over the bus.
-  const bool hot = kCached && blockIdx.x >= cold_blocks;
-  const int64_t block = hot ? blockIdx.x - cold_blocks : blockIdx.x;
-  const int64_t blocks = hot ? gridDim.x - cold_blocks : cold_blocks;
+  if constexpr (kCached) {
+    if (blockIdx.x < cold.blocks)
+      return read_cold<Unit, kThreads, kColdInFlight>(args, cold, tiling.parts, in_bytes);
+  }
+  const int64_t block = kCached ? blockIdx.x - cold.blocks : blockIdx.x;
+  const int64_t blocks = kCached ? gridDim.x - cold.blocks : gridDim.x;
   for (int64_t first = block * tiling.rows; first < args.n; first += blocks * tiling.rows) {
     const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
     const uint32_t total = rows * tiling.parts;
@@ -126,7 +218,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         at[k] = -1;
-        if (t >= total || (slot[k] >= 0) != hot) continue;
+        if (t >= total || (kCached && slot[k] < 0)) continue;
         const TilePart place(tiling, t);
         const bool valid = in_range(args, id[k]);
         const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes

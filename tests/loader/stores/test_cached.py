@@ -15,12 +15,13 @@ from marks import needs_gpu
 from small_loader import NUM_NODES, digests, small_loader
 from torch import Tensor
 
+from loader import _core
 from loader.graph import Graph
 from loader.machine.pinning import _locked
 from loader.samplers import HopwiseSampler
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, StoreContext, cached, host_part
-from loader.stores.cached import threads_for
+from loader.stores.cached import _Kernels, threads_for
 from loader.stores.host_part import gpu_bytes
 from loader.stores.rows import RowFormat
 
@@ -104,8 +105,17 @@ TABLE_ROWS = 60_000
 
 def helped(table: Tensor, **options: Any) -> CachedFeatures:
     """15 % of the rows are cached, and threads of the host help."""
-    scores = torch.randperm(len(table), generator=torch.Generator().manual_seed(0))
-    return CachedFeatures(table, **{"fraction": 0.15, "hotness": scores, "host_threads": 3, **options})
+    return CachedFeatures(table, **{"fraction": 0.15, "hotness": scores(len(table)), "host_threads": 3, **options})
+
+
+def scores(count: int) -> Tensor:
+    """Distinct ones."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))
+
+
+def cached_of(store: CachedFeatures) -> Tensor:
+    """Whether each row is cached, by those scores."""
+    return scores(store.num_rows) >= store.num_rows - store.num_cached
 
 
 class TestHostThreads:
@@ -127,12 +137,54 @@ class TestHostThreads:
         store.check()
         store.close()
 
+    @pytest.mark.parametrize("index", [torch.int32, torch.int64])
+    def test_ids_of_cold_rows_are_found(self, index: torch.dtype) -> None:
+        store = helped(torch.randn(TABLE_ROWS, 4), fraction=0.3)
+        gatherer = store._open()
+        kernels = _Kernels(store, gatherer)
+        is_cold = ~cached_of(store)
+        generator = torch.Generator().manual_seed(2)
+        for n in (0, 1, 31, 32, 1023, 1024, 1025, 5000, 300_000):
+            ids = torch.randint(TABLE_ROWS, (n,), generator=generator, dtype=index)
+            cold = is_cold[ids.long()]
+            ranges = torch.bincount(ids[cold].long() // gatherer.rows_a_range, minlength=_core.cold_ranges)
+            for first in (0, 1, TABLE_ROWS // 3, TABLE_ROWS - 1, TABLE_ROWS):
+                found, positions, counts = (a.cpu() for a in kernels.find_cold(ids.cuda(), first))
+                expected = (cold & (ids >= first)).nonzero().view(-1)
+                assert counts[:2].tolist() == [len(expected), 0]
+                assert torch.equal(counts[2:], ranges)
+                assert len(found) == len(positions) == (n if first < TABLE_ROWS else 0)
+                assert torch.equal(positions[: len(expected)].sort().values, expected)
+                assert torch.equal(found[: len(expected)], ids[positions[: len(expected)]])
+            for at in {0, n // 2, n - 1} if n else ():
+                for bad in (-1, TABLE_ROWS, 2**31 - 1):
+                    wrong = ids.clone()
+                    wrong[at] = bad
+                    assert int(kernels.find_cold(wrong.cuda(), 0).counts[1]) == 1
+        store.check()  # it reports nothing else
+        store.close()
+
+    @pytest.mark.parametrize("index", [torch.int32, torch.int64])
+    def test_cold_rows_are_read_up_to_one(self, index: torch.dtype) -> None:
+        table = torch.randn(TABLE_ROWS, 50)
+        store = helped(table, fraction=0.3)
+        kernels = _Kernels(store, store._open())
+        generator = torch.Generator().manual_seed(3)
+        for n in (1, 5000, 300_000):
+            ids = torch.randint(TABLE_ROWS, (n,), generator=generator, dtype=index)
+            for below in (0, 1, TABLE_ROWS // 3, TABLE_ROWS):
+                out = torch.full((n, 50), -7.0, device="cuda")
+                kernels.launch(ids.cuda(), out, cold_below=below)
+                wanted = cached_of(store)[ids.long()] | (ids < below)
+                assert torch.equal(out.cpu(), torch.where(wanted[:, None], table[ids.long()], -7.0))
+        store.close()
+
     @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
     def test_hits_stay_exact(self, fraction: float) -> None:
         table = torch.randn(TABLE_ROWS, 16)
         store = helped(table, fraction=fraction)
         assert store.num_cached == max(1, int(fraction * TABLE_ROWS))
-        hot = torch.from_numpy(np.unpackbits(store._host._kept.numpy(), count=TABLE_ROWS, bitorder="little")) == 1
+        hot = cached_of(store)
         hits = total = 0
         for seed in range(6):
             ids = torch.randint(TABLE_ROWS, (90_000,), generator=torch.Generator().manual_seed(seed))

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
@@ -22,7 +21,7 @@ from loader.stores.rows import CONVERTIBLE, RowFormat
 
 def settled(host: float, gpu: float, overhead: float = 0.0, rounds: int = 60) -> Share:
     """The share after some gathers of a host and a GPU with these speeds; the host also has an overhead."""
-    share = Share()
+    share = Share(1, 1)
     for _ in range(rounds):
         share.learn(share.value, 1000 * (share.value / host + overhead), 1000 * (1 - share.value) / gpu)
     return share
@@ -39,7 +38,7 @@ def test_both_end_together(host: float, gpu: float, overhead: float) -> None:
 def test_a_share_has_bounds() -> None:
     assert settled(1e6, 1).value == Share.MOST
     assert settled(1, 1e6).value == Share.LEAST
-    share = Share()
+    share = Share(1, 1)
     share.learn(0.5, 0.0, 0.0)  # a clock may not have moved
     assert Share.LEAST <= share.value <= Share.MOST
 
@@ -51,11 +50,29 @@ def test_one_odd_gather_moves_it_little() -> None:
     assert abs(share.value - before) <= Share.STEP * before
 
 
-def test_a_share_is_a_number_of_ids() -> None:
-    share = Share()
-    assert share.of(0) == 0
-    assert share.of(1) == 0
-    assert share.of(1000) == int(1000 * Share.FIRST)
+def test_rows_from_one_place_on_are_the_hosts() -> None:
+    share = Share(10, 7)
+    assert share.first(65) == int((1 - Share.FIRST) * 65)  # nothing was read yet
+    reads = torch.tensor([0, 100, 0, 0, 300, 0, 100])
+    for _ in range(60):
+        share.count(reads)
+    for value, first in ((0.9, 15), (0.8, 20), (0.5, 45), (0.2, 50), (0.1, 65)):
+        share.value = value
+        assert share.first(69) == pytest.approx(first, abs=1)
+    share.value = Share.LEAST
+    assert share.first(62) == 62
+
+
+@given(reads=st.lists(st.integers(0, 1000), min_size=1, max_size=8), value=st.floats(Share.LEAST, Share.MOST))
+def test_the_host_gets_its_share(reads: list[int], value: float) -> None:
+    share = Share(1000, len(reads))
+    for _ in range(80):
+        share.count(torch.tensor(reads))
+    share.value = value
+    first = share.first(1000 * len(reads))
+    assert 0 <= first <= 1000 * len(reads)
+    hosts = sum(count * min(1.0, max(0.0, i + 1 - first / 1000)) for i, count in enumerate(reads))
+    assert not sum(reads) or hosts == pytest.approx(value * sum(reads), abs=2e-3 * sum(reads) + 1)
 
 
 def test_room_is_at_most_the_tables() -> None:
@@ -68,9 +85,9 @@ def test_memory_of_a_gather_is_planned() -> None:
     form = RowFormat(torch.empty(10**6, 128))
     n = 500_000
     found = gpu_bytes(form, n)
-    assert found >= n * 8 + host_part._ROOM_BYTES
-    assert found <= 72 << 20  # it stays small beside the rows of a mini-batch, which take 244 MiB
-    assert gpu_bytes(form, 1000) <= 1000 * (8 + 512) + 2 * 512  # of the allocator's rounding
+    assert found >= 2 * n * 16 + host_part._ROOM_BYTES
+    assert found <= 88 << 20  # it stays small beside the rows of a mini-batch, which take 244 MiB
+    assert gpu_bytes(form, 1000) <= 1000 * (2 * 16 + 512) + 2 * 8 * (2 + 256) + 7 * 512  # of the allocator's rounding
     halves = RowFormat(torch.empty(10**6, 128), dtype="float16")
     assert gpu_bytes(halves, n) - found >= host_part._ROOM_BYTES // 2
     assert gpu_bytes(form, 2 * n) > found
@@ -129,6 +146,9 @@ class Ring:
         self.closed = True
 
 
+ROWS_A_RANGE, RANGES = 9, 60  # of tables of at most 500 rows
+
+
 class Kernel:
     """As the kernel of `CachedFeatures`: it counts, and gathers the rows of the ids that are in range."""
 
@@ -136,23 +156,34 @@ class Kernel:
         self.part, self.table, self.form, self.hot = part, table, form, hot
         self.read_over_the_bus = self.hits = self.asked = self.reports = 0
 
-    def launch(self, ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
+    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
         good = (ids >= 0) & (ids < self.form.num_rows)
         hot = torch.zeros_like(good)
         hot[good] = self.hot[ids[good].long()]
+        wanted = hot | (good & (ids < cold_below))
         self.hits += int(hot.sum())
         self.asked += ids.numel()
-        self.read_over_the_bus += 0 if only_cached else int((good & ~hot).sum())
-        self.reports += 0 if only_cached else int(not good.all())
-        wanted = hot if only_cached else good
+        self.read_over_the_bus += int((wanted & ~hot).sum())
+        self.reports += int(not good.all())
         rows = self.table[ids[wanted].long()].to(self.form.dtype)
         out[wanted] = rows.view(len(rows), self.form.dim).view(out.dtype)
+
+    def find_cold(self, ids: Tensor, first: int) -> host_part.Cold:
+        good = (ids >= 0) & (ids < self.form.num_rows)
+        cold = good.clone()
+        cold[good] = ~self.hot[ids[good].long()]
+        n = len(ids) if first < self.form.num_rows else 0
+        places = (cold & (ids >= first)).nonzero().view(-1).flip(0)  # in any order
+        found, positions = torch.full((n,), -1, dtype=ids.dtype), torch.full((n,), -1)
+        found[: len(places)], positions[: len(places)] = ids[places], places
+        ranges = torch.bincount(ids[cold].long() // ROWS_A_RANGE, minlength=RANGES)
+        return host_part.Cold(found, positions, torch.cat((torch.tensor([len(places), int(not good.all())]), ranges)))
 
     def forget(self) -> None:
         self.reports = 0
 
     def gather(self, ids: Tensor) -> Tensor:
-        return self.part.begin(ids, self.launch, self.forget)()
+        return self.part.begin(ids, self)()
 
 
 def kernel_of(monkeypatch: pytest.MonkeyPatch, table: Tensor, hot: list[int], **options: Any) -> Kernel:
@@ -162,7 +193,7 @@ def kernel_of(monkeypatch: pytest.MonkeyPatch, table: Tensor, hot: list[int], **
     monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: None)
     form = RowFormat(table, **options)
     stored = form.stored(table)
-    part = HostPart(stored, torch.tensor(hot), torch.device("cpu"), form, 2)
+    part = HostPart(stored, torch.device("cpu"), form, 2, rows_a_range=ROWS_A_RANGE, ranges=RANGES)
     part.least = 1
     is_hot = torch.zeros(form.num_rows, dtype=torch.bool)
     is_hot[hot] = True
@@ -189,10 +220,10 @@ def test_cold_rows_are_shared_and_hits_exact(monkeypatch: pytest.MonkeyPatch) ->
     ids = torch.randint(500, (4000,), generator=torch.Generator().manual_seed(1))
     assert torch.equal(kernel.gather(ids), table[ids])
     cold = (ids < 100) | (ids >= 200)
-    cut = kernel.part.share.of(4000)
+    first = int((1 - Share.FIRST) * 500)
     assert kernel.asked == 4000
-    assert sum(kernel.part._ring.uploads) == int(cold[:cut].sum()) > 0
-    assert kernel.read_over_the_bus == int(cold[cut:].sum()) > 0
+    assert sum(kernel.part._ring.uploads) == int((cold & (ids >= first)).sum()) > 0
+    assert kernel.read_over_the_bus == int((cold & (ids < first)).sum()) > 0
     assert kernel.hits == int((~cold).sum())
 
 
@@ -212,10 +243,10 @@ def test_gathers_are_begun_before_others_are_finished(monkeypatch: pytest.Monkey
     kernel = kernel_of(monkeypatch, table, list(range(0, 500, 3)))
     generator = torch.Generator().manual_seed(2)
     ids = [torch.randint(500, (n,), generator=generator) for n in (300, 1, 0, 400)]
-    begun = [kernel.part.begin(i, kernel.launch, kernel.forget) for i in ids]
+    begun = [kernel.part.begin(i, kernel) for i in ids]
     for i in (1, 0, 3, 2):
         assert torch.equal(begun[i](), table[ids[i]])
-    never_finished = kernel.part.begin(ids[0], kernel.launch, kernel.forget)
+    never_finished = kernel.part.begin(ids[0], kernel)
     kernel.part.close()
     with pytest.raises(RuntimeError, match="was closed; make a new one"):
         never_finished()
@@ -257,10 +288,11 @@ def test_times_move_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(monkeypatch, torch.randn(500, 6), [0])
     cuda, part, launch = host_part.torch.cuda, kernel.part, kernel.launch
 
-    def slow(ids: Tensor, out: Tensor, *, only_cached: bool = False) -> None:
-        launch(ids, out, only_cached=only_cached)
-        if not only_cached:
-            cuda.current_stream().now += ids.numel() * 1e-6  # seconds of a clock that only this test moves
+    def slow(ids: Tensor, out: Tensor, *, cold_below: int) -> None:
+        before = kernel.read_over_the_bus
+        launch(ids, out, cold_below=cold_below)
+        # Seconds of a clock that only this test moves.
+        cuda.current_stream().now += (kernel.read_over_the_bus - before) * 1e-6
 
     real = part._ring.upload
 
@@ -269,8 +301,9 @@ def test_times_move_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda.host += len(ids) * 2e-6  # the host takes twice the time per row
 
     monkeypatch.setattr(part._ring, "upload", upload)
+    monkeypatch.setattr(kernel, "launch", slow)
     for _ in range(40):
-        part.begin(torch.arange(1000) % 499 + 1, slow, kernel.forget)()
+        kernel.gather(torch.arange(1000) % 499 + 1)
         cuda.host = max(cuda.host, *(stream.now for stream in cuda.streams))
     assert part.share.value == pytest.approx(1 / 3, abs=0.01)
 
@@ -283,58 +316,6 @@ def test_a_closed_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ring.closed
     with pytest.raises(RuntimeError, match="was closed; make a new one"):
         kernel.gather(torch.arange(10))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("index", [torch.int32, torch.int64])
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_ids_that_are_not_kept_are_found(threads: int, index: torch.dtype, share: float) -> None:
-    generator = torch.Generator().manual_seed(3)
-    core = _core.Gatherer(threads)
-    for num_rows in (1, 8, 1001):
-        kept = torch.rand(num_rows, generator=generator) < share
-        bits = torch.from_numpy(np.packbits(kept.numpy(), bitorder="little"))
-        for all_ids, n in ((0, 0), (1, 1), (9, 4), (100_000, 100_000), (100_000, 37), (100_000, 0), (70_000, 60_001)):
-            ids = torch.randint(num_rows, (all_ids,), generator=generator, dtype=index)
-            found, positions = torch.empty(n, dtype=index), torch.empty(n, dtype=torch.int64)
-            count = core.not_kept(bits, num_rows, ids, found, positions)
-            expected = (~kept[ids[:n].long()]).nonzero().view(-1)
-            assert torch.equal(positions[:count], expected)
-            assert torch.equal(found[:count], ids[expected])
-
-
-@pytest.mark.parametrize("at", [0, 50, 99_999])
-@pytest.mark.parametrize("bad", [-1, 1001, 2**31 - 1])
-def test_a_bad_id_is_not_looked_up(at: int, bad: int) -> None:
-    ids = torch.zeros(100_000, dtype=torch.int32)
-    ids[at] = bad
-    found, positions = torch.empty(60, dtype=torch.int32), torch.empty(60, dtype=torch.int64)
-    with pytest.raises(ValueError, match=rf"ids\[{at}\] is {bad}; the table has 1001 rows, valid ids are 0 to 1000"):
-        _core.Gatherer(3).not_kept(torch.zeros(126, dtype=torch.uint8), 1001, ids, found, positions)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kept": torch.zeros(125, dtype=torch.uint8)}, "kept has 125 elements; it must have 126"),
-        ({"kept": torch.zeros(126, dtype=torch.int8)}, "kept has dtype torch.int8; it must be torch.uint8"),
-        ({"found": torch.empty(5, dtype=torch.int64)}, "found has 5 elements; it must have 4"),
-        ({"found": torch.empty(4, dtype=torch.int32)}, "found has dtype torch.int32; it must be torch.int64"),
-        ({"ids": torch.zeros(3, dtype=torch.int64)}, "positions has 4 elements, and there are 3 ids"),
-        ({"ids": torch.zeros(9)}, "ids has dtype torch.float32; it must be torch.int64"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(changes: dict[str, Tensor], message: str) -> None:
-    given = {
-        "kept": torch.zeros(126, dtype=torch.uint8),
-        "num_rows": 1001,
-        "ids": torch.zeros(9, dtype=torch.int64),
-        "found": torch.empty(4, dtype=torch.int64),
-        "positions": torch.empty(4, dtype=torch.int64),
-    }
-    assert _core.Gatherer(1).not_kept(**given) == 4
-    with pytest.raises((TypeError, ValueError), match=message):
-        _core.Gatherer(1).not_kept(**{**given, **changes})
 
 
 @pytest.mark.parametrize(("nbytes", "buffers"), [(3, 4), (8, 0), (0, 1)])

@@ -321,6 +321,29 @@ def test_lists_of_a_race_may_begin_with_zeros(gpu: FakeGPU) -> None:
     assert [session.begin(group)[0]().digest()] == digests(graph, group, oracle)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "few", "skewed", "equal", "doubles"])
+@pytest.mark.parametrize("fanouts", [[5, 10], [15, 3], [32, 20]])
+def test_races_of_many_lists_are_the_cpus(gpu: FakeGPU, fanouts: list[int], weights: str) -> None:
+    """Lists of all lengths that a warp races together: some have too few that arrive, or too many that may."""
+    nodes, chance = 1200, torch.Generator().manual_seed(6)
+    degree = torch.empty(nodes).log_normal_(3.5, 1.5, generator=chance).long().clamp(0, 2500)
+    degree[:8] = torch.tensor([0, 1, 255, 256, 257, 512, 2048, 2049])
+    indptr = torch.cat([torch.zeros(1, dtype=torch.long), degree.cumsum(0)])
+    graph = Graph(indptr, torch.randint(nodes, (int(indptr[-1]),), generator=chance))
+    uniform = torch.rand(graph.num_edges, generator=chance)
+    graph.edge_weights = {
+        "uniform": uniform,
+        "few": torch.where(uniform < 0.03, uniform, 0),
+        "skewed": uniform.pow(12) * 1e30,
+        "equal": torch.ones(graph.num_edges),
+        "doubles": uniform.double() * 1e300,
+    }[weights]
+    race: dict[str, Any] = {"weights": "edge_weights", "weight_tables": False, "edge_ids": True}
+    session, oracle = CudaSampler(fanouts, **race).open(graph), HopwiseSampler(fanouts, **race)
+    group = requests(graph, [nodes, 700])
+    assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+
+
 class TestRefusals:
     """What the bindings look at before a kernel runs."""
 

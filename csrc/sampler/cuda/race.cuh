@@ -34,6 +34,9 @@ LOADER_HD double from_bits(uint64_t bits) {
 #endif
 }
 
+// An infinite float.
+LOADER_HD float never() { return static_cast<float>(from_bits(kNeverBits)); }
+
 // Memory of a warp for the entries that are first so far, and for those that may be, in list order.
 struct RaceBuffer {
   uint64_t* times;   // [fanout + kRaceEntries] bits of the arrival; before it is known, the random number
@@ -66,7 +69,7 @@ struct WarpRace {
   __device__ __forceinline__ static float bounded(float w) { return w >= 0 && w <= kMostFloat ? w : -1.0f; }
   __device__ __forceinline__ static float bounded(double w) {
     if (!(w >= 0 && w <= kLast)) return -1.0f;
-    if (w > static_cast<double>(kMostFloat)) return static_cast<float>(from_bits(kNeverBits));
+    if (w > static_cast<double>(kMostFloat)) return never();
     const auto rounded = static_cast<float>(w);
     return rounded > 0 || !(w > 0) ? rounded : 1.401298464324817e-45f;
   }
@@ -143,7 +146,7 @@ struct WarpRace {
         float sum = 0;
 #pragma unroll
         for (const float w : weights.of) sum += w;
-        most = guess(warp_sum(sum), entries);
+        most = static_cast<double>(guess(warp_sum(sum), entries));
       }
       for (double next = 3 * most;; next = from_bits(kNeverBits)) {
         step(list, first, entries, weights.of, draws, most);
@@ -164,26 +167,24 @@ struct WarpRace {
   }
 
   // A time before which more than `fanout` of this many entries arrive with a probability near 1, as on the
-  // CPU.
-  __device__ double guess(float sum, uint32_t entries) const {
+  // CPU. Infinite if there is none.
+  __device__ __forceinline__ float guess(float sum, uint32_t entries) const {
     const auto most = static_cast<float>(fanout);
     const float wanted = most + 2 * sqrt_of(most) + 1, x = about(wanted, static_cast<float>(entries));
     const float time = about(wanted * (1 + x / 2 + x * x) * 2.0791876e17f, sum);
-    return x <= 0.9f && time <= kMostFloat ? static_cast<double>(time) : from_bits(kNeverBits);
+    return x <= 0.9f && time <= kMostFloat ? time : never();
   }
 
-  // The entries [first, first + count) of a list, up to kRaceEntries, that arrive before `most`. `w`: see
-  // Weights.
-  template <typename W>
-  __device__ __forceinline__ void step(const W* list, uint32_t first, uint32_t count,
-                                       const float (&w)[2 * kRaceRounds], const Draws& draws, double most) {
-    // See race_scan.cpp: an entry comes before `most` only if this times half its number's upper word is at
-    // most `most` times the weight.
+  // Puts the entries [first, first + count) of a list, up to kRaceEntries, into the buffer from `end` on that
+  // may come before `bound`: their random numbers, and their places with the bits of `tag`. `w`: see Weights.
+  // Returns the new end, or if that were beyond `room`, a number beyond it.
+  __device__ __forceinline__ uint32_t sift(uint32_t first, uint32_t count, const float (&w)[2 * kRaceRounds],
+                                           const Draws& draws, float bound, uint32_t end, uint32_t room,
+                                           uint32_t tag) const {
+    // See race_scan.cpp: an entry comes before `bound` only if this times half its number's upper word is at
+    // most `bound` times the weight.
     constexpr float kLeast = 1.44f / 128 * 8589934592.0f;
-    const float bound = most <= static_cast<double>(kMostFloat) ? static_cast<float>(most)
-                                                                : static_cast<float>(from_bits(kNeverBits));
     const uint32_t before_lane = (1u << lane) - 1;
-    uint32_t end = held;
     const auto early = [&](uint32_t high, float weight) {
       return weight > 0 && !(kLeast * static_cast<float>(high >> 1) > bound * weight);
     };
@@ -194,7 +195,9 @@ struct WarpRace {
       const bool one = early(words.w[1], w[2 * r]), two = early(words.w[3], w[2 * r + 1]);
       const uint32_t ones = __ballot_sync(kFullMask, one), twos = __ballot_sync(kFullMask, two);
       uint32_t to = end + __popc(ones & before_lane) + __popc(twos & before_lane);
-      const uint32_t place = first + 64 * r + 2 * lane;
+      end += __popc(ones) + __popc(twos);
+      if (end > room) break;
+      const uint32_t place = tag | (first + 64 * r + 2 * lane);
       if (one) {
         buffer.times[to] = words.w[0] | uint64_t{words.w[1]} << 32;
         buffer.places[to++] = place;
@@ -203,8 +206,17 @@ struct WarpRace {
         buffer.times[to] = words.w[2] | uint64_t{words.w[3]} << 32;
         buffer.places[to] = place + 1;
       }
-      end += __popc(ones) + __popc(twos);
     }
+    return end;
+  }
+
+  // The entries [first, first + count) of a list, up to kRaceEntries, that arrive before `most`. `w`: see
+  // Weights.
+  template <typename W>
+  __device__ __forceinline__ void step(const W* list, uint32_t first, uint32_t count,
+                                       const float (&w)[2 * kRaceRounds], const Draws& draws, double most) {
+    const float bound = most <= static_cast<double>(kMostFloat) ? static_cast<float>(most) : never();
+    const uint32_t end = sift(first, count, w, draws, bound, held, ~0u, 0);
     if (end == held) return;
     __syncwarp();
     const uint64_t last = bits_of(most);

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "sampler/cuda/picking.cuh"
-#include "sampler/cuda/race.cuh"
+#include "sampler/cuda/race_queue.cuh"
 #include "sampler/cuda/scan_work.cuh"
 #include "sampler/cuda/scanned_lists.cuh"
 
@@ -130,19 +130,6 @@ struct Scan : ScannedLists<Phases> {
   __device__ __forceinline__ void count(int64_t rows, unsigned char* memory) const {
     RaceBuffer raced{};
     if constexpr (kRaces) raced = buffer(memory);
-    const auto scan = [&](const ScanWork<P>& work) {
-      const int64_t row = work.row;
-      const List list{work.begin, work.degree, phases.args.choice.whole(work.degree, fanout)};
-      if (list.whole) {
-        if (lane == 0 && work.number == 0) phases.row_picks()[row] = list.degree;
-        return;
-      }
-      uint32_t* const places = stored() + row * width;
-      const Kept kept = work.parts > 1 ? kept_of(work.slot(work.number)) : Kept{places, nullptr};
-      uint32_t found = find(row, list, work.first, work.count, kept, raced);
-      if (work.parts > 1 && !join(work, found, places, raced)) return;
-      if (lane == 0) phases.row_picks()[row] = found;
-    };
     const auto soon = [&](P begin, uint32_t degree) {
       if (phases.args.choice.whole(degree, fanout)) return;
       if constexpr (kRaces)
@@ -150,8 +137,61 @@ struct Scan : ScannedLists<Phases> {
       else
         prefetch_first(phases.args.lists.indices + begin, degree);
     };
-    for_each_list<OneLaunch>(phases, rows, kRaces ? racing_warps() : kWarps, soon, scan);
+    for_each_list<OneLaunch>(phases, rows, kRaces ? racing_warps() : kWarps, soon, Counting{*this, raced});
   }
+
+  // What a warp does with the work that for_each_list gives it.
+  struct Counting {
+    static constexpr bool kGroups = kRaces && !std::is_same_v<Weights, AnyWeights>;
+    const Scan& scan;
+    const RaceBuffer& raced;
+
+    __device__ __forceinline__ void operator()(const ScanWork<P>& work) const {
+      const int64_t row = work.row;
+      const List list{work.begin, work.degree, scan.phases.args.choice.whole(work.degree, scan.fanout)};
+      if (list.whole) {
+        if (scan.lane == 0 && work.number == 0) scan.phases.row_picks()[row] = list.degree;
+        return;
+      }
+      uint32_t* const places = scan.stored() + row * scan.width;
+      const Kept kept = work.parts > 1 ? scan.kept_of(work.slot(work.number)) : Kept{places, nullptr};
+      uint32_t found = scan.find(row, list, work.first, work.count, kept, raced);
+      if (work.parts > 1 && !scan.join(work, found, places, raced)) return;
+      if (scan.lane == 0) scan.phases.row_picks()[row] = found;
+    }
+
+    // Races all lists that can wait for each other, and returns the others.
+    __device__ __forceinline__ uint32_t group(uint32_t row, uint32_t count, P begin, uint32_t degree) const {
+      const auto& args = scan.phases.args;
+      const bool is_own = scan.lane < count && degree <= args.scan.piece;
+      const bool whole = args.choice.whole(degree, scan.fanout);
+      uint32_t* const picks = scan.phases.row_picks() + row;
+      if (is_own && whole) picks[scan.lane] = degree;
+      const bool may_wait =
+          scan.fanout > 0 && scan.fanout <= int64_t{kQueuedFanout} && degree < kQueuedDegree;
+      uint32_t left = __ballot_sync(kFullMask, is_own && !whole && may_wait);
+      uint32_t apart = __ballot_sync(kFullMask, is_own && !whole && !may_wait);
+      const N own = is_own ? scan.phases.nodes()[row + scan.lane] : N{0};
+      const auto fanout = static_cast<uint32_t>(scan.fanout);
+      scan.with_weights([&](const auto* weights) {
+        RaceQueue queue(raced, fanout);
+        while (left) {
+          uint32_t later = 0;
+          for (; left; left &= left - 1) {
+            const uint32_t i = __ffs(left) - 1, entries = __shfl_sync(kFullMask, degree, i);
+            const Draws draws{scan.phases.batch().key, static_cast<uint64_t>(__shfl_sync(kFullMask, own, i)),
+                              static_cast<uint32_t>(scan.hop)};
+            const Queued queued = queue.add(i, weights + __shfl_sync(kFullMask, begin, i), entries, draws);
+            if (queued == Queued::kFull) later |= 1u << i;
+            if (queued == Queued::kApart) apart |= 1u << i;
+          }
+          apart |= queue.pick(weights, begin, scan.stored() + int64_t{row} * scan.width, scan.width, picks);
+          left = later;
+        }
+      });
+      return apart;
+    }
+  };
 
   // If this was the last part of its list to be scanned: the picks of all, at `out`. Parts are joined in
   // groups, whose picks take the place of those of the group's first part, and the groups then: a long list

@@ -37,6 +37,10 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
 // Calls `scan(work)` with all entries of the lists of the first `rows` vertices, by warps: of each block the
 // first `active` ones, all lanes with the same arguments. `soon(begin, degree)` before: of lists that the
 // warp scans one after the other. The merge path is known only where one launch has all hops (`OneLaunch`).
+//
+// If `scan` has `kGroups`, and there is no merge path, lists that a warp takes together go to
+// `scan.group(row, count, begin, degree)` first: `row` is the first one's, and lane i has list i. It returns
+// those that `scan(work)` is to be called with, as bits.
 template <bool OneLaunch, typename Phases, typename Soon, typename F>
 __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_rows, int active,
                                               const Soon& soon, const F& scan) {
@@ -45,6 +49,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_
   if (own >= active || rows == 0) return;
   using P = typename Phases::Edge;
   const ScanArgs& args = phases.args.scan;
+  constexpr bool kGroups = F::kGroups && !OneLaunch;
   const bool by_path = OneLaunch && args.schedule == ScanSchedule::kMergePath;
   const bool by_tickets = args.schedule == ScanSchedule::kTickets;
   const uint32_t warps = phases.blocks * active, warp = own * phases.blocks + phases.block;
@@ -80,7 +85,11 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_
       for (int i = 1; i < static_cast<int>(end - row); ++i)
         soon(__shfl_sync(kFullMask, own_begin, i), __shfl_sync(kFullMask, own_degree, i));
     }
+    uint32_t chosen = ~0u;
+    if constexpr (kGroups)
+      if (end - row > 1) chosen = scan.group(row, end - row, own_begin, own_degree);
     for (int i = 0; row < end; ++row, ++i) {
+      if (kGroups && !(chosen >> i & 1)) continue;
       const P list = by_path ? phases.row_begin()[row] : __shfl_sync(kFullMask, own_begin, i);
       const uint32_t degree = by_path ? phases.row_degree()[row] : __shfl_sync(kFullMask, own_degree, i);
       ScanWork<P> work{row, list, degree, 0, degree, 0, 1, 0, by_path};

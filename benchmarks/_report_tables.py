@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 
 from _common import microseconds
 from _report_cells import Result, cell, markdown
-from _report_tasks import disk, embeddings, hosts_cpu, labor_sizes, links_gpu, picks_cpu, pyg_gpu, walks_cpu, walks_gpu
+from _report_tasks import (
+    disk,
+    embeddings,
+    hosts_cpu,
+    labor_sizes,
+    links_gpu,
+    lookahead,
+    picks_cpu,
+    pyg_gpu,
+    walks_cpu,
+    walks_gpu,
+)
 
 from loader.samplers.gpu.sizes import choose_schedule
 
@@ -575,6 +586,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "disk": ("Mini-batches of a graph on disk", disk),
     "hosts_cpu": ("Feature rows that cross between hosts", hosts_cpu),
+    "lookahead": ("Rows over the bus with a cache that knows the next mini-batches", lookahead),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
     "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

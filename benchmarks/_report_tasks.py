@@ -216,3 +216,33 @@ def hosts_cpu(result: Result) -> list[str]:
             ("hosts", "mini-batches per exchange and process", "cache", "wanted", "distinct", "crossing", "MB"), rows
         ),
     ]
+
+
+def lookahead(result: Result) -> list[str]:
+    rows = [
+        (
+            f"{row['fraction']:.0%}",
+            cell(row["window"]),
+            *(f"{row[name]:,.0f}" for name in ("best_static", "static", "lookahead")),
+            f"{100 * row['fewer']:.1f} %",
+        )
+        for row in result["rows"]
+    ]
+    return [
+        f"{result['dataset']}, {result['num_nodes']:,} vertices, fanouts {cell(result['fanouts'])}, an epoch of "
+        f"{result['batches']} mini-batches of {result['batch_size']:,} seeds. A mini-batch reads "
+        f"{result['rows_a_batch']:,.0f} rows. Counted, not built: rows per mini-batch that cross the bus with a cache "
+        "that never changes, and with one that keeps what the next mini-batches need.",
+        "",
+        *markdown(
+            (
+                "rows in GPU memory",
+                "mini-batches that it knows",
+                "the best for this epoch, never changed",
+                "those of another epoch, never changed",
+                "with look-ahead",
+                "fewer than with the best",
+            ),
+            rows,
+        ),
+    ]

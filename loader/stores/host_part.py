@@ -48,13 +48,13 @@ class Share:
 
     def first(self, num_rows: int) -> int:
         """The id of the host's first row."""
-        total = float(self._reads.sum())
-        if not total:
+        reads = self._reads
+        before = reads.cumsum(0)
+        wanted = (1 - self.value) * float(before[-1])
+        if not wanted:
             return int((1 - self.value) * num_rows)
-        before = self._reads.cumsum(0)
-        wanted = (1 - self.value) * total
         at = min(int(torch.searchsorted(before, wanted)), len(before) - 1)
-        within = 1 - (float(before[at]) - wanted) / max(float(self._reads[at]), 1e-9)
+        within = 1 - (float(before[at]) - wanted) / max(float(reads[at]), 1e-9)
         return min(int((at + within) * self._rows_a_range), num_rows)
 
     def learn(self, taken: float, host_ms: float, gpu_ms: float) -> None:
@@ -70,7 +70,8 @@ class Share:
 
     def count(self, reads: Tensor) -> None:
         """Tells how many rows of a gather, of those that are not in the cache, lay in each range."""
-        self._reads += self.STEP * (reads - self._reads)
+        # A new one: `first` may be at work on the old one.
+        self._reads = self._reads + self.STEP * (reads - self._reads)
 
 
 class Cold(NamedTuple):

@@ -84,7 +84,7 @@ struct Tiling {
 };
 
 // Of a gather with a cache: the first `blocks` of the grid read what is not cached. Each looks at `rows` ids
-// at a time, at most as many as it has threads, and so many that their lines can be counted by 32 bits.
+// at a time: at most one per thread, and few enough that 32 bits count their lines.
 struct Cold {
   uint32_t blocks, rows;
 };

@@ -4,18 +4,18 @@
 //
 // Of a list, each 256 entries tell a better guess at the time when enough of it have arrived. So the entries
 // that wait are all that arrive before the last guess, and some more. If fewer than `fanout` of them do, the
-// guess was wrong, and the list is raced by itself (race.cuh): the same happens if it cannot wait here.
+// guess was wrong, and the list is raced by itself (race.cuh). The same happens if it cannot wait here.
 #pragma once
 
 #include "sampler/cuda/race.cuh"
 
 namespace loader {
 
-constexpr uint32_t kQueuedLists = 8;     // at most, so that 3 bits tell them apart
 constexpr uint32_t kQueuedEntries = 64;  // of one list that may wait
 constexpr uint32_t kQueuedFanout = 32;   // of wider ones more wait, and they are few beside the picks
 constexpr uint32_t kQueuedDegree = 1u << 24;
-constexpr uint32_t kPlaceBits = 29;
+constexpr uint32_t kPlaceBits = 29;  // of an entry that waits; the others are the number of its list
+static_assert(kQueuedDegree <= 1u << kPlaceBits, "any place has room");
 
 enum class Queued { kWaits, kFull, kApart };
 

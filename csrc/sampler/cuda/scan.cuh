@@ -161,6 +161,7 @@ struct Scan : ScannedLists<Phases> {
     }
 
     // Races all lists that can wait for each other, and returns the others.
+    static_assert(kMostShift + kPlaceBits <= 32, "an entry tells its list");
     __device__ __forceinline__ uint32_t group(uint32_t row, uint32_t count, P begin, uint32_t degree) const {
       const auto& args = scan.phases.args;
       const bool is_own = scan.lane < count && degree <= args.scan.piece;

@@ -28,6 +28,8 @@ struct ScanWork {
   }
 };
 
+constexpr int kMostShift = 3;  // a warp takes up to 2^3 lists together
+
 // The inverse of `share`: of the parts of [0, n) the one that has i.
 __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i) {
   const int64_t each = n / parts, rest = n % parts, longer = (each + 1) * rest;
@@ -39,7 +41,7 @@ __device__ __forceinline__ int64_t share_of(int64_t n, int64_t parts, int64_t i)
 // warp scans one after the other. The merge path is known only where one launch has all hops (`OneLaunch`).
 //
 // If `scan` has `kGroups`, and there is no merge path, lists go to `scan.group(row, count, begin, degree)`
-// first, up to eight that a warp takes together: `row` is the first one's, and lane i has list i. It returns
+// first, those that a warp takes together: `row` is the first one's, and lane i has list i. It returns
 // those that `scan(work)` is to be called with, as bits.
 template <bool OneLaunch, typename Phases, typename Soon, typename F>
 __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_rows, int active,
@@ -57,7 +59,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_
   // together. By the path a warp has one share of everything.
   const auto cut =
       static_cast<uint32_t>(min(static_cast<int64_t>(phases.state().tail.value), args.pieces_capacity));
-  const int shift = rows > 32 * warps ? 3 : rows > 8 * warps ? 2 : rows > 4 * warps ? 1 : 0;
+  const int shift = rows > 32 * warps ? kMostShift : rows > 8 * warps ? 2 : rows > 4 * warps ? 1 : 0;
   const uint32_t each = 1u << shift;
   const uint32_t groups = by_path ? warps : cut + ((rows + each - 1) >> shift);
   const int64_t* const ends = by_path ? phases.row_ends() : nullptr;

@@ -41,6 +41,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_jobs_that_ended_are_not_run_again(tmp_path: Path) -> None:
     first = run(tmp_path, "-c", WATCHED, str(ROOT / "train.py"), *SWEEP)
     assert "finished before" not in first

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from digest_record import records
 from hydra.utils import instantiate
@@ -62,6 +63,7 @@ def turns(epoch: list[str], first: int, rank: int, ranks: int) -> list[str]:
     return [epoch[(first + step * ranks + rank) % len(epoch)] for step in range(steps)]
 
 
+@pytest.mark.slow
 def test_four_ranks_lose_one_and_two_go_on(tmp_path: Path) -> None:
     four = start(tmp_path, "four", "trainer.devices=4", "trainer.max_epochs=2", seconds=0.05)
     seen: dict[int, tuple[int, list[str]]] = {}

@@ -458,6 +458,7 @@ def scan_gpu(result: Result) -> list[str]:
         "warps (`scan_schedule`); uniform picks, which read no lists, beside them. "
         f"`auto`, which is `tickets`, is within 5 % of the fastest in {right} of {len(found)} settings.",
         "",
+        *([result["note"], ""] if result.get("note") else []),
         "![Each way to share the lists among warps, beside the fastest](images/scan_gpu.svg)",
         "",
         *markdown(("graph", "fanouts", "batch", "picks", *schedules, "uniform"), rows),

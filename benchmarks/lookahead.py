@@ -17,29 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from _common import RESULTS, ints, write_json
+from hosts_cpu import epoch
 from rich.console import Console
 from rich.table import Table
 
-from loader.datasets import NodeDataset, open_dataset
-from loader.loaders.nodes import NodeLoader
-from loader.samplers import FusedSampler
-
-
-def inputs_of(data: NodeDataset, fanouts: tuple[int, ...], batch_size: int, epoch: int) -> list[np.ndarray]:
-    """The input vertices of each mini-batch of an epoch."""
-    sampler = FusedSampler(list(fanouts), num_threads=2)
-    loader = NodeLoader(data.graph, None, None, data.splits["train"], sampler, batch_size, shuffle=True)
-    loader.set_epoch(epoch)
-    return [batch.input_nodes.numpy() for batch in loader]
-
-
-def visits_of(inputs: list[np.ndarray], num_nodes: int) -> np.ndarray:
-    """How many of the mini-batches read each row."""
-    visits = np.zeros(num_nodes, np.int32)
-    for ids in inputs:
-        visits[ids] += 1  # no mini-batch has an id twice
-    return visits
+from loader.datasets import open_dataset
+from loader.stores import count_visits
 
 
 def static_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int) -> int:
@@ -95,9 +80,10 @@ def main() -> None:
     options = parser.parse_args()
 
     data = open_dataset(options.dataset, data_dir=options.data_dir, cache_dir=options.cache_dir)
-    inputs = inputs_of(data, options.fanouts, options.batch_size, 0)
-    own = visits_of(inputs, data.num_nodes)
-    other = visits_of(inputs_of(data, options.fanouts, options.batch_size, 1), data.num_nodes)
+    fanouts = list(options.fanouts)
+    inputs = [batch.input_nodes.numpy() for batch in epoch(data, fanouts, options.batch_size)]
+    own = count_visits(map(torch.from_numpy, inputs), data.num_nodes).numpy()
+    other = count_visits(epoch(data, fanouts, options.batch_size, 1), data.num_nodes).numpy()
     names = ("cached", "known", "best that never changes", "visits of another epoch", "look-ahead", "fewer rows")
     table, rows = Table(*names, title=f"{options.dataset}, rows over the bus per mini-batch"), []
     for fraction in options.fractions:

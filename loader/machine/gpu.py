@@ -48,6 +48,9 @@ def free_bytes(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
+COUNTED_BEYOND = _BLOCK + _SMALL  # more bytes than `counted_bytes` ever adds
+
+
 def counted_bytes(nbytes: int) -> int:
     """The most that torch's allocator counts for a tensor of this size: it does not cut small ends off a block."""
     rounded = -(-nbytes // _BLOCK) * _BLOCK

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.machine.arguments import as_number, shown
-from loader.machine.gpu import counted_bytes
+from loader.machine.gpu import COUNTED_BEYOND, counted_bytes
 from loader.memory.split import Reads, Split, split_memory
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
@@ -120,7 +120,7 @@ class MemoryNeeds(NamedTuple):
         begun, beside = (1, host_part(rows(1))) if host_part else (0, 0)
         batches = in_flight(prefetch, 1, begun, loaders)[1]
         # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
-        extra = 2 * (2**20 + 512) + _SCRATCH
+        extra = 2 * COUNTED_BEYOND + _SCRATCH
         return self._replace(rows_in_flight=rows(batches) * (row_bytes + 4) + batches * extra, host_part=beside)
 
     @property

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -74,8 +75,9 @@ def random_walk(
     require_graph(graph)
     if "device" not in options:
         options["device"] = graph.device
-    if isinstance(options.get("metapath"), list):
-        options["metapath"] = tuple(options["metapath"])
+    metapath = options.get("metapath")
+    if metapath is not None and isinstance(metapath, Sequence):
+        options["metapath"] = tuple(metapath)
     if options.get("next") is not None:  # the integers around a function may be others than in the call before
         options["next"] = as_next(options["next"])
     check_known("random_walk", options, _OPTIONS)

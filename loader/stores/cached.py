@@ -206,7 +206,7 @@ class _Kernels:
         )
         return Cold(found, positions, counts)
 
-    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
+    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
         self._store._launch(self._gatherer, ids, out, cold_below=cold_below)
 
     def forget(self) -> None:

@@ -12,7 +12,7 @@ from loader import _core
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 
-ALL = 2**63 - 1
+ALL = 2**63 - 1  # ids below it: any
 
 
 class KernelStore(StoreOfRows):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lookahead import lookahead_misses, static_misses, visits_of
+from lookahead import lookahead_misses, static_misses
+
+from loader.stores import count_visits
 
 NUM_NODES = 12
 epochs = st.lists(st.sets(st.integers(0, NUM_NODES - 1), max_size=8).map(sorted), min_size=1, max_size=8)
@@ -41,7 +44,8 @@ def test_misses_are_those_of_a_plain_loop(epoch: list[list[int]], hotness: list[
 @given(epoch=epochs, rows=st.integers(1, NUM_NODES - 1))
 def test_no_other_constant_cache_misses_fewer(epoch: list[list[int]], rows: int) -> None:
     inputs = arrays(epoch)
-    best = static_misses(inputs, visits_of(inputs, NUM_NODES), rows)
+    visits = count_visits(map(torch.from_numpy, inputs), NUM_NODES).numpy()
+    best = static_misses(inputs, visits, rows)
     for first in range(NUM_NODES):
         others = {(first + i) % NUM_NODES for i in range(rows)}
         assert best <= sum(len(set(ids) - others) for ids in epoch)

@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "disk/ahead.h"
 

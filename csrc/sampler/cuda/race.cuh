@@ -85,9 +85,12 @@ struct WarpRace {
   // far behind its first one.
   __device__ __forceinline__ static constexpr uint32_t place_of(uint32_t e) { return 64 * (e / 2) + e % 2; }
 
-  // All are loaded before the first is looked at.
+  // All are loaded before the first is looked at. Of more than kRaceEntries, those that are looked at next
+  // are asked for, together.
   template <typename W>
   __device__ __forceinline__ Weights weights_of(const W* list, uint32_t count) const {
+    if (count > kRaceEntries)
+      prefetch_first(list + kRaceEntries, min(count - kRaceEntries, kRaceEntries + 1));
     const W* const own = list + 2 * lane;
     const uint32_t left = count - min(count, 2 * lane);
     W w[2 * kRaceRounds];
@@ -98,6 +101,14 @@ struct WarpRace {
 #pragma unroll
     for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) weights.of[e] = at_least(w[e]);
     return weights;
+  }
+
+  // Of all lanes.
+  __device__ __forceinline__ static float sum_of(const Weights& weights) {
+    float sum = 0;
+#pragma unroll
+    for (const float w : weights.of) sum += w;
+    return warp_sum(sum);
   }
 
   // A float that is above 0 if the weight is; of a weight that is not allowed any.
@@ -131,8 +142,6 @@ struct WarpRace {
     uint32_t bad = 0;  // one more than a place of the list
     for (uint32_t end = first + count; first < end; first += kRaceEntries) {
       const uint32_t left = end - first, entries = min(left, kRaceEntries);
-      if (left > kRaceEntries)  // those that are looked at next, together
-        prefetch_first(list + first + kRaceEntries, min(left - kRaceEntries, kRaceEntries + 1));
       const Weights weights = weights_of(list + first, left);
       if (!weights.good)
         for (uint32_t e = 0; e < 2 * kRaceRounds; ++e) {
@@ -142,12 +151,7 @@ struct WarpRace {
       // By a guess only if none is kept: else one that is kept might arrive after it.
       const bool guesses = held == 0;
       double most = from_bits(limit);
-      if (guesses) {
-        float sum = 0;
-#pragma unroll
-        for (const float w : weights.of) sum += w;
-        most = static_cast<double>(guess(warp_sum(sum), entries));
-      }
+      if (guesses) most = static_cast<double>(guess(sum_of(weights), entries));
       for (double next = 3 * most;; next = from_bits(kNeverBits)) {
         step(list, first, entries, weights.of, draws, most);
         if (!guesses || held >= fanout || !(most <= kLast) || held == num_positive(list + first, entries))

@@ -39,14 +39,9 @@ struct RaceQueue {
     bool good = true;
     for (uint32_t first = 0; first < degree; first += kRaceEntries) {
       const uint32_t left = degree - first, entries = min(left, kRaceEntries);
-      if (left > kRaceEntries)
-        prefetch_first(list + first + kRaceEntries, min(left - kRaceEntries, kRaceEntries + 1));
       const WarpRace::Weights weights = race.weights_of(list + first, left);
       good &= weights.good;
-      float own = 0;
-#pragma unroll
-      for (const float w : weights.of) own += w;
-      sum += warp_sum(own);
+      sum += WarpRace::sum_of(weights);
       bound = min(bound, race.guess(sum, first + entries));
       to = race.sift(first, entries, weights.of, draws, bound, to, waiting + kQueuedEntries, i << kPlaceBits);
       if (to > waiting + kQueuedEntries) return Queued::kApart;

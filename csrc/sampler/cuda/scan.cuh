@@ -88,7 +88,8 @@ struct Scan : ScannedLists<Phases> {
       found.held = warp_sum(found.held);
     } else {
       with_weights([&](const auto* weights) {
-        found = race_of(weights, raced, static_cast<uint32_t>(fanout), list.begin, first, count, draws(row));
+        found = race_of(weights, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
+                        draws(phases.nodes()[row]));
       });
       keep(found.held, kept, raced);
     }
@@ -109,8 +110,8 @@ struct Scan : ScannedLists<Phases> {
       choice.floats ? f(choice.floats) : f(choice.doubles);
   }
 
-  __device__ Draws draws(int64_t row) const {
-    return {phases.batch().key, static_cast<uint64_t>(phases.nodes()[row]), static_cast<uint32_t>(hop)};
+  __device__ Draws draws(N vertex) const {
+    return {phases.batch().key, static_cast<uint64_t>(vertex), static_cast<uint32_t>(hop)};
   }
 
   __device__ int widest() const { return widest_fanout(phases.args.fanouts, phases.args.hops); }
@@ -180,8 +181,7 @@ struct Scan : ScannedLists<Phases> {
           uint32_t later = 0;
           for (; left; left &= left - 1) {
             const uint32_t i = __ffs(left) - 1, entries = __shfl_sync(kFullMask, degree, i);
-            const Draws draws{scan.phases.batch().key, static_cast<uint64_t>(__shfl_sync(kFullMask, own, i)),
-                              static_cast<uint32_t>(scan.hop)};
+            const Draws draws = scan.draws(__shfl_sync(kFullMask, own, i));
             const Queued queued = queue.add(i, weights + __shfl_sync(kFullMask, begin, i), entries, draws);
             if (queued == Queued::kFull) later |= 1u << i;
             if (queued == Queued::kApart) apart |= 1u << i;

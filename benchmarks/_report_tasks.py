@@ -222,7 +222,7 @@ def lookahead(result: Result) -> list[str]:
     rows = [
         (
             f"{row['fraction']:.0%}",
-            cell(row["window"]),
+            cell(row["together"]),
             *(f"{row[name]:,.0f}" for name in ("best_static", "static", "lookahead")),
             f"{100 * row['fewer']:.1f} %",
         )
@@ -231,13 +231,14 @@ def lookahead(result: Result) -> list[str]:
     return [
         f"{result['dataset']}, {result['num_nodes']:,} vertices, fanouts {cell(result['fanouts'])}, an epoch of "
         f"{result['batches']} mini-batches of {result['batch_size']:,} seeds. A mini-batch reads "
-        f"{result['rows_a_batch']:,.0f} rows. Counted, not built: rows per mini-batch that cross the bus with a cache "
-        "that never changes, and with one that keeps what the next mini-batches need.",
+        f"{result['rows_a_batch']:,.0f} rows of {result['row_bytes']} bytes. Counted, not timed: rows per mini-batch "
+        "that cross the bus with a cache that never changes, and with `features.lookahead`. Both caches have equally "
+        "many bytes: where one has the arrays that look-ahead needs, the other has more rows.",
         "",
         *markdown(
             (
                 "rows in GPU memory",
-                "mini-batches that it knows",
+                "mini-batches announced together",
                 "the best for this epoch, never changed",
                 "those of another epoch, never changed",
                 "with look-ahead",

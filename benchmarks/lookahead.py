@@ -3,11 +3,11 @@
     PYTHONPATH=. python benchmarks/lookahead.py                                  # synthetic-products
     PYTHONPATH=. python benchmarks/lookahead.py --dataset ogbn-arxiv --data-dir DATA --fanouts 10,5 --batch-size 256
 
-The rows are counted, not timed, and nothing is cached in fact: the input vertices of all mini-batches of an epoch are
-known, and each row that a mini-batch reads and the cache lacks crosses the bus. The best cache that never changes holds
-the rows that this very epoch reads most. A cache with look-ahead begins with the rows that another epoch reads most.
-After each mini-batch it keeps, of its rows and those that came, the ones that the next mini-batches need, soonest
-first, and then again those that the other epoch reads most. Both hold the same number of rows.
+The rows are counted, not timed: the input vertices of all mini-batches of an epoch are known, and each row that a
+mini-batch reads and the cache lacks crosses the bus. The cache with look-ahead is that of `features.lookahead`. It
+begins with the rows that another epoch reads most, and `loader/stores/renewal.py` says how it changes. The best cache
+that never changes holds the rows that this very epoch reads most. Both have equally many bytes: where one has the
+arrays that look-ahead needs, the other has more rows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.table import Table
 
 from loader.datasets import open_dataset
 from loader.stores import count_visits
+from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT
 
 
 def static_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int) -> int:
@@ -34,36 +35,28 @@ def static_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int) -> in
     return sum(int((~cached[ids]).sum()) for ids in inputs)
 
 
-def next_uses(inputs: list[np.ndarray], num_nodes: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The first mini-batch that reads each row, and per mini-batch the next one that reads each of its rows.
-
-    Rows that no more mini-batch reads have the largest integer.
-    """
-    first = np.full(num_nodes, np.iinfo(np.int32).max, np.int32)
-    following: list[np.ndarray] = []
-    for number in range(len(inputs) - 1, -1, -1):
-        following.append(first[inputs[number]])
-        first[inputs[number]] = number
-    return first, following[::-1]
-
-
-def lookahead_misses(inputs: list[np.ndarray], hotness: np.ndarray, rows: int, window: int) -> int:
-    """Rows that cross with a cache that knows the next `window` mini-batches."""
-    num_nodes = len(hotness)
-    upcoming, following = next_uses(inputs, num_nodes)
-    # Behind the rows that are needed soon: the hottest first.
-    rank = np.empty(num_nodes, np.int32)
-    rank[np.argsort(-hotness, kind="stable")] = np.arange(num_nodes, dtype=np.int32)
-    cached = rank < rows
-    misses = 0
-    for number, ids in enumerate(inputs):
-        misses += int((~cached[ids]).sum())
-        upcoming[ids] = following[number]
-        cached[ids] = True
-        held = np.flatnonzero(cached)
-        ahead = upcoming[held] - number
-        order = np.where(ahead <= window, ahead - window, rank[held] + 1)
-        cached[held[np.argpartition(order, rows - 1)[rows:]]] = False
+def lookahead_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int, together: int) -> int:
+    """Rows that cross with a cache that knows a group of this many mini-batches. The first group has only one."""
+    hot = np.zeros(len(visits), bool)
+    hot[np.argpartition(visits, -rows)[-rows:]] = True
+    cached, misses, first = hot.copy(), 0, 0
+    while first < len(inputs):
+        group = inputs[first : first + (together if first else 1)]
+        first += len(group)
+        # The mini-batch of the group that reads each row next; the hot ones come behind all, and then the others.
+        uses = np.where(hot, together, together + 1)
+        following = []
+        for turn in range(len(group) - 1, -1, -1):
+            following.append(uses[group[turn]])
+            uses[group[turn]] = turn
+        for ids in group:
+            came = ids[~cached[ids]]
+            misses += len(came)
+            uses[ids] = following.pop()
+            # Of equal ones those stay that are there. Then any do; here the first ones.
+            candidates = np.concatenate([np.flatnonzero(cached), came])
+            order = np.argsort(uses[candidates], kind="stable")
+            cached[candidates[order[:rows]]], cached[candidates[order[rows:]]] = True, False
     return misses
 
 
@@ -75,7 +68,7 @@ def main() -> None:
     parser.add_argument("--fanouts", type=ints, default=(15, 10, 5), help="neighbours per hop (default: 15,10,5)")
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds per mini-batch")
     parser.add_argument("--fractions", type=float, nargs="+", default=[0.05, 0.1, 0.25], help="of the rows, cached")
-    parser.add_argument("--windows", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="mini-batches that are known")
+    parser.add_argument("--together", type=int, nargs="+", default=[2, 4, 8, 16], help="mini-batches that are known")
     parser.add_argument("--json", type=Path, default=RESULTS / "lookahead.json")
     options = parser.parse_args()
 
@@ -84,22 +77,25 @@ def main() -> None:
     inputs = [batch.input_nodes.numpy() for batch in epoch(data, fanouts, options.batch_size)]
     own = count_visits(map(torch.from_numpy, inputs), data.num_nodes).numpy()
     other = count_visits(epoch(data, fanouts, options.batch_size, 1), data.num_nodes).numpy()
-    names = ("cached", "known", "best that never changes", "visits of another epoch", "look-ahead", "fewer rows")
+    names = ("cached", "together", "best that never changes", "visits of another epoch", "look-ahead", "fewer rows")
     table, rows = Table(*names, title=f"{options.dataset}, rows over the bus per mini-batch"), []
+    row_bytes = data.features[0].nbytes
     for fraction in options.fractions:
         count = int(fraction * data.num_nodes)
-        best, counted = (static_misses(inputs, visits, count) / len(inputs) for visits in (own, other))
-        for window in options.windows:
-            found = lookahead_misses(inputs, other, count, window) / len(inputs)
-            row: dict[str, Any] = {"fraction": fraction, "window": window, "best_static": best, "static": counted}
-            rows.append({**row, "lookahead": found, "fewer": 1 - found / best})
-            cells = (f"{fraction:.0%}", str(window), *(f"{each:,.0f}" for each in (best, counted, found)))
+        more = (count * BYTES_PER_SLOT + data.num_nodes * BYTES_PER_ROW) // row_bytes
+        best, counted = (static_misses(inputs, visits, count + more) / len(inputs) for visits in (own, other))
+        for together in options.together:
+            found = lookahead_misses(inputs, other, count, together) / len(inputs)
+            row: dict[str, Any] = {"fraction": fraction, "more_static": more, "together": together}
+            counts = {"best_static": best, "static": counted, "lookahead": found, "fewer": 1 - found / best}
+            rows.append({**row, **counts})
+            cells = (f"{fraction:.0%}", str(together), *(f"{each:,.0f}" for each in (best, counted, found)))
             table.add_row(*cells, f"{1 - found / best:.1%}")
     Console(width=120).print(table)
     settings = {name: getattr(options, name) for name in ("dataset", "fanouts", "batch_size")}
     reads = sum(map(len, inputs)) / len(inputs)
-    counts = {"num_nodes": data.num_nodes, "batches": len(inputs), "rows_a_batch": reads}
-    write_json(options.json, {**settings, **counts, "rows": rows})
+    epochs = {"num_nodes": data.num_nodes, "row_bytes": row_bytes, "batches": len(inputs), "rows_a_batch": reads}
+    write_json(options.json, {**settings, **epochs, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -481,6 +481,44 @@ def cuda_device_address(host_address: int, device: int) -> int:
 cuda_notes_bytes: int
 cold_ranges: int  # see CudaGatherer.find_cold
 
+class CudaRenewal:
+    """Replaces rows of a cache by those that the next gathers of a group need. See csrc/features/cuda/renewal.h.
+
+    All memory is the caller's, on one GPU, and has to live as long as this and its kernels."""
+
+    def __init__(
+        self,
+        rows: Tensor,
+        *,
+        slots: Tensor,
+        owners: Tensor,
+        uses: Tensor,
+        leaving: Tensor,
+        coming: Tensor,
+        tally: Tensor,
+    ) -> None:
+        """
+        Args:
+            rows: `[count, ...]`, the cached rows.
+            slots: `[num_rows]` int32, where in `rows` a row is, or -1.
+            owners: `[count]` int32, the rows that are cached, as unsigned numbers.
+            uses: `[num_rows]` uint8, filled up to a multiple of four: 0x7f, and 0x80 more for a hot row.
+            leaving, coming: `[count]` int32, for lists.
+            tally: `[renewal_tally_bytes]` uint8.
+        """
+
+    def forget(self, stream: int) -> None:
+        """Forgets the uses of a group of gathers."""
+
+    def note(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, stream: int) -> None:
+        """Notes the uses of gather `turn` of a group, the last one first; `next` is the address of `[n]` uint8."""
+
+    def renew(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, rows: int, stream: int) -> None:
+        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows`."""
+
+renewal_tally_bytes: int
+most_together: int  # gathers of a group, see CudaRenewal
+
 class PooledBuffer:
     """Writable bytes that return to their pool with the last reference."""
 

@@ -45,6 +45,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   };
   add(sampler_kernels());
   add(gather_kernels());
+  add(renewal_kernels());
   add(mean_kernels());
   add(item_kernels());
   add(link_kernels());

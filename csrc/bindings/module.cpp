@@ -20,6 +20,7 @@ void bind_traverse(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
 void bind_features_cuda(py::module_& m);
+void bind_renewal_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
 void bind_walks_cuda(py::module_& m);
 void bind_traverse_cuda(py::module_& m);
@@ -37,6 +38,7 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_items_cuda(m);
   loader::bind_sampler_cuda(m);
   loader::bind_features_cuda(m);
+  loader::bind_renewal_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_walks(m);
   loader::bind_walks_cuda(m);

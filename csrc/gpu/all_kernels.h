@@ -8,6 +8,7 @@
 namespace loader {
 std::vector<gpu::Kernel*> sampler_kernels();
 std::vector<gpu::Kernel*> gather_kernels();
+std::vector<gpu::Kernel*> renewal_kernels();
 std::vector<gpu::Kernel*> mean_kernels();
 std::vector<gpu::Kernel*> item_kernels();
 std::vector<gpu::Kernel*> link_kernels();

@@ -25,10 +25,11 @@ class Pipeline(Setting):
     begins `Stage.together` items at once, and so does a later stage that has a thread. They begin the first item of a
     run by itself, because the consumer waits for it.
 
-    If all stages are asynchronous, with no depth of their own, the consumer's thread prefetches when it asks for an
-    item. When `next()` returns, `depth` more items are on the last stages' streams, and the first stage has begun
-    `depth` more; the first `next()` finishes only its own item. Otherwise each stage has a thread from the first
-    `next()` until the source ends, a stage fails, or the run is closed, collected or interrupted, and the call ends.
+    If all stages are asynchronous, with no depth of their own, and only the first one takes several items at once, the
+    consumer's thread prefetches when it asks for an item. When `next()` returns, `depth` more items are on the last
+    stages' streams, and the first stage has begun `depth` more; the first `next()` finishes only its own item.
+    Otherwise each stage has a thread from the first `next()` until the source ends, a stage fails, or the run is
+    closed, collected or interrupted, and the call ends.
 
     A collective stage (`Stage.collective`) works in lockstep with those of other processes, which have the same stages
     and depth. If a run is closed early, its thread still takes part in as many groups as the other processes begin
@@ -73,7 +74,9 @@ class Pipeline(Setting):
         self.stats = PipelineStats(names) if stats is None else stats
         self.threads: WeakSet[StageThread] = WeakSet()
         self.numbers = count()
-        self.threaded = depth > 0 and not (streams and all(s.asynchronous and s.depth >= depth for s in stages))
+        grouped = any(stage.together > 1 for stage in stages[1:])
+        waits = grouped or streams is None or not all(s.asynchronous and s.depth >= depth for s in stages)
+        self.threaded = depth > 0 and waits
 
     @property
     def max_items(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from loader.stores.base import StoreContext
 from loader.stores.host_part import Cold, HostPart
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
 from loader.stores.kernel import ALL, KernelStore
+from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT, Renewal
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class CachedFeatures(KernelStore):
     same. The store is not asynchronous then: a gather waits for the current stream and for its threads, and it raises
     at once if an id is out of range. Several threads of the caller may gather, but take turns.
 
+    With `lookahead`, the cached rows change. A loader that prefetches announces this many gathers together. After each
+    of them, the rows that the next ones of the group read stay in the cache, the soonest first (Belady's rule). After
+    them stay the hot ones. Rows that come in are copied from those that were gathered, so they do not cross the bus
+    twice. The loader's stages have threads then, and more mini-batches are under way, without their features. Gathers
+    on several streams wait for each other.
+
     Args:
         tensor, device, copy, options: as in `PinnedFeatures`.
         fraction: share of the rows to cache, in [0, 1].
@@ -59,17 +66,20 @@ class CachedFeatures(KernelStore):
         host_threads: threads of the host that take part in a gather; 0 for none. None: seven per eight processors for a
             table of more than 8 GiB if there are at least four such threads, else none. With threads, at least one row
             is cached.
+        lookahead: mini-batches that are announced together, at most 16; 0 for a cache that does not change.
         context: the graph, and for `"visits"` the mini-batches; `open_store` passes it.
 
     Attributes:
         num_cached: rows in GPU memory.
-        host_threads: as above, without None.
+        host_threads, lookahead: as above, without None.
         in_place: whether the tensor's own memory was page-locked.
 
     Raises:
         TypeError, ValueError: as `RowFormat`; both or none of `fraction` and `budget_gib` are given, or the one given
             is out of range or leaves no room for the table of places; `hotness` is none of the above or does not fit
-            the rows, or needs a `context` that is not given; `host_threads` is negative or more than 1024.
+            the rows, or needs a `context` that is not given; `host_threads` is negative or more than 1024; `lookahead`
+            is negative or more than 16, or is given together with `host_threads` or with a `dtype` other than that of
+            the kept rows.
         RuntimeError: the build or the machine has no CUDA, or the memory could not be locked.
     """
 
@@ -83,12 +93,14 @@ class CachedFeatures(KernelStore):
         hotness: str | Tensor = "degree",
         copy: bool = False,
         host_threads: int | None = 0,
+        lookahead: int = 0,
         context: StoreContext | None = None,
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, **options)
-        self.num_cached = cached_rows(rows, fraction, budget_gib)
-        self.host_threads = threads_for(rows, host_threads)
+        self.lookahead = checked_lookahead(rows, lookahead, host_threads)
+        self.num_cached = cached_rows(rows, fraction, budget_gib, self.lookahead)
+        self.host_threads = 0 if self.lookahead else threads_for(rows, host_threads)
         if self.host_threads and rows.num_rows:
             self.num_cached = max(1, self.num_cached)  # the one that the kernel reads in place of the host's rows
         check_hotness(hotness, rows.num_rows, context)
@@ -112,6 +124,8 @@ class CachedFeatures(KernelStore):
                 hits=self._hits,
                 release=table.release,
             )
+            renewed = self.lookahead > 0 and self.num_cached > 0 and rows.dim > 0
+            self._renewal = Renewal(cache, slots, hot) if renewed else None
         self._gathered = 0
         self._count_lock = ForkSafeLock()
         self._host: HostPart | None = None
@@ -125,8 +139,9 @@ class CachedFeatures(KernelStore):
 
     @property
     def cached_bytes(self) -> int:
-        """GPU memory of the cached rows and of the table of their places."""
-        return self.num_cached * self._format.nbytes + self.num_rows * SLOT_BYTES
+        """GPU memory of the cached rows, of the table of their places, and of what `lookahead` needs."""
+        per_slot, per_row = _sizes(self._format, self.lookahead)
+        return self.num_cached * per_slot + self.num_rows * per_row
 
     @property
     def hit_rate(self) -> float:
@@ -147,6 +162,9 @@ class CachedFeatures(KernelStore):
 
     def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
+        if self._renewal is not None:
+            with self._renewal.alone():
+                return super().gather(ids)
         return super().gather(ids) if self._host is None else self.begin(ids)()
 
     def begin(self, ids: Tensor) -> Callable[[], Tensor]:
@@ -163,10 +181,31 @@ class CachedFeatures(KernelStore):
         """
         host = self._host
         if host is None:
-            return partial(super().gather, ids)
+            return partial(self.gather, ids)
         gatherer, ids = self._open(), self._near(ids)
         with made_current(self.device):
             return host.begin(ids.contiguous(), _Kernels(self, gatherer))
+
+    def begin_together(self, group: Sequence[Tensor]) -> list[Callable[[], Tensor]]:
+        """Announces the gathers that come next, in this order, so that the cache can keep what they need.
+
+        Args:
+            group: ids of each gather, see `gather`; at most 16 gathers.
+
+        Returns:
+            A function per gather, as of `begin`. Without `lookahead` the cache does not change.
+
+        Raises:
+            ValueError: the group has more than 16 gathers.
+        """
+        renewal = self._renewal
+        if renewal is None:
+            return [self.begin(ids) for ids in group]
+        if len(group) > _core.most_together:
+            raise ValueError(f"group has {len(group)} gathers; at most {_core.most_together} are announced together")
+        self._open()
+        with made_current(self.device):
+            return renewal.begin([self._near(ids).contiguous() for ids in group], super().gather)
 
     def close(self) -> None:
         """Waits for the GPU and frees the rows, the threads and their buffers."""
@@ -181,7 +220,8 @@ class CachedFeatures(KernelStore):
 
     def __repr__(self) -> str:
         threads = f", host_threads={self.host_threads}" if self.host_threads else ""
-        return f"{super().__repr__()[:-1]}{threads})"
+        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
+        return f"{super().__repr__()[:-1]}{threads}{ahead})"
 
 
 class _Kernels:
@@ -232,7 +272,32 @@ def is_large(rows: RowFormat) -> bool:
     return rows.num_rows * rows.nbytes > LARGE_TABLE_BYTES
 
 
-def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None) -> int:
+def checked_lookahead(rows: RowFormat, lookahead: int, host_threads: int | None) -> int:
+    """The number of gathers that are announced together.
+
+    Raises:
+        TypeError, ValueError: it is out of range, or the rows or `host_threads` do not allow any.
+    """
+    lookahead = as_size("lookahead", lookahead, least=0, most=_core.most_together)
+    if lookahead and host_threads:
+        raise ValueError(
+            f"lookahead is {lookahead} and host_threads is {host_threads}; only one of them is possible: give 0 for one"
+        )
+    if lookahead and rows.dtype != rows.storage_dtype:
+        raise ValueError(
+            f"lookahead is {lookahead}, rows are kept as {rows.storage_dtype} and returned as {rows.dtype}; with "
+            "lookahead both must be the same: give only storage_dtype, or lookahead=0"
+        )
+    return lookahead
+
+
+def _sizes(rows: RowFormat, lookahead: int) -> tuple[int, int]:
+    """GPU memory per cached row, and per row of the table."""
+    more_per_slot, more_per_row = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
+    return rows.nbytes + more_per_slot, SLOT_BYTES + more_per_row
+
+
+def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None, lookahead: int = 0) -> int:
     """The number of rows that a cache of this size holds."""
     if (fraction is None) == (budget_gib is None):
         raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
@@ -242,14 +307,15 @@ def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | Non
         return int(fraction * rows.num_rows)
     assert budget_gib is not None
     budget_gib = as_finite("budget_gib", budget_gib)
-    table = rows.num_rows * SLOT_BYTES
+    per_slot, per_row = _sizes(rows, lookahead)
+    table = rows.num_rows * per_row
     room = int(budget_gib * 2**30) - table
     if room < 0:
         raise ValueError(
             f"budget_gib is {budget_gib}, less than the {table / 2**30:.3g} GiB that the table of {rows.num_rows} "
             "places takes; give more, or use features=pinned"
         )
-    return min(rows.num_rows, room // max(rows.nbytes, 1))
+    return min(rows.num_rows, room // max(per_slot, 1))
 
 
 def check_hotness(hotness: str | Tensor, num_rows: int, context: StoreContext | None) -> None:

@@ -20,25 +20,26 @@ def arrays(epoch: list[list[int]]) -> list[np.ndarray]:
     return [np.array(ids, np.int64) for ids in epoch]
 
 
-@given(epoch=epochs, hotness=hotnesses, rows=st.integers(1, NUM_NODES - 1), window=st.integers(1, 10))
-def test_misses_are_those_of_a_plain_loop(epoch: list[list[int]], hotness: list[int], rows: int, window: int) -> None:
-    cached = set(sorted(range(NUM_NODES), key=lambda v: -hotness[v])[:rows])
-    misses = 0
-    ambiguous = False
+@given(epoch=epochs, hotness=hotnesses, rows=st.integers(1, NUM_NODES - 1), together=st.integers(1, 5))
+def test_misses_are_those_of_a_plain_loop(epoch: list[list[int]], hotness: list[int], rows: int, together: int) -> None:
+    hot = set(sorted(range(NUM_NODES), key=lambda v: -hotness[v])[:rows])
+    cached, misses, ambiguous = hot, 0, False
     for number, ids in enumerate(epoch):
         misses += len(set(ids) - cached)
-        coming = epoch[number + 1 : number + 1 + window]
+        # The first mini-batch is a group of its own.
+        end = 1 if number == 0 else (number - 1) // together * together + 1 + together
+        coming = epoch[number + 1 : end]
 
-        def key(v: int, coming: list[list[int]] = coming) -> tuple[int, int]:
+        def worth(v: int, coming: list[list[int]] = coming, cached: set[int] = cached) -> tuple[int, bool]:
             soon = [i for i, later in enumerate(coming) if v in later]
-            return (0, soon[0]) if soon else (1, -hotness[v])
+            return (soon[0] if soon else 100 + (v not in hot)), v not in cached
 
-        order = sorted(cached | set(ids), key=key)
-        # Of rows that are needed in the same mini-batch any may be kept.
-        ambiguous |= len(order) > rows and key(order[rows - 1]) == key(order[rows])
+        order = sorted(cached | set(ids), key=worth)
+        # Of equal rows any may be kept.
+        ambiguous |= len(order) > rows and worth(order[rows - 1]) == worth(order[rows])
         cached = set(order[:rows])
     if not ambiguous:
-        assert lookahead_misses(arrays(epoch), np.array(hotness), rows, window) == misses
+        assert lookahead_misses(arrays(epoch), np.array(hotness), rows, together) == misses
 
 
 @given(epoch=epochs, rows=st.integers(1, NUM_NODES - 1))
@@ -51,7 +52,7 @@ def test_no_other_constant_cache_misses_fewer(epoch: list[list[int]], rows: int)
         assert best <= sum(len(set(ids) - others) for ids in epoch)
 
 
-@pytest.mark.parametrize(("window", "misses"), [(1, 5), (2, 3)])
-def test_a_wider_window_keeps_what_comes_later(window: int, misses: int) -> None:
-    inputs = arrays([[3], [2], [3], [2], [3]])
-    assert lookahead_misses(inputs, np.array([9, 8, 1, 0]), 1, window) == misses
+@pytest.mark.parametrize(("together", "misses"), [(1, 6), (2, 4), (4, 4)])
+def test_a_larger_group_keeps_what_comes_later(together: int, misses: int) -> None:
+    inputs = arrays([[3], [2], [2], [1], [1], [3]])
+    assert lookahead_misses(inputs, np.array([9, 8, 1, 0]), 1, together) == misses

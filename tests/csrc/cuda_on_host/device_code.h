@@ -262,6 +262,18 @@ inline unsigned __ballot_sync(unsigned, int64_t predicate) {
 }
 inline bool __any_sync(unsigned mask, int64_t predicate) { return __ballot_sync(mask, predicate) != 0; }
 
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline float __uint_as_float(unsigned bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 template <typename T>

@@ -46,6 +46,29 @@ def test_odd_numbers_of_threads_are_refused(host_threads: Any, error: type[Excep
         CachedFeatures(torch.zeros(10, 4), fraction=0.5, hotness=torch.zeros(10), host_threads=host_threads)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"lookahead": -1}, ValueError, "lookahead is -1; it must be at least 0"),
+        ({"lookahead": 17}, ValueError, "lookahead is 17; it must be at most 16"),
+        ({"lookahead": True}, TypeError, "lookahead is True; it must be an integer"),
+        ({"lookahead": 8, "host_threads": 2}, ValueError, "lookahead is 8 and host_threads is 2; only one of them"),
+        ({"lookahead": 8, "dtype": "float16"}, ValueError, "kept as torch.float32 and returned as torch.float16; with"),
+    ],
+)
+def test_odd_lookaheads_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        CachedFeatures(torch.zeros(10, 4), fraction=0.5, hotness=torch.zeros(10), **options)
+
+
+def test_a_budget_pays_for_lookahead() -> None:
+    rows = RowFormat(torch.zeros(1000, 256))
+    room = 100 * (1024 + 12) + 1000 * 5
+    assert cached.cached_rows(rows, None, room / 2**30, lookahead=8) == 100
+    assert cached.cached_rows(rows, None, (room - 1) / 2**30, lookahead=8) == 99
+    assert cached.cached_rows(rows, 0.25, None, lookahead=8) == 250
+
+
 def test_large_tables_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     small = RowFormat(torch.zeros(10, 4))
     large = RowFormat(torch.zeros(10, 4))
@@ -97,6 +120,84 @@ def test_the_cache_holds_the_hottest_rows() -> None:
         for batch in batches():
             store.gather(batch.input_nodes)
         assert store.hit_rate > 0.15  # a tenth of the rows would be a tenth of the reads
+        store.close()
+
+
+def ids_of(groups: int, each: int, seed: int = 0) -> list[list[Tensor]]:
+    """Distinct ids per gather, on the GPU; half of them are read by many gathers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = 1 / (torch.arange(20_000) + 100.0)
+    return [[torch.multinomial(weights, 4000, generator=generator).cuda() for _ in range(each)] for _ in range(groups)]
+
+
+class TestLookahead:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("row", [100, 3])
+    @pytest.mark.parametrize("index", [torch.int32, torch.int64])
+    def test_rows_are_right_and_fewer_are_missed(self, index: torch.dtype, row: int) -> None:
+        table, hotness = torch.randn(20_000, row), -torch.arange(20_000)
+        ahead, still = (CachedFeatures(table, fraction=0.1, hotness=hotness, lookahead=n) for n in (8, 0))
+        for group in ids_of(5, 8):
+            ids = [each.to(index) for each in group]
+            for each, finish in zip(ids, ahead.begin_together(ids), strict=True):
+                assert torch.equal(finish().cpu(), table[each.cpu().long()])
+            for each in ids:
+                still.gather(each)
+        assert 1 - ahead.hit_rate < 0.9 * (1 - still.hit_rate)
+        for store in (ahead, still):
+            store.check()
+            store.close()
+
+    def test_gathers_on_other_streams_see_whole_rows(self) -> None:
+        table = torch.randn(20_000, 100)
+        store = CachedFeatures(table, fraction=0.1, hotness=-torch.arange(20_000), lookahead=8)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        found: list[tuple[Tensor, Tensor]] = []
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        begun = [(group, store.begin_together(group)) for group in ids_of(2, 8)]
+        for turn in range(8):
+            for stream, (group, finishes) in zip(streams, begun, strict=False):
+                with torch.cuda.stream(stream):
+                    found.append((group[turn], finishes[turn]()))
+            with torch.cuda.stream(streams[2]):
+                found.append((group[turn], store.gather(group[turn])))
+        torch.cuda.synchronize()
+        for ids, rows in found:
+            assert torch.equal(rows.cpu(), table[ids.cpu()])
+        store.close()
+
+    def test_an_id_out_of_range_is_told(self) -> None:
+        store = CachedFeatures(torch.randn(100, 4), fraction=0.1, hotness=-torch.arange(100), lookahead=2)
+        (finish,) = store.begin_together([torch.tensor([3, 100]).cuda()])
+        assert not finish()[1].any()
+        with pytest.raises(ValueError, match=r"ids\[1\] = 100; the table has 100 rows"):
+            store.check()
+        store.close()
+
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_mini_batches_have_the_same_bytes(self, prefetch: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 2000), generator=generator), NUM_NODES)
+        found = []
+        for lookahead in (0, 8):
+            store = CachedFeatures(
+                torch.arange(NUM_NODES * 4.0).view(-1, 4),
+                fraction=0.2,
+                hotness=-torch.arange(NUM_NODES),
+                lookahead=lookahead,
+            )
+            loader = small_loader(graph, features=store, prefetch=prefetch, device="cuda")
+            found.append([digests(batch.to("cpu") for batch in loader) for _ in range(2)])
+            loader.close()
+            store.close()
+        assert found[0] == found[1]
+
+    def test_a_group_too_long_is_refused(self) -> None:
+        store = CachedFeatures(torch.randn(100, 4), fraction=0.1, hotness=-torch.arange(100), lookahead=2)
+        with pytest.raises(ValueError, match="group has 17 gathers; at most 16"):
+            store.begin_together([torch.arange(3).cuda()] * 17)
         store.close()
 
 

@@ -1,0 +1,101 @@
+// Exports the cache of rows that takes in what the next gathers need.
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "bindings/gpu.h"
+#include "bindings/views.h"
+#include "features/cuda/renewal.h"
+
+namespace loader {
+namespace {
+
+// In memory that Python owns.
+class CudaRenewal {
+ public:
+  CudaRenewal(py::handle rows, py::handle slots, py::handle owners, py::handle uses, py::handle leaving,
+              py::handle coming, py::handle tally) {
+    const RowsView cached = rows_view(rows, "rows", kGpu);        // [count, ...]
+    const auto places = view<int32_t>(slots, "slots", -1, kGpu);  // [num_rows]
+    if (places.size > std::numeric_limits<uint32_t>::max() ||
+        cached.num_rows > std::numeric_limits<int32_t>::max())
+      throw py::value_error("a table of " + std::to_string(places.size) + " rows, of which " +
+                            std::to_string(cached.num_rows) +
+                            " are cached, is too large to be renewed: at most 2^32 - 1 and 2^31 - 1");
+    const int64_t words = (places.size + kUsesAWord - 1) / kUsesAWord;
+    cache_.rows = cached.data;
+    cache_.row_bytes = cached.row_bytes;
+    cache_.count = static_cast<uint32_t>(cached.num_rows);
+    cache_.num_rows = places.size;
+    cache_.slots = places.data;
+    cache_.owners = numbers(owners, "owners");                                 // [count]
+    cache_.uses = view<uint8_t>(uses, "uses", words * kUsesAWord, kGpu).data;  // [num_rows], in whole words
+    cache_.leaving = numbers(leaving, "leaving");                              // [count]
+    cache_.coming = numbers(coming, "coming");                                 // [count]
+    const auto counts = view<uint8_t>(tally, "tally", sizeof(Tally), kGpu);    // [renewal_tally_bytes]
+    cache_.tally = reinterpret_cast<Tally*>(counts.data);
+    device_ = device_index(rows);
+  }
+
+  void forget(uintptr_t stream) {
+    launched([&] { launch_forget_uses(cache_, device_, at<CUstream_st>(stream)); });
+  }
+
+  void note(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn, uintptr_t stream) {
+    const Reading reading = checked(ids, wide_ids, n, next, turn);
+    launched([&] { launch_note_uses(cache_, reading, device_, at<CUstream_st>(stream)); });
+  }
+
+  void renew(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn, uintptr_t rows,
+             uintptr_t stream) {
+    Reading reading = checked(ids, wide_ids, n, next, turn);
+    reading.rows = at<const uint8_t>(rows);
+    launched([&] { launch_renewal(cache_, reading, device_, at<CUstream_st>(stream)); });
+  }
+
+ private:
+  uint32_t* numbers(py::handle tensor, const char* name) const {
+    return reinterpret_cast<uint32_t*>(view<int32_t>(tensor, name, cache_.count, kGpu).data);
+  }
+
+  static Reading checked(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn) {
+    if (turn < 0 || turn >= kMostTogether)
+      throw py::value_error("turn is " + std::to_string(turn) + "; it must be 0 to " +
+                            std::to_string(kMostTogether - 1));
+    if (n < 0 || n > std::numeric_limits<uint32_t>::max())
+      throw py::value_error("a gather of " + std::to_string(n) + " ids cannot renew a cache: 0 to 2^32 - 1");
+    return {at<const void>(ids), wide_ids, n, at<uint8_t>(next), static_cast<uint8_t>(turn), nullptr};
+  }
+
+  template <typename F>
+  void launched(const F& launch) const {
+    doing("renewing a cache of rows", [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      launch();
+    });
+  }
+
+  RowCache cache_{};
+  int device_;
+};
+
+}  // namespace
+
+void bind_renewal_cuda(py::module_& m) {
+  py::class_<CudaRenewal>(m, "CudaRenewal")
+      .def(py::init<py::handle, py::handle, py::handle, py::handle, py::handle, py::handle, py::handle>(),
+           py::arg("rows"), py::kw_only(), py::arg("slots"), py::arg("owners"), py::arg("uses"),
+           py::arg("leaving"), py::arg("coming"), py::arg("tally"))
+      .def("forget", &CudaRenewal::forget, py::arg("stream"))
+      .def("note", &CudaRenewal::note, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
+           py::arg("turn"), py::arg("stream"))
+      .def("renew", &CudaRenewal::renew, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
+           py::arg("turn"), py::arg("rows"), py::arg("stream"));
+  m.attr("renewal_tally_bytes") = sizeof(Tally);
+  m.attr("most_together") = kMostTogether;
+}
+
+}  // namespace loader

@@ -1,0 +1,252 @@
+"""The cache that takes in what the next gathers need: Python, bindings and kernels as they are, on the host."""
+
+from __future__ import annotations
+
+import importlib.util
+import sysconfig
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pybind11
+import pytest
+import torch
+from cuda_on_host import OPTIONS
+from sanitizers import build, skip_unless_it_runs
+from small_loader import NUM_NODES, digests, small_loader
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph
+from loader.stores import CachedFeatures, cached, kernel
+from loader.stores.renewal import Renewal
+from loader.stores.rows import RowFormat
+
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("renewal")
+    skip_unless_it_runs("", folder)
+    target = folder / f"renewal_on_host{sysconfig.get_config_var('EXT_SUFFIX')}"
+    includes = pybind11.get_include(), sysconfig.get_path("include")
+    options = "-fPIC", "-shared", "-fvisibility=hidden", '-DLOADER_KERNELS_DEVICE="cpu"', *(f"-I{i}" for i in includes)
+    built = build([HERE / "renewal_on_host.cpp"], "", target, (*OPTIONS, *options))
+    assert built.returncode == 0, built.stderr
+    spec = importlib.util.spec_from_file_location("renewal_on_host", target)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "CudaRenewal", core.CudaRenewal)
+    assert _core.renewal_tally_bytes == core.renewal_tally_bytes
+    assert _core.most_together == core.most_together
+
+
+class Cache:
+    """A table, some of whose rows are cached, and gathers as a kernel makes them."""
+
+    def __init__(self, num_rows: int, count: int, row: int = 16, dtype: torch.dtype = torch.uint8, seed: int = 0):
+        self.random = torch.Generator().manual_seed(seed)
+        self.table = torch.randint(256, (num_rows, row), generator=self.random).to(dtype)
+        self.hot = torch.randperm(num_rows, generator=self.random)[:count].sort().values
+        self.rows = self.table[self.hot].clone()
+        self.slots = torch.full((num_rows,), -1, dtype=torch.int32)
+        self.slots[self.hot] = torch.arange(count, dtype=torch.int32)
+        self.missed = 0
+        self.renewal = Renewal(self.rows, self.slots, self.hot)
+
+    def gather(self, ids: Tensor) -> Tensor:
+        known = ids.long().clamp(0, len(self.table) - 1)
+        slots = self.slots[known].long()
+        hit = slots >= 0
+        self.missed += int((~hit).sum())
+        found = torch.where(hit[:, None], self.rows[slots.clamp(min=0)], self.table[known])
+        return found.masked_fill((known != ids)[:, None], 0)
+
+    def ids(self, n: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Distinct ones, of which the first are in many gathers."""
+        weights = 1 / (torch.arange(len(self.table)) + 3.0)
+        return torch.multinomial(weights, n, generator=self.random).to(dtype)
+
+    def cached(self) -> set[int]:
+        """The rows that are in the cache, after a look at whether all is in order."""
+        held = (self.slots >= 0).nonzero().flatten()
+        places = self.slots[held].long()
+        assert len(set(places.tolist())) == len(held)
+        assert torch.equal(self.rows[places], self.table[held])
+        return set(held.tolist())
+
+
+def worth(group: Sequence[Tensor], turn: int, hot: set[int], row: int) -> int:
+    """How soon a row is read again after a gather of the group; hot rows come after those, and then the others."""
+    for later in range(turn + 1, len(group)):
+        if row in set(group[later].tolist()):
+            return later - turn - 1
+    return 100 if row in hot else 101
+
+
+def run(cache: Cache, group: Sequence[Tensor]) -> None:
+    """Gathers a group, and compares what is cached after each gather with plain code."""
+    hot = set(cache.hot.tolist())
+    for turn, finish in enumerate(cache.renewal.begin(group, cache.gather)):
+        before = cache.cached()
+        assert torch.equal(finish(), cache.table[group[turn].long()])
+        candidates = before | set(group[turn].tolist())
+        best = sorted(worth(group, turn, hot, row) for row in candidates)[: len(before)]
+        assert sorted(worth(group, turn, hot, row) for row in cache.cached()) == best
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("row", "dtype"), [(16, torch.uint8), (3, torch.float32), (3, torch.uint8), (40, torch.float32)]
+)
+def test_the_rows_worth_most_stay(row: int, dtype: torch.dtype, index: torch.dtype) -> None:
+    cache = Cache(3001, 400, row, dtype)
+    for sizes in ([5], [700, 300, 900], [1500] * 4):
+        run(cache, [cache.ids(n, index) for n in sizes])
+    assert cache.missed > 0
+
+
+@pytest.mark.parametrize("count", [1, 50, 200])
+def test_a_cache_of_any_size_is_renewed(count: int) -> None:
+    cache = Cache(200, count)
+    for _ in range(3):
+        run(cache, [cache.ids(n) for n in (60, 1, 90, 100)])
+    assert (count == 200) == (cache.missed == 0)
+
+
+def test_the_longest_group_is_known_to_its_end() -> None:
+    cache = Cache(500, 60)
+    run(cache, [cache.ids(20) for _ in range(_core.most_together)])
+
+
+def test_fewer_rows_are_missed_than_without() -> None:
+    cache, still = Cache(3000, 500), Cache(3000, 500)
+    for _ in range(4):
+        group = [cache.ids(900) for _ in range(8)]
+        run(cache, group)
+        for ids in group:
+            still.gather(ids)
+    assert cache.missed < 0.8 * still.missed
+
+
+def test_empty_gathers_change_nothing() -> None:
+    cache = Cache(100, 20)
+    before = cache.slots.clone()
+    run(cache, [torch.zeros(0, dtype=torch.int64)] * 2)
+    assert torch.equal(cache.slots, before)
+
+
+def test_ids_out_of_range_are_passed_over() -> None:
+    cache = Cache(100, 20)
+    bad = torch.tensor([5, 100, -1, 7, 2**40, 9])
+    first, second = cache.renewal.begin([cache.ids(50), bad], cache.gather)
+    first()
+    rows = second()
+    assert torch.equal(rows[[0, 3, 5]], cache.table[[5, 7, 9]])
+    assert not rows[[1, 2, 4]].any()
+    assert len(cache.cached()) == 20
+
+
+def test_repeated_ids_return_the_right_rows() -> None:
+    cache = Cache(300, 40)
+    for _ in range(10):
+        group = [torch.randint(300, (400,), generator=cache.random) for _ in range(4)]
+        for ids, finish in zip(group, cache.renewal.begin(group, cache.gather), strict=True):
+            assert torch.equal(finish(), cache.table[ids])
+            cache.cached()
+
+
+def test_groups_that_take_turns_return_the_right_rows() -> None:
+    cache = Cache(1000, 150)
+    groups = [[cache.ids(n) for n in (300, 200, 400)] for _ in range(2)]
+    begun = [cache.renewal.begin(group, cache.gather) for group in groups]
+    for turn in range(3):
+        for group, finishes in zip(groups, begun, strict=True):
+            assert torch.equal(finishes[turn](), cache.table[group[turn]])
+            assert len(cache.cached()) == 150
+            with cache.renewal.alone():
+                assert torch.equal(cache.gather(group[turn]), cache.table[group[turn]])
+
+
+def test_a_group_that_was_dropped_is_forgotten() -> None:
+    cache = Cache(1000, 150)
+    cache.renewal.begin([cache.ids(300), cache.ids(500)], cache.gather)[0]()
+    run(cache, [cache.ids(400), cache.ids(400)])
+
+
+def test_a_failed_gather_leaves_the_cache_usable() -> None:
+    cache = Cache(1000, 150)
+
+    def refused(ids: Tensor) -> Tensor:
+        raise RuntimeError("refused")
+
+    with pytest.raises(RuntimeError, match="refused"):
+        cache.renewal.begin([cache.ids(300)], refused)[0]()
+    run(cache, [cache.ids(400), cache.ids(400)])
+
+
+class OnHost(CachedFeatures):
+    """The store as it is, on the CPU, with gathers by plain code."""
+
+    def __init__(self, cache: Cache, lookahead: int) -> None:
+        self._format, self._device, self._gatherer = RowFormat(cache.table), torch.device("cpu"), Any
+        self._host, self.host_threads, self.lookahead = None, 0, lookahead
+        self._renewal = cache.renewal if lookahead else None
+        self._cache = cache
+
+    def _launch(self, gatherer: Any, ids: Tensor, out: Tensor, **cold: int) -> None:
+        out.copy_(self._cache.gather(ids))
+
+    def check(self) -> None:
+        self._cache.cached()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_mini_batches_have_the_same_bytes(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cached, kernel):
+        monkeypatch.setattr(module, "made_current", lambda device: nullcontext())
+    generator = torch.Generator().manual_seed(0)
+    graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 2000), generator=generator), NUM_NODES)
+    found, missed = [], []
+    for lookahead in (0, 4):
+        cache = Cache(NUM_NODES, NUM_NODES // 4)
+        loader = small_loader(graph, features=OnHost(cache, lookahead), prefetch=prefetch)
+        found.append([digests(loader) for _ in range(3)])
+        loader.close()
+        missed.append(cache.missed)
+    assert found[0] == found[1]
+    if prefetch:
+        assert missed[1] < missed[0]  # without, no gather is known ahead
+
+
+@pytest.mark.parametrize(
+    ("turn", "n", "message"), [(16, 1, "turn is 16; it must be 0 to 15"), (0, -1, "a gather of -1")]
+)
+def test_the_core_refuses_odd_numbers(core: Any, turn: int, n: int, message: str) -> None:
+    cache = Cache(10, 2)
+    ids, following = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=message):
+        cache.renewal._core.note(ids.data_ptr(), True, n, following.data_ptr(), turn, 0)
+
+
+def test_arrays_that_do_not_fit_are_refused(core: Any) -> None:
+    number = dict.fromkeys(("owners", "leaving", "coming"), torch.zeros(2, dtype=torch.int32))
+    tally = torch.zeros(core.renewal_tally_bytes, dtype=torch.uint8)
+    good = {**number, "slots": torch.zeros(5, dtype=torch.int32), "uses": torch.zeros(8, dtype=torch.uint8)}
+    rows = torch.zeros(2, 4)
+    core.CudaRenewal(rows, **good, tally=tally)
+    for name, size in (("owners", 2), ("leaving", 2), ("coming", 2), ("uses", 8)):
+        wrong = {**good, name: torch.zeros(size + 1, dtype=good[name].dtype)}
+        with pytest.raises(ValueError, match=f"{name} has {size + 1} elements; it must have {size}"):
+            core.CudaRenewal(rows, **wrong, tally=tally)

@@ -64,8 +64,8 @@ class CudaRenewal {
     if (turn < 0 || turn >= kMostTogether)
       throw py::value_error("turn is " + std::to_string(turn) + "; it must be 0 to " +
                             std::to_string(kMostTogether - 1));
-    if (n < 0 || n > std::numeric_limits<uint32_t>::max())
-      throw py::value_error("a gather of " + std::to_string(n) + " ids cannot renew a cache: 0 to 2^32 - 1");
+    if (n < 0 || n > std::numeric_limits<int32_t>::max())  // with as many cached rows, 32 bits count them
+      throw py::value_error("a gather of " + std::to_string(n) + " ids cannot renew a cache: 0 to 2^31 - 1");
     return {at<const void>(ids), wide_ids, n, at<uint8_t>(next), static_cast<uint8_t>(turn), nullptr};
   }
 

@@ -169,15 +169,16 @@ class NpzDataset(EdgeListDataset):
         given = [split for split in SPLITS if split in arrays]
         if self.split is not None and given:
             raise DatasetError(
-                f"{self.path} has the split {', '.join(given)} and dataset.split={list(self.split)} asks to draw one; "
-                f"drop one of the two"
+                f"{self.path} has the split {', '.join(given)} and split={list(self.split)} asks to draw one; drop one "
+                "of the two"
             )
         splits = None
         if self.split is None:
             missing = [split for split in SPLITS if split not in arrays]
             self._require(
                 not missing,
-                f"no array {' '.join(missing)} for the split; add it or set dataset.split=[0.6,0.2,0.2] to draw one",
+                f"no array {' '.join(missing)} for the split; add it, or draw one: split=[0.6,0.2,0.2] (of train.py: "
+                "dataset.split=[0.6,0.2,0.2])",
                 arrays,
             )
             splits = {split: ids_of(arrays[split], features.shape[0], f"{self.path}: {split}") for split in SPLITS}

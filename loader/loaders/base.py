@@ -40,16 +40,17 @@ class Loader:
     the number of ranks (processes that train together) or earlier epochs.
 
     With `prefetch=n` the stages work before the consumer, your loop, asks for a mini-batch. Each holds at most `n`
-    mini-batches, under way or waiting for the next stage; the first holds some more if the sampler takes several
-    together. With `prefetch=0` the consumer's thread does all work. Only one iterator is alive at a time: a new one
-    ends the one before it. Only one thread at a time may ask it for a mini-batch. An iterator that is closed, abandoned
-    or interrupted ends its threads after their current call.
+    mini-batches, under way or waiting for the next stage, and some more if it or the next one takes several together.
+    With `prefetch=0` the consumer's thread does all work. Only one iterator is alive at a time: a new one ends the one
+    before it. Only one thread at a time may ask it for a mini-batch. An iterator that is closed, abandoned or
+    interrupted ends its threads after their current call.
 
     On a GPU each stage has its own CUDA stream, made once. A mini-batch is ready for work on the stream that was
     current at `next()`. Another stream that uses it has to wait for that stream; also call
-    `batch.record_stream(other)`. If sampler and stores are asynchronous, the consumer's thread launches the work of all
-    stages when it asks for a mini-batch. Else each stage has a thread. The host may be `n` mini-batches ahead of the
-    consumer's stream. `max_items` and `max_bytes` limit the mini-batches that exist at one time.
+    `batch.record_stream(other)`. If sampler and stores are asynchronous, and only the sampler takes several together,
+    the consumer's thread launches the work of all stages when it asks for a mini-batch. Else each stage has a thread.
+    The host may be `n` mini-batches ahead of the consumer's stream. `max_items` and `max_bytes` limit the mini-batches
+    that exist at one time.
 
     `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched.
     `load_state_dict()` continues with exactly the next one, also with another number of ranks.

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet, finalize
 
 from loader.machine.arguments import kind_of
-from loader.pipeline.stage import Stage
+from loader.pipeline.stage import Stage, ready_results
 from loader.pipeline.streams import Flight, StageStreams
 from loader.pipeline.threads import StageThread, Threads
 from loader.pipeline.work import Setting, Work
@@ -22,8 +22,8 @@ class Pipeline(Setting):
 
     Items keep the order of the source. An exception in a stage, or in the source, comes after the items before it. A
     stage begins an item only if fewer than `depth` of its results are under way or wait to be taken. The first stage
-    begins `Stage.together` items at once, and so does a later stage that has a thread. They begin the first item of a
-    run by itself, because the consumer waits for it.
+    begins `Stage.together` items at once, and so does a later stage that has a thread. The stage before that one may
+    have as many results ready. They begin the first item of a run by itself, because the consumer waits for it.
 
     If all stages are asynchronous, with no depth of their own, and only the first one takes several items at once, the
     consumer's thread prefetches when it asks for an item. When `next()` returns, `depth` more items are on the last
@@ -81,9 +81,11 @@ class Pipeline(Setting):
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        grouped = self.stages if self.threaded else self.stages[:1]
-        results = sum(min(self.depth, stage.depth) for stage in self.stages)
-        return results + sum(stage.together - 1 for stage in grouped) if self.depth else 1
+        if not self.depth:
+            return 1
+        if not self.threaded:
+            return self.depth * len(self.stages) + self.stages[0].together - 1
+        return sum(ready_results(self.stages, self.depth)) + sum(stage.together - 1 for stage in self.stages)
 
     @property
     def max_consumed(self) -> int:

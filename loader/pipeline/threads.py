@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
+from loader.pipeline.stage import ready_results
 from loader.pipeline.streams import Flight
 from loader.pipeline.work import Work
 
@@ -19,7 +20,7 @@ class Threads:
 
     def __init__(self, work: Work, others: weakref.WeakSet[StageThread]) -> None:
         self._work, self._others = work, others  # of all runs of the pipeline
-        self._channels = [Channel(min(work.depth, stage.depth)) for stage in work.stages]
+        self._channels = [Channel(room) for room in ready_results(work.stages, work.depth)]
         self._threads: list[StageThread] = []
         self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
@@ -133,8 +134,9 @@ class StageThread(threading.Thread):
             while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
                 pass
             room = channels[-1].taken
-            for later in reversed(work.stages[index:]):
-                begun, room = begun_groups(work.length, room + min(work.depth, later.depth), later.together)
+            rooms = ready_results(work.stages, work.depth)
+            for later, more in zip(reversed(work.stages[index:]), reversed(rooms[index:]), strict=True):
+                begun, room = begun_groups(work.length, room + more, later.together)
             with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
                 for _ in range(begun - groups):
                     stage.absent()  # in the groups that other processes begin of a run that was closed here

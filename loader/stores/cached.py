@@ -64,14 +64,16 @@ class CachedFeatures(KernelStore):
             most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of scores, for example of
             `k_hop_hotness`, caches the rows with the highest scores.
         host_threads: threads of the host that take part in a gather; 0 for none. None: seven per eight processors for a
-            table of more than 8 GiB if there are at least four such threads, else none. With threads, at least one row
-            is cached.
-        lookahead: mini-batches that are announced together, at most 16; 0 for a cache that does not change.
+            table of more than 8 GiB if there are at least four such threads, else none; none with `lookahead`. With
+            threads, at least one row is cached.
+        lookahead: mini-batches that are announced together, at most 16, if the loader prefetches. 0: the cache does
+            not change.
         context: the graph, and for `"visits"` the mini-batches; `open_store` passes it.
 
     Attributes:
         num_cached: rows in GPU memory.
-        host_threads, lookahead: as above, without None.
+        host_threads: as above, without None.
+        lookahead: as above; 0 if no row is cached.
         in_place: whether the tensor's own memory was page-locked.
 
     Raises:
@@ -124,8 +126,9 @@ class CachedFeatures(KernelStore):
                 hits=self._hits,
                 release=table.release,
             )
-            renewed = self.lookahead > 0 and self.num_cached > 0 and rows.dim > 0
-            self._renewal = Renewal(cache, slots, hot) if renewed else None
+            if not (self.num_cached and rows.dim):  # there is nothing to renew
+                self.lookahead = 0
+            self._renewal = Renewal(cache, slots, hot) if self.lookahead else None
         self._gathered = 0
         self._count_lock = ForkSafeLock()
         self._host: HostPart | None = None
@@ -163,7 +166,9 @@ class CachedFeatures(KernelStore):
     def gather(self, ids: Tensor) -> Tensor:
         """See `FeatureStore.gather`."""
         if self._renewal is not None:
-            with self._renewal.alone():
+            self._open()
+            ids = self._near(ids)  # which may wait for a copy, and the other gathers need not
+            with made_current(self.device), self._renewal.alone():
                 return super().gather(ids)
         return super().gather(ids) if self._host is None else self.begin(ids)()
 
@@ -193,16 +198,16 @@ class CachedFeatures(KernelStore):
             group: ids of each gather, see `gather`; at most 16 gathers.
 
         Returns:
-            A function per gather, as of `begin`. Without `lookahead` the cache does not change.
+            A function per gather, as of `begin`. Without `lookahead`, or in a group of one, the cache does not change.
 
         Raises:
             ValueError: the group has more than 16 gathers.
         """
+        if len(group) > _core.most_together:
+            raise ValueError(f"group has {len(group)} gathers; at most {_core.most_together} are announced together")
         renewal = self._renewal
         if renewal is None:
             return [self.begin(ids) for ids in group]
-        if len(group) > _core.most_together:
-            raise ValueError(f"group has {len(group)} gathers; at most {_core.most_together} are announced together")
         self._open()
         with made_current(self.device):
             return renewal.begin([self._near(ids).contiguous() for ids in group], super().gather)
@@ -212,6 +217,8 @@ class CachedFeatures(KernelStore):
         if self._host is not None:
             self._host.close()
         super().close()
+        if self._renewal is not None:
+            self._renewal.close()
 
     def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
         super()._launch(gatherer, ids, out, cold_below=cold_below)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -43,63 +44,111 @@ class Renewal:
             "uses": uses.to(device),
             "leaving": lists[0],
             "coming": lists[1],
-            "tally": torch.zeros(_core.renewal_tally_bytes, dtype=torch.uint8, device=device),
+            "tally": torch.empty(_core.renewal_tally_bytes, dtype=torch.uint8, device=device),
         }
-        self._device, self._arrays = device, (cache, *arrays.values())  # which the core does not keep
-        self._core = _core.CudaRenewal(cache, **arrays)
+        self._device = device
+        self._arrays = (cache, *arrays.values())  # which the core does not keep
+        self._core: _core.CudaRenewal | None = _core.CudaRenewal(cache, **arrays)
         self._lock = ForkSafeLock()
-        self._read = torch.cuda.Event() if device.type == "cuda" else None  # the last gather is done with the cache
-        self._noted: Sequence[Tensor] | None = None  # the group whose uses are written down
+        self._read = self._event()  # the last gather is done with the cache
+        self._noted: _Group | None = None  # the group whose uses are written down
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """The current stream waits for the gathers before, and those after wait for what it does here."""
-        with self._lock:
-            if self._read is None:
-                yield
-                return
-            stream = current_stream(self._device.index)
-            stream.wait_event(self._read)
-            try:
-                yield
-            finally:
-                self._read.record(stream)
+    def alone(self) -> Iterator[_core.CudaRenewal]:
+        """The current stream waits for the gathers before, and those after wait for what it does here.
 
-    def begin(self, group: Sequence[Tensor], gather: Callable[[Tensor], Tensor]) -> list[Callable[[], Tensor]]:
+        Raises:
+            RuntimeError: this was closed.
+        """
+        with self._lock:
+            if self._core is None:
+                raise RuntimeError("the store of this gather was closed; make a new one")
+            self._wait_for(self._read)
+            try:
+                yield self._core
+            finally:
+                if self._read is not None:
+                    self._read.record(current_stream(self._device.index))
+
+    def begin(self, ids: Sequence[Tensor], gather: Callable[[Tensor], Tensor]) -> list[Callable[[], Tensor]]:
         """Announces gathers that come next, in this order.
 
         Args:
-            group: at most `loader._core.most_together` tensors of ids, on the GPU, contiguous.
+            ids: those of each gather, on the GPU, contiguous; of at most `loader._core.most_together` gathers.
             gather: launches a gather of ids on the current stream, and returns the rows as they are cached.
 
         Returns:
-            A function per gather that gathers on the current stream and returns the rows.
+            A function per gather, to be called once. It gathers on the current stream and returns the rows.
         """
-        ids = tuple(group)
         following = [torch.empty(each.shape, dtype=torch.uint8, device=self._device) for each in ids]
-        return [partial(self._gather, ids, following, turn, gather) for turn in range(len(ids))]
+        group = _Group(list(zip(ids, following, strict=True)), self._event())
+        return [partial(self._gather, group, turn, gather) for turn in range(len(group.gathers))]
 
-    def _gather(
-        self, group: tuple[Tensor, ...], following: list[Tensor], turn: int, gather: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        with self.alone():
-            stream = 0 if self._read is None else current_stream_handle(self._device.index)
+    def close(self) -> None:
+        """Lets go of the GPU memory. The GPU must be done with it."""
+        with self._lock:
+            self._core, self._noted, self._arrays = None, None, ()
+
+    def _gather(self, group: _Group, turn: int, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        with self.alone() as core:
+            self._wait_for(group.begun)
+            ids, following = self._used(group, turn)
+            if len(group.gathers) == 1:  # nothing is known of the next ones
+                return gather(ids)
+            stream = self._stream()
             if self._noted is not group:
-                self._note(group, following, turn, stream)
-            ids, next_uses = group[turn], following[turn]
+                self._note(core, group, turn, stream)
             rows = gather(ids)
-            self._core.renew(*_address(ids), next_uses.data_ptr(), turn, rows.data_ptr(), stream)
+            core.renew(*_address(ids), following.data_ptr(), turn, rows.data_ptr(), stream)
+            group.gathers[turn] = None  # the ids may keep a whole mini-batch
             return rows
 
-    def _note(self, group: tuple[Tensor, ...], following: list[Tensor], first: int, stream: int) -> None:
+    def _note(self, core: _core.CudaRenewal, group: _Group, first: int, stream: int) -> None:
         """Writes down the uses of the gathers from `first` on, and drops those of a group before."""
-        self._core.forget(stream)
-        for turn in range(len(group) - 1, first - 1, -1):
-            for tensor in (group[turn], following[turn]):
-                if tensor.is_cuda:  # it may have come from another stream, and be dropped before its turn
-                    tensor.record_stream(current_stream(self._device.index))
-            self._core.note(*_address(group[turn]), following[turn].data_ptr(), turn, stream)
+        self._noted = None
+        core.forget(stream)
+        for turn in range(len(group.gathers) - 1, first - 1, -1):
+            ids, following = self._used(group, turn)
+            core.note(*_address(ids), following.data_ptr(), turn, stream)
         self._noted = group
+
+    def _used(self, group: _Group, turn: int) -> tuple[Tensor, Tensor]:
+        """What belongs to a gather. The current stream reads it: it may be of another stream."""
+        found = group.gathers[turn]
+        if found is None:
+            raise RuntimeError(f"gather {turn} of its group was made already")
+        for tensor in found:
+            if tensor.is_cuda:
+                tensor.record_stream(current_stream(self._device.index))
+        return found
+
+    def _event(self) -> torch.cuda.Event | None:
+        """Recorded on the current stream; None on the CPU, where tests run."""
+        if self._device.type != "cuda":
+            return None
+        event = torch.cuda.Event()
+        event.record(current_stream(self._device.index))
+        return event
+
+    def _wait_for(self, event: torch.cuda.Event | None) -> None:
+        if event is not None:
+            current_stream(self._device.index).wait_event(event)
+
+    def _stream(self) -> int:
+        return current_stream_handle(self._device.index) if self._device.type == "cuda" else 0
+
+
+@dataclass(eq=False)
+class _Group:
+    """Gathers that are announced together.
+
+    Attributes:
+        gathers: ids of each, and `[n]` uint8, which of the next ones reads each row; None after the gather.
+        begun: the ids are there; None on the CPU.
+    """
+
+    gathers: list[tuple[Tensor, Tensor] | None]
+    begun: torch.cuda.Event | None
 
 
 def _address(ids: Tensor) -> tuple[int, bool, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sysconfig
+import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -64,6 +65,7 @@ class Cache:
         self.slots[self.hot] = torch.arange(count, dtype=torch.int32)
         self.missed = 0
         self.renewal = Renewal(self.rows, self.slots, self.hot)
+        self.owners = self.renewal._arrays[2]
 
     def gather(self, ids: Tensor) -> Tensor:
         known = ids.long().clamp(0, len(self.table) - 1)
@@ -82,7 +84,8 @@ class Cache:
         """The rows that are in the cache, after a look at whether all is in order."""
         held = (self.slots >= 0).nonzero().flatten()
         places = self.slots[held].long()
-        assert len(set(places.tolist())) == len(held)
+        assert torch.equal(self.owners[places], held.int())
+        assert int((self.owners >= 0).sum()) == len(held)  # the other slots are nobody's
         assert torch.equal(self.rows[places], self.table[held])
         return set(held.tolist())
 
@@ -101,9 +104,13 @@ def run(cache: Cache, group: Sequence[Tensor]) -> None:
     for turn, finish in enumerate(cache.renewal.begin(group, cache.gather)):
         before = cache.cached()
         assert torch.equal(finish(), cache.table[group[turn].long()])
+        after = cache.cached()
+        if len(group) == 1:
+            assert after == before
+            continue
         candidates = before | set(group[turn].tolist())
         best = sorted(worth(group, turn, hot, row) for row in candidates)[: len(before)]
-        assert sorted(worth(group, turn, hot, row) for row in cache.cached()) == best
+        assert sorted(worth(group, turn, hot, row) for row in after) == best
 
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
@@ -112,7 +119,7 @@ def run(cache: Cache, group: Sequence[Tensor]) -> None:
 )
 def test_the_rows_worth_most_stay(row: int, dtype: torch.dtype, index: torch.dtype) -> None:
     cache = Cache(3001, 400, row, dtype)
-    for sizes in ([5], [700, 300, 900], [1500] * 4):
+    for sizes in ([5], [700, 300, 900], [1500] * 4, [50]):
         run(cache, [cache.ids(n, index) for n in sizes])
     assert cache.missed > 0
 
@@ -165,6 +172,11 @@ def test_repeated_ids_return_the_right_rows() -> None:
         for ids, finish in zip(group, cache.renewal.begin(group, cache.gather), strict=True):
             assert torch.equal(finish(), cache.table[ids])
             cache.cached()
+    # Slots that are nobody's are filled again.
+    for _ in range(2):
+        for finish in cache.renewal.begin([cache.ids(100) for _ in range(3)], cache.gather):
+            finish()
+    assert len(cache.cached()) == 40
 
 
 def test_groups_that_take_turns_return_the_right_rows() -> None:
@@ -177,6 +189,29 @@ def test_groups_that_take_turns_return_the_right_rows() -> None:
             assert len(cache.cached()) == 150
             with cache.renewal.alone():
                 assert torch.equal(cache.gather(group[turn]), cache.table[group[turn]])
+
+
+def test_a_gather_lets_go_of_its_ids() -> None:
+    cache = Cache(100, 20)
+    group = [cache.ids(30) for _ in range(3)]
+    alive = [weakref.ref(ids) for ids in group]
+    finishes = cache.renewal.begin(group, cache.gather)
+    del group
+    for turn, finish in enumerate(finishes):
+        finish()
+        assert [ids() is not None for ids in alive] == [later > turn for later in range(3)]
+    with pytest.raises(RuntimeError, match="gather 1 of its group was made already"):
+        finishes[1]()
+
+
+def test_a_closed_cache_has_no_gathers() -> None:
+    cache = Cache(100, 20)
+    finishes = cache.renewal.begin([cache.ids(30), cache.ids(30)], cache.gather)
+    finishes[0]()
+    cache.renewal.close()
+    assert cache.renewal._arrays == ()
+    with pytest.raises(RuntimeError, match="was closed; make a new one"):
+        finishes[1]()
 
 
 def test_a_group_that_was_dropped_is_forgotten() -> None:
@@ -192,7 +227,7 @@ def test_a_failed_gather_leaves_the_cache_usable() -> None:
         raise RuntimeError("refused")
 
     with pytest.raises(RuntimeError, match="refused"):
-        cache.renewal.begin([cache.ids(300)], refused)[0]()
+        cache.renewal.begin([cache.ids(300), cache.ids(300)], refused)[0]()
     run(cache, [cache.ids(400), cache.ids(400)])
 
 
@@ -236,6 +271,7 @@ def test_mini_batches_have_the_same_bytes(prefetch: int, monkeypatch: pytest.Mon
 def test_the_core_refuses_odd_numbers(core: Any, turn: int, n: int, message: str) -> None:
     cache = Cache(10, 2)
     ids, following = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.uint8)
+    assert cache.renewal._core is not None
     with pytest.raises(ValueError, match=message):
         cache.renewal._core.note(ids.data_ptr(), True, n, following.data_ptr(), turn, 0)
 

@@ -1,8 +1,7 @@
 // Which rows of a cache are replaced after a gather, and by which: see renewal.h.
 //
-// Ids of a gather may repeat. Two copies of one row may then be cached, of which `slots` knows one: that
-// costs a slot until the other copy is replaced, and never returns a wrong row, since a slot whose row is
-// replaced first goes from `slots`.
+// Ids of a gather may repeat. A row may then be written to two slots, of which one is nobody's and is
+// replaced next.
 #pragma once
 
 #include "block_sums.cuh"
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kRenewalThreads)
     reinterpret_cast<uint32_t*>(cache.tally)[threadIdx.x] = 0;
   for (int64_t i = first_thread(); i < reading.n; i += all_threads()) {
     const int64_t id = id_at(reading.ids, reading.wide_ids, i);
-    if (in_range(cache.num_rows, id)) cache.uses[id] = (cache.uses[id] & kHotRow) | reading.next[i];
+    if (in_range(cache.num_rows, id)) cache.uses[id] = (cache.uses[id] & kHotRow) | (reading.next[i] & kUse);
   }
 }
 
@@ -73,7 +72,10 @@ struct Candidate {
       at = static_cast<uint32_t>(i - reading.n);
       id = cache.owners[at];
     }
-    if (inside || outside) its_class = class_of(cache.uses[id], reading.turn);
+    if (inside && id == kNobody)
+      its_class = kClasses - 1;
+    else if (inside || outside)
+      its_class = class_of(cache.uses[id], reading.turn);
   }
 };
 
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kRenewalThreads)
   }
   __syncthreads();
   if (threadIdx.x < 2 * kClasses && counts[threadIdx.x] > 0)
-    atomicAdd(cache.tally->inside + threadIdx.x, counts[threadIdx.x]);
+    atomicAdd(&cache.tally->rows[threadIdx.x], counts[threadIdx.x]);
 }
 
 // Rows of better classes than `its_class` are kept, rows of worse ones are not. Of the rows of the class
@@ -109,24 +111,26 @@ struct Border {
   uint32_t leaving[2], coming[2];  // how many rows: of the other classes, and of this one
 
   __device__ __forceinline__ explicit Border(const Tally& tally) {
+    const uint32_t *const inside = tally.rows, *const outside = tally.rows + kClasses;
     uint32_t room = 0;
-    for (int c = 0; c < kClasses; ++c) room += tally.inside[c];
+    for (int c = 0; c < kClasses; ++c) room += inside[c];
     leaving[0] = room;
     coming[0] = its_class = 0;
-    while (its_class < kClasses - 1 && tally.inside[its_class] + tally.outside[its_class] < room) {
-      room -= tally.inside[its_class] + tally.outside[its_class];
-      leaving[0] -= tally.inside[its_class];
-      coming[0] += tally.outside[its_class++];
+    while (its_class < kClasses - 1 && inside[its_class] + outside[its_class] < room) {
+      room -= inside[its_class] + outside[its_class];
+      leaving[0] -= inside[its_class];
+      coming[0] += outside[its_class++];
     }
-    const uint32_t inside = tally.inside[its_class], stay = min(inside, room);
-    leaving[0] -= inside;
-    leaving[1] = inside - stay;
-    coming[1] = min(tally.outside[its_class], room - stay);
+    const uint32_t stay = min(inside[its_class], room);
+    leaving[0] -= inside[its_class];
+    leaving[1] = inside[its_class] - stay;
+    coming[1] = min(outside[its_class], room - stay);
   }
 };
 
 // Adds numbers to a list, in any order, of `flags`: those of a better or worse class (1), or of the class
-// itself (2), of which only `wanted[1]` are taken. All threads of the block call it.
+// itself (2), of which only `wanted[1]` are taken. All threads of the block call it, one time after the
+// other.
 __device__ __forceinline__ void list(uint32_t* to, uint32_t* written, const uint32_t* wanted, uint32_t flag,
                                      uint32_t number, uint32_t* warps, uint32_t* bases) {
   // The numbers of both kinds in one sum: there are at most 1,024 of each.
@@ -145,7 +149,7 @@ __device__ __forceinline__ void list(uint32_t* to, uint32_t* written, const uint
 
 __global__ void __launch_bounds__(kRenewalThreads)
     choose_rows(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
-  __shared__ uint32_t warps[2][kWarp], bases[2][2];
+  __shared__ uint32_t warps[kWarp], bases[2];
   const Border border(*cache.tally);
   const int64_t all = reading.n + cache.count;
   for (int64_t begin = int64_t{blockIdx.x} * kRenewalThreads; begin < all; begin += all_threads()) {
@@ -157,13 +161,12 @@ __global__ void __launch_bounds__(kRenewalThreads)
          goes                 ? 1
          : row.inside && same ? 2
                               : 0,
-         row.at, warps[0], bases[0]);
+         row.at, warps, bases);
     list(cache.coming, cache.tally->coming, border.coming,
          comes                 ? 1
          : row.outside && same ? 2
                                : 0,
-         row.at, warps[1], bases[1]);
-    __syncthreads();
+         row.at, warps, bases);
   }
 }
 
@@ -172,16 +175,17 @@ template <int Bytes>
 __global__ void __launch_bounds__(kRenewalThreads)
     exchange_rows(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
   const Border border(*cache.tally);
-  const uint32_t moves = min(border.leaving[0] + border.leaving[1], border.coming[0] + border.coming[1]);
+  const uint32_t moves = border.coming[0] + border.coming[1];  // as many leave
   const int64_t words = cache.row_bytes / Bytes;
   const int lane = threadIdx.x % kWarp;
   for (int64_t k = first_thread() / kWarp; k < moves; k += all_threads() / kWarp) {
     const int64_t slot = cache.leaving[k], from = cache.coming[k];
     if (lane == 0) {
+      const uint32_t owner = cache.owners[slot];
+      if (owner != kNobody) cache.slots[owner] = -1;
       const int64_t id = id_at(reading.ids, reading.wide_ids, from);
-      cache.slots[cache.owners[slot]] = -1;
-      cache.slots[id] = static_cast<int32_t>(slot);
-      cache.owners[slot] = static_cast<uint32_t>(id);
+      const bool first = atomicCAS(&cache.slots[id], -1, static_cast<int32_t>(slot)) == -1;
+      cache.owners[slot] = first ? static_cast<uint32_t>(id) : kNobody;
     }
     const auto* const source = reinterpret_cast<const Word<Bytes>*>(reading.rows + from * cache.row_bytes);
     auto* const target = reinterpret_cast<Word<Bytes>*>(cache.rows + slot * cache.row_bytes);

@@ -25,10 +25,13 @@ constexpr int64_t kUsesAWord = 4;
 // neither.
 constexpr int kHotClass = kMostTogether, kClasses = kMostTogether + 2;
 
-// Rows of each class, and how many were written to the lists of `RowCache` so far: of the classes that all go
-// or come, and of the one of which a part does.
+// The owner of a slot that is of no use: its row is in another slot, too.
+constexpr uint32_t kNobody = 0xffffffff;
+
+// Rows of each class: those that are cached, and behind them the others. And how many were written to the
+// lists of `RowCache` so far: of the classes that all go or come, and of the one of which a part does.
 struct Tally {
-  uint32_t inside[kClasses], outside[kClasses];
+  uint32_t rows[2 * kClasses];
   uint32_t leaving[2], coming[2];
 };
 
@@ -36,7 +39,7 @@ struct Tally {
 struct RowCache {
   uint8_t* rows;      // [count] rows, back to back
   int32_t* slots;     // [num_rows], where in `rows` a row is, or -1
-  uint32_t* owners;   // [count], the row of each slot
+  uint32_t* owners;   // [count], the row of each slot, or kNobody
   uint8_t* uses;      // [num_rows], filled up to whole words
   uint32_t* leaving;  // [count], slots whose rows are not kept
   uint32_t* coming;   // [count], where in a gather the rows are that take their places

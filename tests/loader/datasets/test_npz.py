@@ -102,7 +102,7 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"labels": None}, "has no array 'labels'"),
         ({"edge_index": None}, "has none of the three forms of edges"),
         ({"src": np.array([0]), "dst": np.array([1])}, "has 2 of the three forms of edges"),
-        ({"val": None}, r"has no array val for the split; add it or set dataset.split=\[0.6,0.2,0.2\]"),
+        ({"val": None}, r"has no array val for the split; add it, or draw one: split=\[0.6,0.2,0.2\]"),
         ({"edge_index": np.zeros((3, 2), dtype=int)}, r"edge_index of shape \[3, 2\], not \[2, num_edges\]"),
         ({"edge_index": np.zeros((3, 2), dtype=int)}, r"\(edge_index\.T has it\)"),
         ({"edge_index": np.array([["a"], ["b"]])}, r"edge_index holds text, such as \['a'\]; .*searchsorted\(names"),

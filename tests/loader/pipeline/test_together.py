@@ -6,6 +6,7 @@ import gc
 import itertools
 import math
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -205,22 +206,47 @@ def test_a_later_stage_takes_several_together(together: int, depth: int) -> None
 
     stages = [FunctionStage("a", abs), FunctionStage("b", abs, start, together), FunctionStage("c", abs)]
     pipeline = Pipeline(stages, depth)
-    assert pipeline.max_items == 3 * depth + together - 1
+    assert pipeline.max_items == max(depth, together) + 2 * depth + together - 1
     for length in (0, 1, 2, 20):
         seen.clear()
         assert list(pipeline.run(range(length))) == [10 * i for i in range(length)]
         assert seen == [[0], *(list(range(i, min(i + together, length))) for i in range(1, length, together))][:length]
 
 
-def test_a_later_stage_groups_on_streams() -> None:
+def test_the_stage_before_a_group_works_on() -> None:
+    """While a group is handed out, the stage before makes the next one."""
+    made: list[int] = []
+
+    def make(item: int) -> int:
+        made.append(item)
+        return item
+
+    def start(group: Sequence[int]) -> Sequence[Callable[[], int]]:
+        return [partial(int, item) for item in group]
+
+    items = Pipeline([FunctionStage("a", make), FunctionStage("b", abs, start, 4)], 1).run(range(100))
+    assert [next(items), next(items)] == [0, 1]  # of the group 1 to 4
+    deadline = time.monotonic() + 60
+    while len(made) < 9 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert made == list(range(9))
+    items.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_later_stage_groups_on_streams(asynchronous: bool) -> None:
     cuda = FakeCuda()
     work = StageOf(cuda)
 
     def start(group: Sequence[FakeBatch]) -> Sequence[Callable[[], FakeBatch]]:
         return [lambda batch=batch: work(batch) for batch in group]
 
-    stages = [FunctionStage("a", StageOf(cuda), asynchronous=True), FunctionStage("b", work, start, 3)]
+    stages = [
+        FunctionStage("a", StageOf(cuda), asynchronous=True),
+        FunctionStage("b", work, start, 3, asynchronous=asynchronous),
+    ]
     pipeline = Pipeline(stages, 2, streams=StageStreams(torch.device("cuda", 0), stages, cuda=cuda))
+    assert pipeline.threaded
     seen = []
     for batch in pipeline.run(range(40)):
         batch.read(1.0)  # which fails if the batch is not complete

@@ -158,19 +158,21 @@ class TestLookahead:
             stream.wait_stream(torch.cuda.current_stream())
         begun = [(group, store.begin_together(group)) for group in ids_of(2, 8)]
         for turn in range(8):
-            for stream, (group, finishes) in zip(streams, begun, strict=False):
-                with torch.cuda.stream(stream):
+            for number, (group, finishes) in enumerate(begun):
+                with torch.cuda.stream(streams[(turn + number) % 2]):
                     found.append((group[turn], finishes[turn]()))
-            with torch.cuda.stream(streams[2]):
-                found.append((group[turn], store.gather(group[turn])))
+                with torch.cuda.stream(streams[2]):
+                    found.append((group[turn], store.gather(group[turn])))
         torch.cuda.synchronize()
         for ids, rows in found:
             assert torch.equal(rows.cpu(), table[ids.cpu()])
+        before = torch.cuda.memory_allocated()
         store.close()
+        assert torch.cuda.memory_allocated() < before - store.num_cached * 400
 
     def test_an_id_out_of_range_is_told(self) -> None:
         store = CachedFeatures(torch.randn(100, 4), fraction=0.1, hotness=-torch.arange(100), lookahead=2)
-        (finish,) = store.begin_together([torch.tensor([3, 100]).cuda()])
+        finish, _ = store.begin_together([torch.tensor([3, 100]).cuda(), torch.tensor([5]).cuda()])
         assert not finish()[1].any()
         with pytest.raises(ValueError, match=r"ids\[1\] = 100; the table has 100 rows"):
             store.check()

@@ -32,6 +32,7 @@ from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
+from loader.stores.cached import SLOT_BYTES
 
 WARM_UP = 2  # epochs: caches fill, graphs are captured
 FLICKR_SEEDS = 44_625  # of training: 43 mini-batches of 1,024 and one of 593
@@ -92,8 +93,11 @@ class Setting:
     def classifier(self, kind: type[Classifier]) -> Classifier:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
-    def cached(self) -> CachedFeatures:
-        return CachedFeatures(self.x, "cuda", fraction=0.25, context=StoreContext(self.graph))
+    def cached(self, lookahead: int = 0) -> CachedFeatures:
+        """With room for a quarter of the rows, in which `lookahead` has its arrays, too."""
+        budget = (self.x.nbytes / 4 + len(self.x) * SLOT_BYTES) / 2**30
+        context = StoreContext(self.graph)
+        return CachedFeatures(self.x, "cuda", budget_gib=budget, lookahead=lookahead, context=context)
 
 
 def of_lightning(
@@ -120,10 +124,18 @@ def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
     return first, second
 
 
+def of_lookahead(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A cache that keeps what the next mini-batches of a group read, beside one of equally many bytes that does not."""
+    stores = setting.cached(lookahead=8), setting.cached()
+    first, second = (partial(setting.training().epoch, setting.loader(store)) for store in stores)
+    return first, second
+
+
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
+        "lookahead": ("a cache knows eight mini-batches", partial(of_lookahead, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
         "whole": ("a step past autograd and hooks", of_lightning(setting, LightningsStep)),
@@ -173,7 +185,7 @@ def main() -> None:
     for name in arguments.only or rows:
         words, make = rows[name]
         begin = time.perf_counter()
-        fits = name != "asking"  # each epoch is a fit of several, which warms up by itself
+        fits = name not in ("asking", "lookahead")  # each epoch is a fit of several, which warms up by itself
         row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
         found.append({"shortcut": name, "what": words, **row})
         shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet, finalize
 
 from loader.machine.arguments import kind_of
-from loader.pipeline.stage import Stage, ready_results
+from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Flight, StageStreams
 from loader.pipeline.threads import StageThread, Threads
 from loader.pipeline.work import Setting, Work
@@ -21,15 +21,13 @@ class Pipeline(Setting):
     """Passes the items of a source through stages, ahead of the consumer.
 
     Items keep the order of the source. An exception in a stage, or in the source, comes after the items before it. A
-    stage begins an item only if fewer than `depth` of its results are under way or wait to be taken. The first stage
-    begins `Stage.together` items at once, and so does a later stage that has a thread. The stage before that one may
-    have as many results ready. They begin the first item of a run by itself, because the consumer waits for it.
+    stage begins an item only if fewer than `depth` of its results are under way or wait to be taken, or fewer than the
+    next stage takes together. A run's first item is begun by itself, because the consumer waits for it.
 
-    If all stages are asynchronous, with no depth of their own, and only the first one takes several items at once, the
-    consumer's thread prefetches when it asks for an item. When `next()` returns, `depth` more items are on the last
-    stages' streams, and the first stage has begun `depth` more; the first `next()` finishes only its own item.
-    Otherwise each stage has a thread from the first `next()` until the source ends, a stage fails, or the run is
-    closed, collected or interrupted, and the call ends.
+    If all stages are asynchronous, with no depth of their own, and only the first one takes several items together, the
+    consumer's thread prefetches. When `next()` returns, `depth` more items are on the last stages' streams, and the
+    first stage has begun `depth` more; the first `next()` finishes only its own item. Otherwise each stage has a thread
+    until the source ends, a stage fails, or the run is closed, collected or interrupted, and the call ends.
 
     A collective stage (`Stage.collective`) works in lockstep with those of other processes, which have the same stages
     and depth. If a run is closed early, its thread still takes part in as many groups as the other processes begin
@@ -74,18 +72,15 @@ class Pipeline(Setting):
         self.stats = PipelineStats(names) if stats is None else stats
         self.threads: WeakSet[StageThread] = WeakSet()
         self.numbers = count()
-        grouped = any(stage.together > 1 for stage in stages[1:])
-        waits = grouped or streams is None or not all(s.asynchronous and s.depth >= depth for s in stages)
-        self.threaded = depth > 0 and waits
+        taken = [stage.together for stage in stages[1:]] + [1]
+        self.rooms = [s.depth if s.depth < depth else max(depth, t) for s, t in zip(stages, taken, strict=True)]
+        plain = streams is not None and max(taken) == 1 and all(s.asynchronous and s.depth >= depth for s in stages)
+        self.threaded = depth > 0 and not plain
 
     @property
     def max_items(self) -> int:
         """The most items that may exist at one time, beside those of the consumer."""
-        if not self.depth:
-            return 1
-        if not self.threaded:
-            return self.depth * len(self.stages) + self.stages[0].together - 1
-        return sum(ready_results(self.stages, self.depth)) + sum(stage.together - 1 for stage in self.stages)
+        return sum(self.rooms) + sum(stage.together - 1 for stage in self.stages) if self.depth else 1
 
     @property
     def max_consumed(self) -> int:

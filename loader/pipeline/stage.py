@@ -17,10 +17,8 @@ class Stage:
         name: its name in statistics, threads, pictures and errors. The names of a pipeline's stages must differ.
         device: the device that it works on, or None for the device of the item.
         priority: of its kernels on a GPU; 0 for none, a lower number goes first. PyTorch clips it to the GPU's range.
-        asynchronous: whether it only puts work on the current stream. If all stages do so, and only the first one takes
-            several items together, no threads are needed.
-        together: the best number of items to begin at once. A stage after the first one takes several only if it has a
-            thread.
+        asynchronous: whether it only puts work on the current stream. Stages that all do so may need no threads.
+        together: the best number of items to begin at once; without prefetching it is one.
         depth: results that may be under way or wait to be taken, if they are fewer than the pipeline allows.
         collective: whether the processes of a run do the work of a group together, each with a group of its own. They
             must then begin equally many groups, see `absent`. A collective stage is neither asynchronous nor the first.
@@ -46,7 +44,6 @@ class Stage:
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Any]]:
         """Does the same for a group, in two halves: begins all items, and returns a function per item that finishes it.
-
         Several groups may be begun before the first item is finished. Items are finished in order.
         """
         return [partial(self.run, item) for item in group]
@@ -67,16 +64,3 @@ class Stage:
 
     def close(self) -> None:
         """Frees the resources of the stage. It cannot be used afterwards."""
-
-
-def ready_results(stages: Sequence[Stage], depth: int) -> list[int]:
-    """How many results each stage may have under way or waiting, in a pipeline of this depth whose stages have threads.
-
-    If the next stage takes several items together, it is this many: a stage works on while the next one hands out the
-    group before.
-    """
-    wanted = [stage.together for stage in stages[1:]] + [1]
-    return [
-        stage.depth if stage.depth < depth else max(depth, together)
-        for stage, together in zip(stages, wanted, strict=True)
-    ]

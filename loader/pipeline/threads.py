@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-from loader.pipeline.stage import ready_results
 from loader.pipeline.streams import Flight
 from loader.pipeline.work import Work
 
@@ -20,7 +19,7 @@ class Threads:
 
     def __init__(self, work: Work, others: weakref.WeakSet[StageThread]) -> None:
         self._work, self._others = work, others  # of all runs of the pipeline
-        self._channels = [Channel(room) for room in ready_results(work.stages, work.depth)]
+        self._channels = [Channel(room) for room in work.rooms]
         self._threads: list[StageThread] = []
         self._process = os.getpid()
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
@@ -134,8 +133,7 @@ class StageThread(threading.Thread):
             while failed and sink.reserve():  # others go on until the consumer meets the error and closes the run
                 pass
             room = channels[-1].taken
-            rooms = ready_results(work.stages, work.depth)
-            for later, more in zip(reversed(work.stages[index:]), reversed(rooms[index:]), strict=True):
+            for later, more in list(zip(work.stages, work.rooms, strict=True))[: index - 1 : -1]:  # index > 0
                 begun, room = begun_groups(work.length, room + more, later.together)
             with suppress(Exception):  # a process was lost: nobody waits for this one, and the next run will say so
                 for _ in range(begun - groups):

@@ -18,6 +18,7 @@ class Setting:
 
     stages: tuple[Stage, ...]
     depth: int
+    rooms: list[int]  # results that each stage may have ready
     streams: StageStreams | None
     threaded: bool
     stats: PipelineStats
@@ -36,6 +37,7 @@ class Work:
     def __init__(self, pipeline: Setting, source: Iterable[Any]) -> None:
         self._stats, self._timeline, self._numbers = pipeline.stats, pipeline.timeline, pipeline.numbers
         self.stages, self.depth, self.streams = pipeline.stages, pipeline.depth, pipeline.streams
+        self.rooms = pipeline.rooms
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
         self.length = len(source) if isinstance(source, Sized) else 0  # of which a collective stage has to know

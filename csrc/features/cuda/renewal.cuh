@@ -128,8 +128,8 @@ struct Border {
   }
 };
 
-// Adds numbers to a list, in any order, of `flags`: those of a better or worse class (1), or of the class
-// itself (2), of which only `wanted[1]` are taken. All threads of the block call it, one time after the
+// Adds a number to a list, in any order. `flag`: 0: not; 1: its class goes or comes as a whole; 2: it is of
+// the border's class, of which only `wanted[1]` do. All threads of the block call it, one time after the
 // other.
 __device__ __forceinline__ void list(uint32_t* to, uint32_t* written, const uint32_t* wanted, uint32_t flag,
                                      uint32_t number, uint32_t* warps, uint32_t* bases) {

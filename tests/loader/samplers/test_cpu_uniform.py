@@ -21,12 +21,14 @@ def positions(
     """`[batches * num_nodes, fanout]` picked places in each vertex' list; `vary` names what differs a batch."""
     seeds = torch.arange(graph.num_nodes)
     begin = graph.indptr[:-1].numpy()[:, None]
-    found = []
+    found, samplers = [], {}  # one sampler per seed: to open a graph takes longer than to sample it
     for i in range(batches):
         place = {"epoch": 0, "batch": 0, "seed": seed}
         place[vary] += i
-        sampler = FusedSampler([fanout], replace=replace, edge_ids=True, seed=place.pop("seed"), num_threads=2)
-        block = sampler.sample(graph, seeds, **place).blocks[0]
+        own = place.pop("seed")
+        if own not in samplers:
+            samplers[own] = FusedSampler([fanout], replace=replace, edge_ids=True, seed=own, num_threads=2)
+        block = samplers[own].sample(graph, seeds, **place).blocks[0]
         found.append(block.edge_ids.numpy().reshape(graph.num_nodes, fanout) - begin)
     return np.concatenate(found).astype(np.int64)
 

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kRenewalThreads) forget_uses(uint32_t* uses, c
 __global__ void __launch_bounds__(kRenewalThreads)
     note_uses(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
   for (int64_t i = first_thread(); i < reading.n; i += all_threads()) {
-    const int64_t id = id_at(reading.ids, reading.wide_ids, i);
-    if (!in_range(cache.num_rows, id)) continue;
+    const int64_t id = id_at(reading, i);
+    if (!in_range(cache, id)) continue;
     const uint8_t uses = cache.uses[id];
     reading.next[i] = uses & kUse;
     cache.uses[id] = (uses & kHotRow) | reading.turn;
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kRenewalThreads)
   if (blockIdx.x == 0 && threadIdx.x < sizeof(Tally) / sizeof(uint32_t))
     reinterpret_cast<uint32_t*>(cache.tally)[threadIdx.x] = 0;
   for (int64_t i = first_thread(); i < reading.n; i += all_threads()) {
-    const int64_t id = id_at(reading.ids, reading.wide_ids, i);
-    if (in_range(cache.num_rows, id)) cache.uses[id] = (cache.uses[id] & kHotRow) | (reading.next[i] & kUse);
+    const int64_t id = id_at(reading, i);
+    if (in_range(cache, id)) cache.uses[id] = (cache.uses[id] & kHotRow) | (reading.next[i] & kUse);
   }
 }
 
@@ -64,8 +64,8 @@ struct Candidate {
       : outside(false), inside(false), at(0), its_class(0) {
     int64_t id = 0;
     if (i < reading.n) {
-      id = id_at(reading.ids, reading.wide_ids, i);
-      outside = in_range(cache.num_rows, id) && cache.slots[id] < 0;
+      id = id_at(reading, i);
+      outside = in_range(cache, id) && cache.slots[id] < 0;
       at = static_cast<uint32_t>(i);
     } else if (i - reading.n < cache.count) {
       inside = true;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kRenewalThreads)
     if (lane == 0) {
       const uint32_t owner = cache.owners[slot];
       if (owner != kNobody) cache.slots[owner] = -1;
-      const int64_t id = id_at(reading.ids, reading.wide_ids, from);
+      const int64_t id = id_at(reading, from);
       const bool first = atomicCAS(&cache.slots[id], -1, static_cast<int32_t>(slot)) == -1;
       cache.owners[slot] = first ? static_cast<uint32_t>(id) : kNobody;
     }

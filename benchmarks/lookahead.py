@@ -28,17 +28,22 @@ from loader.stores import count_visits
 from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT
 
 
+def most_visited(visits: np.ndarray, rows: int) -> np.ndarray:
+    """Whether each row is one of the `rows` that are visited most."""
+    found = np.zeros(len(visits), bool)
+    found[np.argpartition(visits, -rows)[-rows:]] = True
+    return found
+
+
 def static_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int) -> int:
     """Rows that cross with those cached that are visited most."""
-    cached = np.zeros(len(visits), bool)
-    cached[np.argpartition(visits, -rows)[-rows:]] = True
+    cached = most_visited(visits, rows)
     return sum(int((~cached[ids]).sum()) for ids in inputs)
 
 
 def lookahead_misses(inputs: list[np.ndarray], visits: np.ndarray, rows: int, together: int) -> int:
     """Rows that cross with a cache that knows a group of this many mini-batches. The first group has only one."""
-    hot = np.zeros(len(visits), bool)
-    hot[np.argpartition(visits, -rows)[-rows:]] = True
+    hot = most_visited(visits, rows)
     cached, misses, first = hot.copy(), 0, 0
     while first < len(inputs):
         group = inputs[first : first + (together if first else 1)]

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import ROOT, blocks, has_dgl, run
+from documents import ROOT, blocks, run
+from marks import HAS_DGL
 
 import loader
 
@@ -43,7 +44,7 @@ def test_the_readmes_code_runs(tmp_path: Path) -> None:
     code = [block for block in blocks(ROOT / "README.md") if block.note not in ("run", "test")]  # which CI runs
     assert [block.note for block in code] == ["code: six", "commands", "code: own graph", "commands", "code: peers"]
     assert len([line for line in code[0].code.splitlines() if line]) == 6
-    if not has_dgl():
+    if not HAS_DGL:
         code[-1] = code[-1]._replace(code=code[-1].code.splitlines()[0])
     shown = run(code, tmp_path, GIVEN)
     assert shown.count("accuracy: train ") == 4  # digits, two of the sweep, the own graph

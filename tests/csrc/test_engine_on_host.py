@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
-import pybind11
 import pytest
 import torch
-from cuda_on_host import OPTIONS
+from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
-from sanitizers import build, skip_unless_it_runs
 
 from loader.graph import Graph, ListCache
 from loader.graph.list_cache import hottest_lists
@@ -39,19 +34,7 @@ by_line = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("engine")
-    skip_unless_it_runs("", folder)
-    target = folder / f"engine_on_host{sysconfig.get_config_var('EXT_SUFFIX')}"
-    includes = pybind11.get_include(), sysconfig.get_path("include")
-    options = "-fPIC", "-shared", "-fvisibility=hidden", '-DLOADER_KERNELS_DEVICE="cpu"', *(f"-I{i}" for i in includes)
-    built = build([Path(__file__).parent / "engine_on_host.cpp"], "", target, (*OPTIONS, *options))
-    assert built.returncode == 0, built.stderr
-    spec = importlib.util.spec_from_file_location("engine_on_host", target)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_on_host("engine_on_host", tmp_path_factory.mktemp("engine"))
 
 
 @pytest.fixture

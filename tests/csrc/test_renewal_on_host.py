@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sysconfig
 import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import pybind11
 import pytest
 import torch
-from cuda_on_host import OPTIONS
-from sanitizers import build, skip_unless_it_runs
+from cuda_on_host import module_on_host
 from small_loader import NUM_NODES, digests, small_loader
 from torch import Tensor
 
@@ -31,19 +27,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("renewal")
-    skip_unless_it_runs("", folder)
-    target = folder / f"renewal_on_host{sysconfig.get_config_var('EXT_SUFFIX')}"
-    includes = pybind11.get_include(), sysconfig.get_path("include")
-    options = "-fPIC", "-shared", "-fvisibility=hidden", '-DLOADER_KERNELS_DEVICE="cpu"', *(f"-I{i}" for i in includes)
-    built = build([HERE / "renewal_on_host.cpp"], "", target, (*OPTIONS, *options))
-    assert built.returncode == 0, built.stderr
-    spec = importlib.util.spec_from_file_location("renewal_on_host", target)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_on_host("renewal_on_host", tmp_path_factory.mktemp("core"))
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import train
 from loader import _core
-from loader.machine.optional import import_dgl
 
 ROOT = Path(train.__file__).resolve().parent
 
@@ -30,18 +29,6 @@ for file in sys.argv[1:]:
     else:
         subprocess.run(["bash", "-euo", "pipefail", file], check=True)
 """
-
-
-def has_dgl() -> bool:
-    try:
-        import_dgl("this test")
-    except ImportError:
-        return False
-    return True
-
-
-def has_compiler() -> bool:
-    return any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
 
 
 class Block(NamedTuple):

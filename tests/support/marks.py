@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 
@@ -17,7 +19,11 @@ def _reason_without_dgl() -> str:
 
 
 _REASON = _reason_without_dgl()
+HAS_DGL = not _REASON
 needs_dgl = pytest.mark.skipif(bool(_REASON), reason=_REASON or "DGL is here")
+
+_HAS_COMPILER = any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
+needs_compiler = pytest.mark.skipif(not _HAS_COMPILER, reason="needs a C++ compiler")
 
 HAS_GPU = torch.cuda.is_available()
 needs_gpu = [

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "features/cuda/gather.h"
 #include "features/cuda/renewal_kernels.h"
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
@@ -56,7 +57,7 @@ void launch_renewal(const RowCache& cache, const Reading& reading, int device, g
   launch(gpu::kernel<CountClasses>(), candidates, cache, reading, device, stream);
   launch(gpu::kernel<ChooseRows>(), candidates, cache, reading, device, stream);
   const int64_t most = std::min<int64_t>(reading.n, cache.count);
-  launch(move, most * 32, cache, reading, device, stream);
+  launch(move, most * kWarp, cache, reading, device, stream);
 }
 
 std::vector<gpu::Kernel*> renewal_kernels() {

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from marks import needs_compiler
 
 from loader.kernels import CompilationError, NoCompilerError, cache, compiler, host
 from loader.kernels.__main__ import main
 
-needs_compiler = pytest.mark.skipif(
-    not any(shutil.which(tool) for tool in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
-)
 VISIBLE = 'extern "C" __attribute__((visibility("default"))) int answer() '
 
 

@@ -6,7 +6,7 @@ import gc
 import itertools
 import math
 import random
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -216,9 +216,12 @@ def test_a_later_stage_takes_several_together(together: int, depth: int) -> None
 def test_the_stage_before_a_group_works_on() -> None:
     """While a group is handed out, the stage before makes the next one."""
     made: list[int] = []
+    next_group = threading.Event()
 
     def make(item: int) -> int:
         made.append(item)
+        if item == 8:
+            next_group.set()
         return item
 
     def start(group: Sequence[int]) -> Sequence[Callable[[], int]]:
@@ -226,9 +229,7 @@ def test_the_stage_before_a_group_works_on() -> None:
 
     items = Pipeline([FunctionStage("a", make), FunctionStage("b", abs, start, 4)], 1).run(range(100))
     assert [next(items), next(items)] == [0, 1]  # of the group 1 to 4
-    deadline = time.monotonic() + 60
-    while len(made) < 9 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert next_group.wait(60)
     assert made == list(range(9))
     items.close()
 

@@ -48,6 +48,8 @@ def _row(row: Result) -> tuple[str, ...]:
         return budget, "refused: " + row["refused"].replace("|", "\\|"), *[""] * (len(_HEAD) - 2)
     budget += f" ({row['budget_bytes'] / 2**30:.2f} GiB)" if budget.endswith("%") else ""
     plan = row["plan"]
+    if plan is not None and plan.get("lookahead"):
+        budget += f", lookahead {plan['lookahead']}"
     kept = "all" if plan is None else f"{plan['share_of_edges']:.1%}, {plan['share_of_rows']:.1%}"
     part = row["measured_batches"] / row["batches"]
     return (

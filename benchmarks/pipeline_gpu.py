@@ -45,6 +45,7 @@ from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
 from models.training.module import NodeClassifier
 from models.training.profiler import NoProfiler
+from models.training.whole_step import ReplayedAdam
 
 NUM_CLASSES, HIDDEN = 47, 256
 STORES = ("lazy", "device", "cached", "pinned", "staged", "host")
@@ -96,6 +97,7 @@ class Training:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3, fused=True)
         self.graphed = graphed
         self.replays = GraphedLoss(self.loss_and_logits, self.model)
+        self.adam = ReplayedAdam(self.optimizer)
 
     def loss_and_logits(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.y is not None
@@ -106,6 +108,9 @@ class Training:
         return (self.replays if self.graphed else self.loss_and_logits)(batch)[0]
 
     def step(self, batch: MiniBatch) -> None:
+        if self.graphed and self.replays.with_gradients(batch) is not None:  # as `WholeStep`
+            self.adam.step()
+            return
         self.optimizer.zero_grad()
         with torch.autograd.set_multithreading_enabled(False):  # as `NodeClassifier.backward`
             self.loss(batch).backward()

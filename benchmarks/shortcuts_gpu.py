@@ -93,9 +93,9 @@ class Setting:
     def classifier(self, kind: type[Classifier]) -> Classifier:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
-    def cached(self, lookahead: int = 0) -> CachedFeatures:
-        """With room for a quarter of the rows, in which `lookahead` has its arrays, too."""
-        budget = (self.x.nbytes / 4 + len(self.x) * SLOT_BYTES) / 2**30
+    def cached(self, share: float = 0.25, lookahead: int = 0, beside: int = 0) -> CachedFeatures:
+        """With room for this share of the rows, in which `lookahead` has its arrays, too, and `beside` bytes."""
+        budget = (share * self.x.nbytes + len(self.x) * SLOT_BYTES - beside) / 2**30
         context = StoreContext(self.graph)
         return CachedFeatures(self.x, "cuda", budget_gib=budget, lookahead=lookahead, context=context)
 
@@ -124,9 +124,12 @@ def of_asking(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
     return first, second
 
 
-def of_lookahead(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
+def of_lookahead(setting: Setting, share: float, plain: FeatureStore) -> tuple[Epoch, Epoch]:
     """A cache that keeps what the next mini-batches of a group read, beside one of equally many bytes that does not."""
-    stores = setting.cached(lookahead=8), setting.cached()
+    loader = setting.loader(plain)
+    noted = 2 * 8 * next(iter(loader)).input_nodes.numel()  # a byte per row of two groups
+    loader.close()
+    stores = setting.cached(share, 8, noted), setting.cached(share)
     first, second = (partial(setting.training().epoch, setting.loader(store)) for store in stores)
     return first, second
 
@@ -135,7 +138,13 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
     """name -> what it is, and its two epochs: with and without."""
     return {
         "asking": ("a cache asks once in 17", partial(of_asking, setting)),
-        "lookahead": ("a cache knows eight mini-batches", partial(of_lookahead, setting)),
+        **{
+            f"lookahead-{share}": (
+                f"a cache of {share} % knows what comes",
+                partial(of_lookahead, setting, share / 100),
+            )
+            for share in (5, 10, 25, 50, 75)
+        },
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
         "whole": ("a step past autograd and hooks", of_lightning(setting, LightningsStep)),
@@ -185,7 +194,9 @@ def main() -> None:
     for name in arguments.only or rows:
         words, make = rows[name]
         begin = time.perf_counter()
-        fits = name not in ("asking", "lookahead")  # each epoch is a fit of several, which warms up by itself
+        fits = name != "asking" and not name.startswith(
+            "lookahead"
+        )  # each epoch is a fit of several, which warms up by itself
         row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
         found.append({"shortcut": name, "what": words, **row})
         shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))

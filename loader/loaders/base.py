@@ -19,7 +19,7 @@ from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kin
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
-from loader.stages import GatherStage, RequestStage, SampleStage, arrange, choose_device
+from loader.stages import AnnounceStage, GatherStage, RequestStage, SampleStage, arrange, choose_device
 from loader.stores import FeatureStore, as_store
 from loader.timing import PipelineStats, Timeline
 
@@ -350,8 +350,11 @@ class Loader:
         gather = GatherStage(stores, self.device, self.stats)
         places = [store.device for store in stores.values()]
         stages = arrange(first, gather, self._more_stages, self.device, places, self.stats)
-        if (request := RequestStage.of(stores)) is not None:
-            stages.insert(stages.index(gather), request)
+        at = stages.index(gather)
+        if (announce := AnnounceStage.of(stages[at - 1], stores)) is not None:
+            stages[at - 1] = announce
+        elif (request := RequestStage.of(stores)) is not None:
+            stages.insert(at, request)
         return stages
 
     def _begin(self, iterator: Epoch) -> PipelineRun:

@@ -41,6 +41,10 @@ _COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one co
 _HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
 _DEVIATIONS = 8  # over the mean, if that is less, and enough mini-batches were counted to know how they vary
 _ENOUGH = 30
+_LOOKAHEAD = 8  # gathers that are announced together: as many mini-batches are sampled together in any case
+# Cached rows over those of a mini-batch. With fewer, next to none wait for the gather that needs them; with more, few
+# rows cross the bus in any case. In both cases the renewal took longer than it saved on an H200 (shortcuts_gpu.py).
+_LEAST_RENEWED, _MOST_RENEWED = 0.5, 2.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ class MemoryBudget:
         loaders = 2 if data.splits["val"].numel() else 1
         needs, bound = _needs(data, samplers, prefetch, int(helped), loaders)
         check_budget(budget, needs)  # before anything is read
+        # Threads of the host read rows where they lie. Rows that were converted cannot be taken into a cache.
+        lookahead = _LOOKAHEAD if prefetch and not helped and rows.dtype == rows.storage_dtype else 0
 
         def batches(split: str, sampler: Sampler, size: int, count: int) -> Iterator[MiniBatch]:
             options: dict[str, Any] = {"shuffle": split == "train", "seed": seed, "prefetch": 0}
@@ -151,8 +157,18 @@ class MemoryBudget:
             return min(count * bound, max(_most_rows(each, count) for each in counted))
 
         beside = partial(gpu_bytes, rows) if helped else None
-        needs = needs.with_rows(most_rows, rows.dim * rows.dtype.itemsize, prefetch, loaders, beside)
+        out_bytes = rows.dim * rows.dtype.itemsize
+        needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
+        if lookahead and plan.rows == "cached":
+            needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)
+            together = max(lookahead, *(_options(sampler).batches_per_launch for sampler, _ in samplers))
+            needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, announced=together)
+            if budget >= needs.total:
+                renewed = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
+                kept = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
+                if renewed.lookahead and _LEAST_RENEWED <= kept <= _MOST_RENEWED:
+                    plan = renewed
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
             locked += data.graph.indptr.nbytes + data.graph.indices.nbytes
@@ -202,6 +218,7 @@ class MemoryBudget:
                 # A share that rounds down to exactly this many.
                 kept = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
                 kept["host_threads"] = None  # that of large tables, which `plan` counts
+                kept["lookahead"] = plan.lookahead
             return open_rows(plan.rows, tensor, device, cache=kept, context=context, **self.options)
 
         return make
@@ -228,7 +245,12 @@ def available_bytes(memory: str | int, device: torch.device, model: torch.nn.Mod
 
 
 def _needs(
-    data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, begun: int, loaders: int
+    data: NodeDataset,
+    samplers: Sequence[tuple[Sampler, int]],
+    prefetch: int,
+    begun: int,
+    loaders: int,
+    lookahead: int = 0,
 ) -> tuple[MemoryNeeds, int]:
     """What training takes whatever is kept of lists and rows, without rows; and the most vertices of a mini-batch."""
     sizes: dict[int, tuple[GpuOptions, list[int]]] = {}
@@ -236,7 +258,8 @@ def _needs(
         sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
     # `fit` and `validate` have a loader of the validation split each.
     splits = [data.splits[name].numel() for name in ("train", "val", "val", "test")]
-    needs = MemoryNeeds.of(list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders)
+    of = list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders, lookahead
+    needs = MemoryNeeds.of(*of)
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
 
 

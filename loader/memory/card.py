@@ -75,7 +75,8 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
         ("feature rows, of all rows", plan["share_of_rows"], plan["row_bytes"]),
     ):
         table.add_row(what, f"{share:.1%}, {readable(nbytes)}")
-    table.add_row("over the bus per mini-batch", readable(plan["bus_bytes_a_batch"]))
+    ahead = f" (fewer with lookahead {plan['lookahead']})" if plan["lookahead"] else ""
+    table.add_row("over the bus per mini-batch" + ahead, readable(plan["bus_bytes_a_batch"]))
     table.add_row("with nothing in GPU memory", readable(plan["bus_bytes_a_batch_without"]))
     console.print(table)
     console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.6g}")

@@ -16,6 +16,7 @@ from loader.machine.gpu import COUNTED_BEYOND, counted_bytes
 from loader.memory.split import Reads, Split, split_memory
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
+from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT
 from loader.stores.tensor import narrowest_dtype
 
 _SCRATCH = 2**16  # of a gather, beside 4 bytes per row
@@ -66,6 +67,7 @@ class MemoryNeeds(NamedTuple):
         prefetch: int,
         begun: int = 0,
         loaders: int = 2,
+        lookahead: int = 0,
     ) -> MemoryNeeds:
         """The needs of the samplers on one GPU, without rows.
 
@@ -77,12 +79,13 @@ class MemoryNeeds(NamedTuple):
             prefetch: of the loaders.
             begun: gathers that each of them begins ahead.
             loaders: that may hold mini-batches at a time: that of training and, amid its epoch, that of validation.
+            lookahead: gathers that are announced together.
 
         Raises:
             ValueError: as `SamplerNeeds.of`.
         """
         found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
-        together = max(sampler.batches_per_launch for sampler, _ in samplers)
+        together = max(lookahead, *(sampler.batches_per_launch for sampler, _ in samplers))
         most = max(size for _, sizes in samplers for size in sizes)
         kept = labels.numel() * narrowest_dtype(labels).itemsize
         label = (kept + labels.nbytes) // max(len(labels), 1)
@@ -107,6 +110,7 @@ class MemoryNeeds(NamedTuple):
         prefetch: int,
         loaders: int = 2,
         host_part: Callable[[int], int] | None = None,
+        announced: int = 0,
     ) -> MemoryNeeds:
         """The same with the rows of mini-batches in flight.
 
@@ -116,12 +120,16 @@ class MemoryNeeds(NamedTuple):
             prefetch, loaders: see `of`.
             host_part: what the host's threads take of the GPU's memory in a gather of this many rows, if they help. One
                 gather is finished at a time, and one more may be begun.
+            announced: mini-batches of a loader whose gathers are announced together; 0 if none are.
         """
         begun, beside = (1, host_part(rows(1))) if host_part else (0, 0)
         batches = in_flight(prefetch, 1, begun, loaders)[1]
         # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
         extra = 2 * COUNTED_BEYOND + _SCRATCH
-        return self._replace(rows_in_flight=rows(batches) * (row_bytes + 4) + batches * extra, host_part=beside)
+        taken = rows(batches) * (row_bytes + 4) + batches * extra
+        if announced:  # a byte for each of their rows, in one array per group: the last ones of two groups may wait
+            taken += loaders * (2 + prefetch // announced) * counted_bytes(rows(announced))
+        return self._replace(rows_in_flight=taken, host_part=beside)
 
     @property
     def total(self) -> int:
@@ -160,6 +168,7 @@ class MemoryPlan(NamedTuple):
         split: the lists and rows that are kept.
         share_of_edges, share_of_rows: kept.
         nbytes: the most that torch's allocator counts for all of it.
+        lookahead: of the cache of rows, see `CachedFeatures`; 0 if it does not change.
     """
 
     budget: int
@@ -168,9 +177,12 @@ class MemoryPlan(NamedTuple):
     share_of_edges: float
     share_of_rows: float
     nbytes: int
+    lookahead: int = 0
 
     @classmethod
-    def make(cls, budget: int, needs: MemoryNeeds, graph: Graph, row_bytes: int, reads: Reads) -> MemoryPlan:
+    def make(
+        cls, budget: int, needs: MemoryNeeds, graph: Graph, row_bytes: int, reads: Reads, lookahead: int = 0
+    ) -> MemoryPlan:
         """The plan with the fewest bytes over the bus.
 
         Args:
@@ -179,20 +191,29 @@ class MemoryPlan(NamedTuple):
             graph: square.
             row_bytes: of a feature row, as it is kept.
             reads: what mini-batches read.
+            lookahead: of a cache of rows, if one is chosen.
 
         Raises:
             ValueError: the budget is less than the needs.
         """
         check_budget(budget, needs)
         room = budget - needs.total
-        # Less what the allocator may count beyond the four arrays; `indptr` is counted among the needs already.
-        room = max(0, min(room, 2**20) - 4 * 512, room - 4 * (2**20 + 512))
-        split = split_memory(room + graph.indptr.nbytes, graph, row_bytes, reads)
+        # Less what the allocator may count beyond the arrays; `indptr` is counted among the needs already.
+        arrays = 8 if lookahead else 4
+        room = max(0, min(room, 2**20) - arrays * 512, room - arrays * (2**20 + 512))
+        beside = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
+        split = split_memory(room + graph.indptr.nbytes, graph, row_bytes, reads, beside)
+        if split.rows is None or not split.rows.numel():
+            lookahead = 0
         degrees = graph.in_degrees()
         edges = graph.num_edges if split.lists is None else int(degrees[split.lists].sum())
         rows = graph.num_nodes if split.rows is None else split.rows.numel()
-        held = needs.total + sum(counted_bytes(n) for n in _pieces(split, graph, edges, rows, row_bytes))
-        return cls(budget, needs, split, edges / max(graph.num_edges, 1), rows / max(graph.num_nodes, 1), held)
+        pieces = _pieces(split, graph, edges, rows, row_bytes)
+        if lookahead:  # see `Renewal`
+            pieces += [4 * rows, 8 * rows, BYTES_PER_ROW * graph.num_nodes, 512]
+        held = needs.total + sum(map(counted_bytes, pieces))
+        shares = edges / max(graph.num_edges, 1), rows / max(graph.num_nodes, 1)
+        return cls(budget, needs, split, *shares, held, lookahead)
 
     @property
     def lists(self) -> str:
@@ -214,6 +235,7 @@ class MemoryPlan(NamedTuple):
             "features": self.rows,
             "share_of_edges": self.share_of_edges,
             "share_of_rows": self.share_of_rows,
+            "lookahead": self.lookahead,
             "list_bytes": self.split.list_bytes,
             "row_bytes": self.split.row_bytes,
             "expected_bytes": self.nbytes,
@@ -222,11 +244,12 @@ class MemoryPlan(NamedTuple):
         }
 
     def __str__(self) -> str:
+        ahead = f", less what a lookahead of {self.lookahead} saves" if self.lookahead else ""
         return (
             f"memory {readable(self.budget)}: {self.share_of_edges:.1%} of the edges and {self.share_of_rows:.1%} of "
             f"the feature rows lie in GPU memory, {readable(self.needs.total)} go to the workspace and mini-batches in "
             f"flight; {readable(self.split.bus)} per mini-batch are expected to cross the bus, with neither "
-            f"{readable(self.split.bus_without)}"
+            f"{readable(self.split.bus_without)}{ahead}"
         )
 
 

@@ -91,7 +91,7 @@ class Split(NamedTuple):
     bus_without: float
 
 
-def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split:
+def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: tuple[int, int] = (0, 0)) -> Split:
     """The split of `room` bytes of GPU memory with the fewest bytes over the bus.
 
     Args:
@@ -99,14 +99,15 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads) -> Split
         graph: square.
         row_bytes: of a feature row.
         reads: what mini-batches read.
+        beside: what a cache of rows takes beside them and the table of their places: bytes per cached row, and per row.
     """
     degrees = graph.in_degrees().cpu().long()
     all_lists = graph.indptr.nbytes + graph.indices.nbytes
     n, list_table = graph.num_nodes, 2 * graph.indptr.nbytes  # with `indptr`, which is copied for pinned lists, too
-    all_rows, row_table = n * row_bytes, n * _PLACE_BYTES
+    all_rows, row_table = n * row_bytes, n * (_PLACE_BYTES + beside[1])
     whole_row = -(-row_bytes // LINE_BYTES) * LINE_BYTES
     lists = _Items.of(degrees * graph.indices.itemsize, reads.lists)
-    rows = _Items.of(torch.full((n,), row_bytes), reads.rows * whole_row)
+    rows = _Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 

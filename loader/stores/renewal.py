@@ -80,7 +80,8 @@ class Renewal:
         Returns:
             A function per gather, to be called once. It gathers on the current stream and returns the rows.
         """
-        following = [torch.empty(each.shape, dtype=torch.uint8, device=self._device) for each in ids]
+        sizes = [each.numel() for each in ids]
+        following = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device).split(sizes)
         group = _Group(list(zip(ids, following, strict=True)), self._event())
         return [partial(self._gather, group, turn, gather) for turn in range(len(group.gathers))]
 

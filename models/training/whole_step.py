@@ -57,7 +57,7 @@ class WholeStep:
         """To be called when a run begins."""
         self._epoch = -1  # of which `_possible` tells
         self._possible = False
-        self._adam: _ReplayedAdam | None = None
+        self._adam: ReplayedAdam | None = None
 
     def take(self, module: LightningModule, batch: Any, epoch: int, closure: Any) -> bool:
         """Trains on a mini-batch in place of the closure, which is told the loss. False: nothing was done.
@@ -81,7 +81,7 @@ class WholeStep:
         if isinstance(trainer.strategy, OneExchangeStrategy):
             trainer.strategy.exchange_gradients()
         if self._adam is None:
-            self._adam = _ReplayedAdam(trainer.optimizers[0])
+            self._adam = ReplayedAdam(trainer.optimizers[0])
         self._adam.step()
         closure._result = ClosureResult(loss)  # which clones it
         self.taken += 1
@@ -135,7 +135,7 @@ def _is_fused(group: dict[str, Any]) -> bool:
     return bool(group["fused"]) and not group["differentiable"] and not torch.is_tensor(group["lr"])
 
 
-class _ReplayedAdam:
+class ReplayedAdam:
     """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -43,3 +43,16 @@ def no_threads() -> bool:
             return False
         time.sleep(0.001)
     return True
+
+
+def small_samples(count: int) -> list[Any]:
+    """The first mini-batches of this many epochs, without rows."""
+    generator = torch.Generator().manual_seed(0)
+    graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 1000), generator=generator), NUM_NODES)
+    loader = small_loader(graph, features=None)
+    found = []
+    for epoch in range(count):
+        loader.set_epoch(epoch)
+        found.append(next(iter(loader)))
+    loader.close()
+    return found

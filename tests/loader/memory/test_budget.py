@@ -22,6 +22,7 @@ from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget, available_bytes
 from loader.memory.card import memory_card
 from loader.memory.graph import GraphMemory
+from loader.memory.plan import MemoryPlan
 from loader.memory.split import Reads
 from loader.samplers import FusedSampler, WalkSampler, fused
 from loader.samplers.gpu.sizes import GpuOptions
@@ -211,6 +212,33 @@ def test_large_tables_have_room_for_host_threads(no_gpu_needed: None, monkeypatc
     assert added == needs - without
 
 
+def plan_of(data: NodeDataset, share: float, options: Any = None, prefetch: int = 2) -> MemoryPlan:
+    """The plan with this share of what may be kept, but for what a lookahead takes."""
+    sampler = SamplerOfGPU([10, 5])
+    samplers: list[Any] = [(sampler, 1024), (sampler, 1024)]
+    whole = MemoryBudget(2**40, options or {}).plan(data, samplers, prefetch, 0)
+    memory = whole.needs.total + int(share * (whole.nbytes - whole.needs.total))
+    return MemoryBudget(memory, options or {}).plan(data, samplers, prefetch, 0)
+
+
+def test_a_cache_of_some_mini_batches_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = large_dataset()
+    plan = plan_of(data, 0.5)
+    assert (plan.rows, plan.lookahead) == ("cached", 8)
+    assert plan.nbytes <= plan.budget
+    assert plan.card()["lookahead"] == 8
+    assert [plan_of(data, share).lookahead for share in (0, 1)] == [0, 0]
+    assert plan_of(data, 0.5, prefetch=0).lookahead == 0
+    assert plan_of(data, 0.5, {"storage_dtype": "float16", "dtype": "float32"}).lookahead == 0
+    assert plan_of(data, 0.7, {"storage_dtype": "float16", "dtype": "float16"}).lookahead == 8
+    for name, bound in (("_LEAST_RENEWED", 2.0), ("_MOST_RENEWED", 0.4)):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory_budget, name, bound)
+            assert plan_of(data, 0.5).lookahead == 0
+    monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)  # threads of the host help
+    assert plan_of(data, 0.5).lookahead == 0
+
+
 def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: nbytes == 0)
     sampler = SamplerOfGPU([4, 3])
@@ -314,6 +342,8 @@ class TestOnGPU:
         datamodule = make_datamodule(dataset=data, batch_size=size, **options)
         datamodule.setup()
         assert getattr(datamodule.features, "host_threads", 0) == (4 if helped and share == 0.5 else 0)
+        renewed = share == 0.5 and large and prefetch and not helped
+        assert getattr(datamodule.features, "lookahead", 0) == (8 if renewed else 0)
         for epoch in range(20):
             train = datamodule.train_dataloader()
             train.set_epoch(epoch)

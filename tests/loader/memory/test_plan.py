@@ -11,6 +11,7 @@ from function_stage import FunctionStage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import counted_bytes
 from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
@@ -39,14 +40,16 @@ def everything(graph: Graph) -> int:
 
 @given(seed=st.integers(0, 1000), shares=st.lists(st.floats(0, 1.3), min_size=2, max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_plans_fit_and_more_memory_reads_no_more(seed: int, shares: list[float]) -> None:
+@pytest.mark.parametrize("lookahead", [0, 8])
+def test_plans_fit_and_more_memory_reads_no_more(lookahead: int, seed: int, shares: list[float]) -> None:
     graph = graph_of(seed)
     reads, most = reads_of(graph, seed), everything(graph)
     budgets = sorted(NEEDS.total + int(share * (most - NEEDS.total)) for share in shares)
-    plans = [MemoryPlan.make(budget, NEEDS, graph, ROW, reads) for budget in budgets]
+    plans = [MemoryPlan.make(budget, NEEDS, graph, ROW, reads, lookahead) for budget in budgets]
     for plan in plans:
         assert plan.nbytes <= plan.budget
         assert 0 <= plan.split.bus <= plan.split.bus_without + 1e-6
+        assert plan.lookahead == (lookahead if plan.rows == "cached" else 0)
     assert all(a.split.bus >= b.split.bus - 1e-6 for a, b in pairwise(plans))
 
 
@@ -85,6 +88,18 @@ def test_no_choice_reads_less(seed: int, room: int) -> None:
             if taken <= left:
                 least = min(least, plan.split.bus_without - sum(saved[i] for i in kept))
     assert plan.split.bus == pytest.approx(least, abs=1e-6)
+
+
+def test_a_cache_that_is_renewed_has_fewer_rows() -> None:
+    graph = Graph.from_edges(torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), 1000)
+    reads = Reads(10, torch.zeros(1000, dtype=torch.float64), torch.ones(1000, dtype=torch.float64), 1000)
+    room = 2**17
+    plain, renewed = (MemoryPlan.make(NEEDS.total + room, NEEDS, graph, ROW, reads, n) for n in (0, 8))
+    assert plain.share_of_rows * 1000 == (room - 4 * 512 - 4 * 1000) // ROW
+    # Per row its owner and its place in two lists; and for each vertex, the gather that reads it next.
+    assert renewed.share_of_rows * 1000 == (room - 8 * 512 - 5 * 1000) // (ROW + 12)
+    assert str(renewed).endswith("less what a lookahead of 8 saves")
+    assert _core.renewal_tally_bytes <= 512  # which the plan counts
 
 
 def test_a_budget_of_the_needs_keeps_nothing() -> None:
@@ -135,6 +150,13 @@ def test_needs_count_each_part() -> None:
     assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
     assert helped.total == needs.total + rows + 2 * each + 7 * 50
     assert "350 B for the host's part of a gather" in str(helped)
+    # A byte per row of two groups of four, of each loader.
+    announced = needs.with_rows(of_fifty, 100, 2, announced=4).rows_in_flight
+    assert announced == rows + 2 * 2 * counted_bytes(4 * 50)
+    together = GpuOptions([3, 2])
+    together.batches_per_launch = 8  # which are in flight in any case
+    found = [MemoryNeeds.of([(together, [16])], graph, labels, [30, 10], 2, lookahead=n).in_flight for n in (0, 8, 16)]
+    assert found[0] == found[1] < found[2]
 
 
 def test_one_loader_needs_less_than_two() -> None:

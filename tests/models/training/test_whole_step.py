@@ -16,7 +16,7 @@ from torch import Tensor
 from loader.samples import MiniBatch
 from models.training import whole_step
 from models.training.module import NodeClassifier
-from models.training.whole_step import _ReplayedAdam
+from models.training.whole_step import ReplayedAdam
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 
@@ -77,7 +77,7 @@ def without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.training.graphed.GraphedLoss.with_gradients", with_gradients)
     monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
     monkeypatch.setattr("models.training.graphed.GraphedLoss.__call__", lambda self, batch: self._function(batch))
-    monkeypatch.setattr(_ReplayedAdam, "step", lambda self: self.optimizer.step())
+    monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
     monkeypatch.setattr(whole_step, "_is_fused", lambda group: True)
 
 
@@ -228,7 +228,7 @@ class TestOnGPU:
         optimizer, other = (torch.optim.Adam(ps, lr=0.1, fused=True) for ps in (parameters, others))
         for p in parameters:
             p.grad = torch.empty_like(p)
-        replayed, graphs = _ReplayedAdam(optimizer), set()
+        replayed, graphs = ReplayedAdam(optimizer), set()
         for i in range(30):
             for p, q in zip(parameters, others, strict=True):
                 assert p.grad is not None

@@ -49,6 +49,7 @@ from loader.memory.split import LINE_BYTES
 from loader.samplers import fused
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
+from loader.stages import AnnounceStage, SampleStage
 from loader.stages.move import to_gpu
 from loader.stores import (
     CachedFeatures,
@@ -101,11 +102,7 @@ def _divided(budget: str, by: int) -> str:
 
 
 SHAPES = {
-    "products": Shape(
-        *(2_449_029, 123_718_280, 100, 47, 196_615),
-        (None, "25 %", "25 %" + STILL, "10 %", "0 %"),
-        20,
-    ),
+    "products": Shape(2_449_029, 123_718_280, 100, 47, 196_615, (None, "25 %", "25 %" + STILL, "10 %", "0 %"), 20),
     "papers": Shape(111_059_956, 1_615_685_872, 128, 172, 1_207_179, (None, "16 GiB", "16 GiB" + BY_GPU), 2),
 }
 
@@ -230,7 +227,9 @@ def make(data: NodeDataset, budget: int | None, device: torch.device, options: R
 def count_bus(loader: NodeLoader, epoch: int, row_bytes: int) -> dict[str, int]:
     """Bytes over the bus in an epoch without training."""
     store, first = loader.features, loader.stages[0]
-    session: Any = vars(vars(first).get("_before", first))["_session"]  # of a stage that announces, or of its own
+    sampling = first.before if isinstance(first, AnnounceStage) else first
+    assert isinstance(sampling, SampleStage)
+    session = sampling._session
     if isinstance(store, CachedFeatures):
         store.reset_hit_rate()
     before, rows = getattr(session, "lines", 0), 0

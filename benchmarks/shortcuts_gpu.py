@@ -94,7 +94,7 @@ class Setting:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
     def cached(self, share: float = 0.25, lookahead: int = 0, beside: int = 0) -> CachedFeatures:
-        """With room for this share of the rows, in which `lookahead` has its arrays, too, and `beside` bytes."""
+        """With room for this share of the rows, less `beside` bytes. The arrays of `lookahead` have to fit in, too."""
         budget = (share * self.x.nbytes + len(self.x) * SLOT_BYTES - beside) / 2**30
         context = StoreContext(self.graph)
         return CachedFeatures(self.x, "cuda", budget_gib=budget, lookahead=lookahead, context=context)
@@ -194,9 +194,7 @@ def main() -> None:
     for name in arguments.only or rows:
         words, make = rows[name]
         begin = time.perf_counter()
-        fits = name != "asking" and not name.startswith(
-            "lookahead"
-        )  # each epoch is a fit of several, which warms up by itself
+        fits = not name.startswith(("asking", "lookahead"))  # an epoch is one of a fit, which warms up by itself
         row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
         found.append({"shortcut": name, "what": words, **row})
         shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))

@@ -258,8 +258,9 @@ def _needs(
         sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
     # `fit` and `validate` have a loader of the validation split each.
     splits = [data.splits[name].numel() for name in ("train", "val", "val", "test")]
-    of = list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders, lookahead
-    needs = MemoryNeeds.of(*of)
+    needs = MemoryNeeds.of(
+        list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders, lookahead=lookahead
+    )
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
 
 

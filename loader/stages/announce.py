@@ -24,10 +24,12 @@ class AnnounceStage(Stage):
     Args:
         before: the stage whose place this one takes.
         stores: kind -> store, see `Sample.wants`; each with a lookahead.
+
+    Attributes: `before`.
     """
 
     def __init__(self, before: Stage, stores: Mapping[str, CachedFeatures]) -> None:
-        self._before, self._stores = before, dict(stores)
+        self.before, self._stores = before, dict(stores)
         self.name, self.device, self.priority = before.name, before.device, before.priority
         self.asynchronous, self.depth = before.asynchronous, before.depth
         self.together = max(before.together, *(store.lookahead for store in stores.values()))
@@ -35,25 +37,24 @@ class AnnounceStage(Stage):
     @classmethod
     def of(cls, before: Stage, stores: Mapping[str, FeatureStore]) -> AnnounceStage | None:
         """The stage for those of the stores that have a lookahead; None if none has."""
-        cached = {kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures)}
-        ahead = {kind: store for kind, store in cached.items() if store.lookahead}
+        ahead = {kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures) and store.lookahead}
         return cls(before, ahead) if ahead else None
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Requested]]:
-        most = self._before.together
+        most = self.before.together
         finishes: list[Callable[[], Sample]] = []
         for first in range(0, len(group), most):
-            finishes += self._before.begin(group[first : first + most])
+            finishes += self.before.begin(group[first : first + most])
         return [_Group(finishes, self._announced).next] * len(group)
 
     def prepare(self) -> None:
-        self._before.prepare()
+        self.before.prepare()
 
     def check(self) -> None:
-        self._before.check()
+        self.before.check()
 
     def close(self) -> None:
-        self._before.close()
+        self.before.close()
 
     def _announced(self, group: Sequence[Sample]) -> list[Requested]:
         rows: list[dict[str, Callable[[], Tensor]]] = [{} for _ in group]

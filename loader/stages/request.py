@@ -44,8 +44,9 @@ class RequestStage(Stage):
     @classmethod
     def of(cls, stores: Mapping[str, FeatureStore]) -> RequestStage | None:
         """The stage for those of the stores that have host threads; None if none has."""
-        cached = {kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures)}
-        found = {kind: store for kind, store in cached.items() if store.host_threads}
+        found = {
+            kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures) and store.host_threads
+        }
         return cls(found) if found else None
 
     def run(self, sample: Sample) -> Requested:

@@ -1,4 +1,4 @@
-"""Caches of rows on the CPU, in place of those on a GPU, that write down what is begun and finished."""
+"""Stores like `CachedFeatures`, but on the CPU. They write down which gathers begin and finish."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 class Sampling(Stage):
-    """Hands out ready samples by their number, and writes down what is begun and finished."""
+    """Returns samples that were made before, by their number. Its log says which steps ran."""
 
     name, together = "sample", 1
 

@@ -445,10 +445,20 @@ class CudaGatherer:
         """Device memory for the order of the next gather, of `n` ids; 0: they are read as they come."""
 
     def gather(
-        self, ids: int, wide_ids: bool, n: int, out: int, scratch: int, stream: int, *, cold_below: int = ...
+        self,
+        ids: int,
+        wide_ids: bool,
+        n: int,
+        out: int,
+        scratch: int,
+        stream: int,
+        *,
+        cold_below: int = ...,
+        marks: int = 0,
     ) -> None:
         """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
-        rows that are not in the cache, of ids from `cold_below` on."""
+        rows that are not in the cache, of ids from `cold_below` on. With `marks`, which `mark_cold` wrote, only the
+        marked rows are read, wherever they lie meanwhile, and those of ids out of range."""
 
     rows_a_range: int  # see `find_cold`
 
@@ -465,6 +475,10 @@ class CudaGatherer:
             counts: `[2 + cold_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
                 many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
         """
+
+    def mark_cold(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
+        """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
+        id's. `marks` is the address of `[(n + 31) / 32]` uint32. Raises what an earlier gather reported."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""
@@ -513,8 +527,23 @@ class CudaRenewal:
     def note(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, stream: int) -> None:
         """Notes the uses of gather `turn` of a group, the last one first; `next` is the address of `[n]` uint8."""
 
-    def renew(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, rows: int, stream: int) -> None:
-        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows`."""
+    def renew(
+        self,
+        ids: int,
+        wide_ids: bool,
+        n: int,
+        next: int,
+        turn: int,
+        rows: int,
+        choice_stream: int,
+        bus_stream: int,
+        stream: int,
+    ) -> None:
+        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows`.
+
+        The rows that were not cached come on `bus_stream`, the others on `stream`. What stays is chosen on
+        `choice_stream`, that of `note`, as soon as those are there. Then `stream` waits for both of the others.
+        """
 
 renewal_tally_bytes: int
 most_together: int  # gathers of a group, see CudaRenewal

@@ -76,10 +76,11 @@ class CudaGatherer {
   }
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
-              uintptr_t stream_address, int64_t cold_below) {
-    if (cold_below != kAll && placement_ != Placement::kCached)
-      throw py::value_error("cold_below is given for a table without a cache");
-    raise_bad_id(stream_address);
+              uintptr_t stream_address, int64_t cold_below, uintptr_t marks) {
+    if ((cold_below != kAll || marks) && placement_ != Placement::kCached)
+      throw py::value_error("cold_below or marks are given for a table without a cache");
+    // A part of a gather leaves it to the next one: another part may have reported already.
+    if (cold_below != 0 && !marks) raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
     args.wide_ids = wide_ids;
@@ -87,6 +88,7 @@ class CudaGatherer {
     args.out = reinterpret_cast<uint8_t*>(out);
     args.scratch = reinterpret_cast<void*>(scratch);
     args.cold_below = cold_below;
+    args.marks = at<const uint32_t>(marks);
     doing("gathering on the GPU", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
@@ -112,6 +114,21 @@ class CudaGatherer {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
       launch_find_cold(args, from, to, device_, reinterpret_cast<gpu::Stream>(stream_address));
+    });
+  }
+
+  // Addresses of what Python has just allocated: the ids of a gather, and a bit for each of them.
+  void mark_cold(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t marks, uintptr_t stream_address) {
+    if (placement_ != Placement::kCached) throw py::value_error("mark_cold is of a table with a cache");
+    raise_bad_id(stream_address);
+    GatherArgs args = args_;
+    args.ids = at<const void>(ids);
+    args.wide_ids = wide_ids;
+    args.n = n;
+    doing("marking rows that are not cached", [&] {
+      const py::gil_scoped_release release;
+      const gpu::OnDevice current(device_);
+      launch_mark_cold(args, at<uint32_t>(marks), device_, at<CUstream_st>(stream_address));
     });
   }
 
@@ -272,9 +289,12 @@ void bind_features_cuda(py::module_& m) {
            py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
            py::arg("hits") = py::none())
       .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
-           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("cold_below") = CudaGatherer::kAll)
+           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("cold_below") = CudaGatherer::kAll,
+           py::arg("marks") = 0)
       .def("find_cold", &CudaGatherer::find_cold, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
            py::arg("from_id"), py::arg("found"), py::arg("positions"), py::arg("counts"), py::arg("stream"))
+      .def("mark_cold", &CudaGatherer::mark_cold, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
+           py::arg("marks"), py::arg("stream"))
       .def_property_readonly("rows_a_range", &CudaGatherer::rows_a_range)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")

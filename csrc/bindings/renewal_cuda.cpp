@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "bindings/gpu.h"
 #include "bindings/views.h"
 #include "features/cuda/renewal.h"
+#include "gpu/fence.h"
 
 namespace loader {
 namespace {
@@ -37,6 +39,7 @@ class CudaRenewal {
     const auto counts = view<uint8_t>(tally, "tally", sizeof(Tally), kGpu);    // [renewal_tally_bytes]
     cache_.tally = reinterpret_cast<Tally*>(counts.data);
     device_ = device_index(rows);
+    doing("making a cache that is renewed", [&] { fence_ = std::make_unique<gpu::Fence>(device_); });
   }
 
   void forget(uintptr_t stream) {
@@ -49,10 +52,12 @@ class CudaRenewal {
   }
 
   void renew(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn, uintptr_t rows,
-             uintptr_t stream) {
+             uintptr_t choice_stream, uintptr_t bus_stream, uintptr_t stream) {
     Reading reading = checked(ids, wide_ids, n, next, turn);
     reading.rows = at<const uint8_t>(rows);
-    launched([&] { launch_renewal(cache_, reading, device_, at<CUstream_st>(stream)); });
+    const RenewalStreams streams{at<CUstream_st>(choice_stream), at<CUstream_st>(bus_stream),
+                                 at<CUstream_st>(stream)};
+    launched([&] { launch_renewal(cache_, reading, device_, streams, *fence_); });
   }
 
  private:
@@ -80,6 +85,7 @@ class CudaRenewal {
 
   RowCache cache_{};
   int device_;
+  std::unique_ptr<gpu::Fence> fence_;
 };
 
 }  // namespace
@@ -93,7 +99,8 @@ void bind_renewal_cuda(py::module_& m) {
       .def("note", &CudaRenewal::note, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
            py::arg("turn"), py::arg("stream"))
       .def("renew", &CudaRenewal::renew, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
-           py::arg("turn"), py::arg("rows"), py::arg("stream"));
+           py::arg("turn"), py::arg("rows"), py::arg("choice_stream"), py::arg("bus_stream"),
+           py::arg("stream"));
   m.attr("renewal_tally_bytes") = sizeof(Tally);
   m.attr("most_together") = kMostTogether;
 }

@@ -48,6 +48,7 @@ struct Opened {
     find(f.cuMemsetD8Async, "cuMemsetD8Async");
     find(f.cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
     find(f.cuStreamQuery, "cuStreamQuery");
+    find(f.cuStreamWaitEvent, "cuStreamWaitEvent");
     find(f.cuEventCreate, "cuEventCreate");
     find(f.cuEventRecord, "cuEventRecord");
     find(f.cuEventSynchronize, "cuEventSynchronize");

@@ -73,6 +73,7 @@ struct Driver {
   Status (*cuMemsetD8Async)(uintptr_t, unsigned char, size_t, Stream);
   Status (*cuMemcpyHtoDAsync)(uintptr_t, const void*, size_t, Stream);
   Status (*cuStreamQuery)(Stream);
+  Status (*cuStreamWaitEvent)(Stream, Event, unsigned);
   Status (*cuEventCreate)(Event*, unsigned);
   Status (*cuEventRecord)(Event, Stream);
   Status (*cuEventSynchronize)(Event);

@@ -43,8 +43,8 @@ _DEVIATIONS = 8  # over the mean, if that is less, and enough mini-batches were 
 _ENOUGH = 30
 _LOOKAHEAD = 8  # gathers that are announced together: as many mini-batches are sampled together in any case
 # Cached rows over those of a mini-batch. With fewer, next to none wait for the gather that needs them; with more, few
-# rows cross the bus in any case. Then the renewal takes about as long as it saves, or longer (shortcuts_gpu.py).
-_LEAST_RENEWED, _MOST_RENEWED = 0.5, 2.0
+# rows cross the bus in any case. Then the renewal takes longer than it saves (shortcuts_gpu.py).
+_LEAST_RENEWED, _MOST_RENEWED = 0.3, 1.5
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,11 @@ class MemoryNeeds(NamedTuple):
         # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
         extra = 2 * COUNTED_BEYOND + _SCRATCH
         taken = rows(batches) * (row_bytes + 4) + batches * extra
-        if announced:  # a byte for each of their rows, in one array per group: the last ones of two groups may wait
+        if announced:
+            # A byte for each of their rows, in one array per group: the last ones of two groups may wait. And a bit
+            # for each row of a gather.
             taken += loaders * (2 + prefetch // announced) * counted_bytes(rows(announced))
+            taken += batches * counted_bytes((rows(1) + 7) // 8)
         return self._replace(rows_in_flight=taken, host_part=beside)
 
     @property

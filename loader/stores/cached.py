@@ -19,8 +19,8 @@ from loader.machine.pinning import PinnedTensor
 from loader.stores.base import StoreContext
 from loader.stores.host_part import Cold, HostPart
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
-from loader.stores.kernel import ALL, KernelStore
-from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT, Renewal
+from loader.stores.kernel import ALL, KernelStore, address
+from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT, Gathers, Renewal
 from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class CachedFeatures(KernelStore):
             return [self.begin(ids) for ids in group]
         self._open()
         with made_current(self.device):
-            return renewal.begin([self._near(ids).contiguous() for ids in group], super().gather)
+            return renewal.begin([self._near(ids).contiguous() for ids in group], self._gathers())
 
     def close(self) -> None:
         """Waits for the GPU and frees the rows, the threads and their buffers."""
@@ -220,15 +220,45 @@ class CachedFeatures(KernelStore):
         if self._renewal is not None:
             self._renewal.close()
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
-        super()._launch(gatherer, ids, out, cold_below=cold_below)
-        with self._count_lock:
-            self._gathered += ids.numel()
+    def _gathers(self) -> Gathers:
+        return _Gathers(self)
+
+    def _launch(
+        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL, marks: int = 0
+    ) -> None:
+        super()._launch(gatherer, ids, out, cold_below=cold_below, marks=marks)
+        if not marks:  # the part of a gather that reads what is cached counts for both
+            with self._count_lock:
+                self._gathered += ids.numel()
 
     def __repr__(self) -> str:
         threads = f", host_threads={self.host_threads}" if self.host_threads else ""
         ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
         return f"{super().__repr__()[:-1]}{threads}{ahead})"
+
+
+class _Gathers:
+    """See `loader.stores.renewal.Gathers`."""
+
+    def __init__(self, store: CachedFeatures) -> None:
+        self._store = store
+
+    def gather(self, ids: Tensor) -> Tensor:
+        return KernelStore.gather(self._store, ids)
+
+    def empty(self, ids: Tensor) -> Tensor:
+        return self._store._empty(ids)
+
+    def mark_cold(self, ids: Tensor) -> Tensor:
+        marks = torch.empty((ids.numel() + 31) // 32, dtype=torch.int32, device=ids.device)
+        self._store._open().mark_cold(*address(ids), marks.data_ptr(), current_stream_handle(ids.device.index))
+        return marks
+
+    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
+        self._store._launch(self._store._open(), ids, rows, marks=marks.data_ptr())
+
+    def read_cached(self, ids: Tensor, rows: Tensor) -> None:
+        self._store._launch(self._store._open(), ids, rows, cold_below=0)
 
 
 class _Kernels:
@@ -242,9 +272,7 @@ class _Kernels:
         found, positions = (torch.empty(n, dtype=dtype, device=device) for dtype in (ids.dtype, torch.int64))
         counts = torch.zeros(2 + _core.cold_ranges, dtype=torch.int64, device=device)
         self._gatherer.find_cold(
-            ids.data_ptr(),
-            ids.dtype == torch.int64,
-            ids.numel(),
+            *address(ids),
             first,
             found.data_ptr(),
             positions.data_ptr(),

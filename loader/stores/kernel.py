@@ -15,6 +15,15 @@ from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 ALL = 2**63 - 1  # ids below it: any
 
 
+def address(ids: Tensor) -> tuple[int, bool, int]:
+    """Ids as the core wants them: where they lie, whether they are int64, and how many."""
+    return ids.data_ptr(), ids.dtype == torch.int64, ids.numel()
+
+
+def pointer(memory: Tensor | None) -> int:
+    return 0 if memory is None else memory.data_ptr()
+
+
 class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
 
@@ -42,7 +51,7 @@ class KernelStore(StoreOfRows):
         gatherer, ids = self._open(), self._near(ids)
         with made_current(self._device):
             ids = ids.contiguous()
-            out = torch.empty((ids.numel(), *self._format.shape), dtype=self._format.dtype, device=self._device)
+            out = self._empty(ids)
             self._launch(gatherer, ids, out)
             return out
 
@@ -75,23 +84,27 @@ class KernelStore(StoreOfRows):
             check_range(ids, self.num_rows)  # there is nothing to launch
         return ids
 
-    def _launch(self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL) -> None:
+    def _launch(
+        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL, marks: int = 0
+    ) -> None:
         """Gathers the rows of `ids` into `out`, on the current stream, in the order in which they lie, if that pays.
 
         `cold_below`: rows that are not in the cache, of ids from this one on, are left as they are.
+        `marks`: address of those of the core's `mark_cold`. Only marked rows are read.
         """
-        n = ids.numel()
-        nbytes = gatherer.scratch_bytes(n)
-        scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
-        gatherer.gather(
-            ids.data_ptr(),
-            ids.dtype == torch.int64,
-            n,
-            out.data_ptr(),
-            0 if scratch is None else scratch.data_ptr(),
-            current_stream_handle(self._device.index),
-            cold_below=cold_below,
-        )
+        scratch = self._scratch(gatherer, ids) if cold_below else None  # what is cached needs no order
+        stream = current_stream_handle(self._device.index)
+        places = out.data_ptr(), pointer(scratch)
+        gatherer.gather(*address(ids), *places, stream, cold_below=cold_below, marks=marks)
+
+    def _empty(self, ids: Tensor) -> Tensor:
+        """Memory for the rows of `ids`."""
+        return torch.empty((ids.numel(), *self._format.shape), dtype=self._format.dtype, device=self._device)
+
+    def _scratch(self, gatherer: _core.CudaGatherer, ids: Tensor) -> Tensor | None:
+        """Memory for the order in which they are read; None if that is their own."""
+        nbytes = gatherer.scratch_bytes(ids.numel())
+        return torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
 
     def _start(
         self,

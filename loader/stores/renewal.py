@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,10 +14,30 @@ from torch import Tensor
 from loader import _core
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle
+from loader.stores.kernel import address
 
 BYTES_PER_SLOT = 12  # its row, and its places in the two lists of rows that go and come
 BYTES_PER_ROW = 1  # the gather that reads it next
 _HOT, _NO_USE = 0x80, 0x7F  # see csrc/features/cuda/renewal.h
+
+
+class Gathers(Protocol):
+    """Gathers of a store, whole and in parts. They only put work on the current stream."""
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """The rows of `ids`, in the type in which they are cached."""
+
+    def empty(self, ids: Tensor) -> Tensor:
+        """Memory for these rows."""
+
+    def mark_cold(self, ids: Tensor) -> Tensor:
+        """Marks which of the rows are not cached."""
+
+    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
+        """Gathers these into their places in `rows`. The cache may change meanwhile."""
+
+    def read_cached(self, ids: Tensor, rows: Tensor) -> None:
+        """Gathers the others."""
 
 
 class Renewal:
@@ -24,6 +45,10 @@ class Renewal:
 
     Of the rows that are cached and those that the gather brought, those stay that the group's next gathers read, the
     soonest first. After them stay the rows that were cached at the beginning, the hot ones.
+
+    The bus does not wait for any of this. Rows that are not cached are read on a stream of their own, one gather right
+    behind the other. Meanwhile another stream chooses which rows go and come, and marks what the next gather has to
+    read. Only the copies of the rows that come wait for the bus.
 
     A gather that reads the cache belongs under `alone()`, whoever asks for it: its rows must not be replaced under it.
 
@@ -50,6 +75,7 @@ class Renewal:
         self._arrays = (cache, *arrays.values())  # which the core does not keep
         self._core: _core.CudaRenewal | None = _core.CudaRenewal(cache, **arrays)
         self._lock = ForkSafeLock()
+        self._choice, self._bus = self._side_stream(), self._side_stream()
         self._read = self._event()  # the last gather is done with the cache
         self._noted: _Group | None = None  # the group whose uses are written down
 
@@ -70,58 +96,82 @@ class Renewal:
                 if self._read is not None:
                     self._read.record(current_stream(self._device.index))
 
-    def begin(self, ids: Sequence[Tensor], gather: Callable[[Tensor], Tensor]) -> list[Callable[[], Tensor]]:
+    def begin(self, ids: Sequence[Tensor], gathers: Gathers) -> list[Callable[[], Tensor]]:
         """Announces gathers that come next, in this order.
 
         Args:
             ids: those of each gather, on the GPU, contiguous; of at most `loader._core.most_together` gathers.
-            gather: launches a gather of ids on the current stream, and returns the rows as they are cached.
+            gathers: what launches them.
 
         Returns:
-            A function per gather, to be called once. It gathers on the current stream and returns the rows.
+            A function per gather, to be called once. It returns the rows, which are complete on the current stream.
         """
         sizes = [each.numel() for each in ids]
         following = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device).split(sizes)
         group = _Group(list(zip(ids, following, strict=True)), self._event())
-        return [partial(self._gather, group, turn, gather) for turn in range(len(group.gathers))]
+        return [partial(self._gather, group, turn, gathers) for turn in range(len(group.gathers))]
 
     def close(self) -> None:
         """Lets go of the GPU memory. The GPU must be done with it."""
         with self._lock:
             self._core, self._noted, self._arrays = None, None, ()
 
-    def _gather(self, group: _Group, turn: int, gather: Callable[[Tensor], Tensor]) -> Tensor:
+    def _gather(self, group: _Group, turn: int, gathers: Gathers) -> Tensor:
         with self.alone() as core:
             self._wait_for(group.begun)
-            ids, following = self._used(group, turn)
+            ids, following = group.gather(turn)
+            self._reads(ids)
             if len(group.gathers) == 1:  # nothing is known of the next ones
-                return gather(ids)
-            stream = self._stream()
-            if self._noted is not group:
-                self._note(core, group, turn, stream)
-            rows = gather(ids)
-            core.renew(*_address(ids), following.data_ptr(), turn, rows.data_ptr(), stream)
+                return gathers.gather(ids)
+            with self._on(self._choice) as choice:
+                if self._noted is not group:
+                    self._note(core, group, turn, choice)
+                self._reads(ids)
+                marks = gathers.mark_cold(ids)
+                marked = self._event()
+            with self._on(self._bus) as bus:
+                self._wait_for(marked)
+                self._reads(ids, marks)
+                # Of the bus's memory: what the current stream did with it before, the bus need not wait for.
+                rows = gathers.empty(ids)
+                gathers.read_cold(ids, marks, rows)
+            self._reads(rows)
+            gathers.read_cached(ids, rows)
+            stream = self._handle()
+            core.renew(*address(ids), following.data_ptr(), turn, rows.data_ptr(), choice, bus, stream)
             group.gathers[turn] = None  # the ids may keep a whole mini-batch
             return rows
 
     def _note(self, core: _core.CudaRenewal, group: _Group, first: int, stream: int) -> None:
         """Writes down the uses of the gathers from `first` on, and drops those of a group before."""
         self._noted = None
+        self._wait_for(group.begun)
         core.forget(stream)
         for turn in range(len(group.gathers) - 1, first - 1, -1):
-            ids, following = self._used(group, turn)
-            core.note(*_address(ids), following.data_ptr(), turn, stream)
+            ids, following = group.gather(turn)
+            self._reads(ids, following)
+            core.note(*address(ids), following.data_ptr(), turn, stream)
         self._noted = group
 
-    def _used(self, group: _Group, turn: int) -> tuple[Tensor, Tensor]:
-        """What belongs to a gather. The current stream reads it: it may be of another stream."""
-        found = group.gathers[turn]
-        if found is None:
-            raise RuntimeError(f"gather {turn} of its group was made already")
-        for tensor in found:
+    def _reads(self, *tensors: Tensor) -> None:
+        """The current stream reads them, or writes to them: they may be of another stream."""
+        for tensor in tensors:
             if tensor.is_cuda:
                 tensor.record_stream(current_stream(self._device.index))
-        return found
+
+    def _side_stream(self) -> torch.cuda.Stream | None:
+        """One that waits for the current one, and goes first as that of a gather does; None on the CPU."""
+        if self._device.type != "cuda":
+            return None
+        stream = torch.cuda.Stream(self._device, priority=-3)
+        stream.wait_stream(current_stream(self._device.index))
+        return stream
+
+    @contextmanager
+    def _on(self, stream: torch.cuda.Stream | None) -> Iterator[int]:
+        """Makes it the current stream, for a `with` block that has its handle."""
+        with torch.cuda.stream(stream):
+            yield self._handle()
 
     def _event(self) -> torch.cuda.Event | None:
         """Recorded on the current stream; None on the CPU, where tests run."""
@@ -135,7 +185,7 @@ class Renewal:
         if event is not None:
             current_stream(self._device.index).wait_event(event)
 
-    def _stream(self) -> int:
+    def _handle(self) -> int:
         return current_stream_handle(self._device.index) if self._device.type == "cuda" else 0
 
 
@@ -151,6 +201,9 @@ class _Group:
     gathers: list[tuple[Tensor, Tensor] | None]
     begun: torch.cuda.Event | None
 
-
-def _address(ids: Tensor) -> tuple[int, bool, int]:
-    return ids.data_ptr(), ids.dtype == torch.int64, ids.numel()
+    def gather(self, turn: int) -> tuple[Tensor, Tensor]:
+        """What belongs to a gather that was not made yet."""
+        found = self.gathers[turn]
+        if found is None:
+            raise RuntimeError(f"gather {turn} of its group was made already")
+        return found

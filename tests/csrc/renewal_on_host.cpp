@@ -27,9 +27,13 @@ template <>
 struct Compiled<ChooseRows> {
   static constexpr auto* function = choose_rows;
 };
+template <>
+struct Compiled<MoveSlots> {
+  static constexpr auto* function = move_slots;
+};
 template <int Bytes>
-struct Compiled<ExchangeRows, Int<Bytes>> {
-  static constexpr auto* function = exchange_rows<Bytes>;
+struct Compiled<CopyRows, Int<Bytes>> {
+  static constexpr auto* function = copy_rows<Bytes>;
 };
 
 }  // namespace loader::gpu

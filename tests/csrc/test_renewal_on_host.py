@@ -17,7 +17,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.stores import CachedFeatures, cached, kernel
-from loader.stores.renewal import Renewal
+from loader.stores.renewal import Gathers, Renewal
 from loader.stores.rows import RowFormat
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
@@ -38,7 +38,7 @@ def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cache:
-    """A table, some of whose rows are cached, and gathers as a kernel makes them."""
+    """A table, some of whose rows are cached, and gathers as kernels make them."""
 
     def __init__(self, num_rows: int, count: int, row: int = 16, dtype: torch.dtype = torch.uint8, seed: int = 0):
         self.random = torch.Generator().manual_seed(seed)
@@ -52,12 +52,30 @@ class Cache:
         self.owners = self.renewal._arrays[2]
 
     def gather(self, ids: Tensor) -> Tensor:
+        rows = self.empty(ids)
+        self.read_cold(ids, self.mark_cold(ids), rows)
+        self.read_cached(ids, rows)
+        return rows
+
+    def empty(self, ids: Tensor) -> Tensor:
+        return torch.empty(len(ids), self.table.shape[1], dtype=self.table.dtype)
+
+    def mark_cold(self, ids: Tensor) -> Tensor:
+        marks = self._places(ids) < 0
+        self.missed += int(marks.sum())
+        return marks
+
+    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
         known = ids.long().clamp(0, len(self.table) - 1)
-        slots = self.slots[known].long()
-        hit = slots >= 0
-        self.missed += int((~hit).sum())
-        found = torch.where(hit[:, None], self.rows[slots.clamp(min=0)], self.table[known])
-        return found.masked_fill((known != ids)[:, None], 0)
+        rows[marks] = self.table[known[marks]].masked_fill((known != ids)[marks, None], 0)
+
+    def read_cached(self, ids: Tensor, rows: Tensor) -> None:
+        places = self._places(ids)
+        rows[places >= 0] = self.rows[places[places >= 0]]
+
+    def _places(self, ids: Tensor) -> Tensor:
+        known = ids.long().clamp(0, len(self.table) - 1)
+        return torch.where(known == ids, self.slots[known].long(), -1)
 
     def ids(self, n: int, dtype: torch.dtype = torch.int64) -> Tensor:
         """Distinct ones, of which the first are in many gathers."""
@@ -85,7 +103,7 @@ def worth(group: Sequence[Tensor], turn: int, hot: set[int], row: int) -> int:
 def run(cache: Cache, group: Sequence[Tensor]) -> None:
     """Gathers a group, and compares what is cached after each gather with plain code."""
     hot = set(cache.hot.tolist())
-    for turn, finish in enumerate(cache.renewal.begin(group, cache.gather)):
+    for turn, finish in enumerate(cache.renewal.begin(group, cache)):
         before = cache.cached()
         assert torch.equal(finish(), cache.table[group[turn].long()])
         after = cache.cached()
@@ -141,7 +159,7 @@ def test_empty_gathers_change_nothing() -> None:
 def test_ids_out_of_range_are_passed_over() -> None:
     cache = Cache(100, 20)
     bad = torch.tensor([5, 100, -1, 7, 2**40, 9])
-    first, second = cache.renewal.begin([cache.ids(50), bad], cache.gather)
+    first, second = cache.renewal.begin([cache.ids(50), bad], cache)
     first()
     rows = second()
     assert torch.equal(rows[[0, 3, 5]], cache.table[[5, 7, 9]])
@@ -153,12 +171,12 @@ def test_repeated_ids_return_the_right_rows() -> None:
     cache = Cache(300, 40)
     for _ in range(10):
         group = [torch.randint(300, (400,), generator=cache.random) for _ in range(4)]
-        for ids, finish in zip(group, cache.renewal.begin(group, cache.gather), strict=True):
+        for ids, finish in zip(group, cache.renewal.begin(group, cache), strict=True):
             assert torch.equal(finish(), cache.table[ids])
             cache.cached()
     # Slots that are nobody's are filled again.
     for _ in range(2):
-        for finish in cache.renewal.begin([cache.ids(100) for _ in range(3)], cache.gather):
+        for finish in cache.renewal.begin([cache.ids(100) for _ in range(3)], cache):
             finish()
     assert len(cache.cached()) == 40
 
@@ -166,7 +184,7 @@ def test_repeated_ids_return_the_right_rows() -> None:
 def test_groups_that_take_turns_return_the_right_rows() -> None:
     cache = Cache(1000, 150)
     groups = [[cache.ids(n) for n in (300, 200, 400)] for _ in range(2)]
-    begun = [cache.renewal.begin(group, cache.gather) for group in groups]
+    begun = [cache.renewal.begin(group, cache) for group in groups]
     for turn in range(3):
         for group, finishes in zip(groups, begun, strict=True):
             assert torch.equal(finishes[turn](), cache.table[group[turn]])
@@ -179,7 +197,7 @@ def test_a_gather_lets_go_of_its_ids() -> None:
     cache = Cache(100, 20)
     group = [cache.ids(30) for _ in range(3)]
     alive = [weakref.ref(ids) for ids in group]
-    finishes = cache.renewal.begin(group, cache.gather)
+    finishes = cache.renewal.begin(group, cache)
     del group
     for turn, finish in enumerate(finishes):
         finish()
@@ -190,7 +208,7 @@ def test_a_gather_lets_go_of_its_ids() -> None:
 
 def test_a_closed_cache_has_no_gathers() -> None:
     cache = Cache(100, 20)
-    finishes = cache.renewal.begin([cache.ids(30), cache.ids(30)], cache.gather)
+    finishes = cache.renewal.begin([cache.ids(30), cache.ids(30)], cache)
     finishes[0]()
     cache.renewal.close()
     assert cache.renewal._arrays == ()
@@ -200,18 +218,22 @@ def test_a_closed_cache_has_no_gathers() -> None:
 
 def test_a_group_that_was_dropped_is_forgotten() -> None:
     cache = Cache(1000, 150)
-    cache.renewal.begin([cache.ids(300), cache.ids(500)], cache.gather)[0]()
+    cache.renewal.begin([cache.ids(300), cache.ids(500)], cache)[0]()
     run(cache, [cache.ids(400), cache.ids(400)])
 
 
 def test_a_failed_gather_leaves_the_cache_usable() -> None:
     cache = Cache(1000, 150)
 
-    def refused(ids: Tensor) -> Tensor:
+    def refused(*arguments: Tensor) -> None:
         raise RuntimeError("refused")
 
-    with pytest.raises(RuntimeError, match="refused"):
-        cache.renewal.begin([cache.ids(300), cache.ids(300)], refused)[0]()
+    for part in ("mark_cold", "read_cold", "read_cached"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cache, part, refused)
+            finish, _ = cache.renewal.begin([cache.ids(300), cache.ids(300)], cache)
+            with pytest.raises(RuntimeError, match="refused"):
+                finish()
     run(cache, [cache.ids(400), cache.ids(400)])
 
 
@@ -223,6 +245,9 @@ class OnHost(CachedFeatures):
         self._host, self.host_threads, self.lookahead = None, 0, lookahead
         self._renewal = cache.renewal if lookahead else None
         self._cache = cache
+
+    def _gathers(self) -> Gathers:
+        return self._cache
 
     def _launch(self, gatherer: Any, ids: Tensor, out: Tensor, **cold: int) -> None:
         out.copy_(self._cache.gather(ids))

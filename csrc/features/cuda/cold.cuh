@@ -9,6 +9,19 @@ namespace loader {
 
 static_assert(kOrderThreads == 1024, "sum_before wants it");
 
+// A thread an id. Ids out of range get no mark: whoever reads the rows reports them.
+__global__ void __launch_bounds__(kOrderThreads)
+    mark_cold(const __grid_constant__ GatherArgs args, uint32_t* __restrict__ marks) {
+  const int64_t i = int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
+  bool cold = false;
+  if (i < args.n) {
+    const int64_t id = id_at(args, i);
+    cold = in_range(args, id) && __ldg(args.slots + id) < 0;
+  }
+  const uint32_t word = __ballot_sync(~0u, cold);
+  if (threadIdx.x % kWarp == 0 && i < args.n) marks[i / kWarp] = word;
+}
+
 // A thread an id. Those of one block are written in order, blocks as they come.
 __global__ void __launch_bounds__(kOrderThreads)
     find_cold(const __grid_constant__ GatherArgs args, const int64_t from,

@@ -46,6 +46,8 @@ struct GatherArgs {
   // in; null to read them in that of `ids`.
   void* scratch;
   const uint32_t* positions;  // set by the launch: [n], of the ids, in the order of reading
+  // kCached: what `launch_mark_cold` wrote, to read these rows only; null to read all, as `slots` says.
+  const uint32_t* marks;
 };
 
 // A counting sort of ids into buckets of equally many rows, see order.cuh.
@@ -110,6 +112,12 @@ size_t gather_scratch(int64_t n, Placement placement);
 // `launch_gather`.
 void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, int device,
                       gpu::Stream stream);
+
+// A gather with a cache in three parts, which may be on streams of their own: this marks what is not in the
+// cache, a bit per id in [(n + 31) / 32] words. `launch_gather` with these marks reads that over the bus, and
+// with a `cold_below` of 0 the rest. So the cache may change while the bus is read. Launches and throws as
+// `launch_gather`.
+void launch_mark_cold(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream);
 
 // Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws
 // std::runtime_error if a kernel cannot be compiled or a launch is refused.

@@ -100,6 +100,8 @@ struct ColdRows {
     const int64_t position = args.positions ? __ldg(args.positions + i) : i;
     const int64_t id = id_at(args, position);
     if (!in_range(args, id)) return {position, id, true};
+    if (args.marks)
+      return {position, id, (__ldg(args.marks + position / kWarp) >> position % kWarp & 1) != 0};
     return {position, id, id < args.cold_below && __ldg(args.slots + id) < 0};
   }
 

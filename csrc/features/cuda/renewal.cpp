@@ -5,13 +5,15 @@
 #include "features/cuda/gather.h"
 #include "features/cuda/renewal_kernels.h"
 #include "gpu/all_kernels.h"
+#include "gpu/fence.h"
 #include "gpu/kernel.h"
 
 namespace loader {
 namespace {
 
 gpu::Shape shape(int64_t threads, int device, gpu::Stream stream) {
-  // The bus is idle meanwhile, so all multiprocessors are taken: with half of them an epoch took 4 % longer.
+  // All multiprocessors. With half of them an epoch took 4 % longer, when the bus still waited for the
+  // renewal.
   const int64_t most = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const int64_t blocks = std::min((threads + kRenewalThreads - 1) / kRenewalThreads, most);
   return {static_cast<unsigned>(blocks), kRenewalThreads, 0, stream};
@@ -22,12 +24,12 @@ void launch(gpu::Kernel& kernel, int64_t threads, const RowCache& cache, const R
   gpu::launch<RowCache, Reading>(kernel, device, shape(threads, device, stream), cache, reading);
 }
 
-gpu::Kernel& exchange(const RowCache& cache, const Reading& reading) {
+gpu::Kernel& copy(const RowCache& cache, const Reading& reading) {
   const auto all = reinterpret_cast<uintptr_t>(cache.rows) | reinterpret_cast<uintptr_t>(reading.rows) |
                    static_cast<uintptr_t>(cache.row_bytes);
-  if (all % 16 == 0) return gpu::kernel<ExchangeRows, gpu::Int<16>>();
-  if (all % 4 == 0) return gpu::kernel<ExchangeRows, gpu::Int<4>>();
-  return gpu::kernel<ExchangeRows, gpu::Int<1>>();
+  if (all % 16 == 0) return gpu::kernel<CopyRows, gpu::Int<16>>();
+  if (all % 4 == 0) return gpu::kernel<CopyRows, gpu::Int<4>>();
+  return gpu::kernel<CopyRows, gpu::Int<1>>();
 }
 
 }  // namespace
@@ -44,17 +46,25 @@ void launch_note_uses(const RowCache& cache, const Reading& reading, int device,
   launch(gpu::kernel<NoteUses>(), reading.n, cache, reading, device, stream);
 }
 
-void launch_renewal(const RowCache& cache, const Reading& reading, int device, gpu::Stream stream) {
-  if (reading.n == 0 || cache.count == 0 || cache.row_bytes == 0) return;
-  gpu::Kernel& move = exchange(cache, reading);
-  gpu::load(device,
-            {&gpu::kernel<AdvanceUses>(), &gpu::kernel<CountClasses>(), &gpu::kernel<ChooseRows>(), &move});
+void launch_renewal(const RowCache& cache, const Reading& reading, int device, const RenewalStreams& streams,
+                    gpu::Fence& fence) {
+  if (reading.n == 0 || cache.count == 0 || cache.row_bytes == 0)
+    return fence.between(streams.bus, streams.rows);
+  gpu::Kernel& move = copy(cache, reading);
+  gpu::load(device, {&gpu::kernel<AdvanceUses>(), &gpu::kernel<CountClasses>(), &gpu::kernel<ChooseRows>(),
+                     &gpu::kernel<MoveSlots>(), &move});
   const int64_t candidates = reading.n + cache.count;
-  launch(gpu::kernel<AdvanceUses>(), reading.n, cache, reading, device, stream);
-  launch(gpu::kernel<CountClasses>(), candidates, cache, reading, device, stream);
-  launch(gpu::kernel<ChooseRows>(), candidates, cache, reading, device, stream);
   const int64_t most = std::min<int64_t>(reading.n, cache.count);
-  launch(move, most * kWarp, cache, reading, device, stream);
+  // The lists are those of the renewal before until its rows are copied, the slots those of this gather until
+  // its cached rows are read.
+  fence.between(streams.rows, streams.choice);
+  launch(gpu::kernel<AdvanceUses>(), reading.n, cache, reading, device, streams.choice);
+  launch(gpu::kernel<CountClasses>(), candidates, cache, reading, device, streams.choice);
+  launch(gpu::kernel<ChooseRows>(), candidates, cache, reading, device, streams.choice);
+  launch(gpu::kernel<MoveSlots>(), most, cache, reading, device, streams.choice);
+  fence.between(streams.choice, streams.rows);
+  fence.between(streams.bus, streams.rows);
+  launch(move, most * kWarp, cache, reading, device, streams.rows);
 }
 
 std::vector<gpu::Kernel*> renewal_kernels() {
@@ -63,9 +73,10 @@ std::vector<gpu::Kernel*> renewal_kernels() {
           &gpu::kernel<AdvanceUses>(),
           &gpu::kernel<CountClasses>(),
           &gpu::kernel<ChooseRows>(),
-          &gpu::kernel<ExchangeRows, gpu::Int<16>>(),
-          &gpu::kernel<ExchangeRows, gpu::Int<4>>(),
-          &gpu::kernel<ExchangeRows, gpu::Int<1>>()};
+          &gpu::kernel<MoveSlots>(),
+          &gpu::kernel<CopyRows, gpu::Int<16>>(),
+          &gpu::kernel<CopyRows, gpu::Int<4>>(),
+          &gpu::kernel<CopyRows, gpu::Int<1>>()};
 }
 
 }  // namespace loader

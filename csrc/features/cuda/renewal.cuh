@@ -170,23 +170,33 @@ __global__ void __launch_bounds__(kRenewalThreads)
   }
 }
 
+// How many rows come; as many leave.
+__device__ __forceinline__ uint32_t moves(const RowCache& cache) {
+  const Border border(*cache.tally);
+  return border.coming[0] + border.coming[1];
+}
+
+__global__ void __launch_bounds__(kRenewalThreads)
+    move_slots(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
+  const uint32_t all = moves(cache);
+  for (int64_t k = first_thread(); k < all; k += all_threads()) {
+    const uint32_t slot = cache.leaving[k], owner = cache.owners[slot];
+    if (owner != kNobody) cache.slots[owner] = -1;
+    const int64_t id = id_at(reading, cache.coming[k]);
+    const bool first = atomicCAS(&cache.slots[id], -1, static_cast<int32_t>(slot)) == -1;
+    cache.owners[slot] = first ? static_cast<uint32_t>(id) : kNobody;
+  }
+}
+
 // A warp a row.
 template <int Bytes>
 __global__ void __launch_bounds__(kRenewalThreads)
-    exchange_rows(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
-  const Border border(*cache.tally);
-  const uint32_t moves = border.coming[0] + border.coming[1];  // as many leave
+    copy_rows(const __grid_constant__ RowCache cache, const __grid_constant__ Reading reading) {
+  const uint32_t all = moves(cache);
   const int64_t words = cache.row_bytes / Bytes;
   const int lane = threadIdx.x % kWarp;
-  for (int64_t k = first_thread() / kWarp; k < moves; k += all_threads() / kWarp) {
+  for (int64_t k = first_thread() / kWarp; k < all; k += all_threads() / kWarp) {
     const int64_t slot = cache.leaving[k], from = cache.coming[k];
-    if (lane == 0) {
-      const uint32_t owner = cache.owners[slot];
-      if (owner != kNobody) cache.slots[owner] = -1;
-      const int64_t id = id_at(reading, from);
-      const bool first = atomicCAS(&cache.slots[id], -1, static_cast<int32_t>(slot)) == -1;
-      cache.owners[slot] = first ? static_cast<uint32_t>(id) : kNobody;
-    }
     const auto* const source = reinterpret_cast<const Word<Bytes>*>(reading.rows + from * cache.row_bytes);
     auto* const target = reinterpret_cast<Word<Bytes>*>(cache.rows + slot * cache.row_bytes);
     for (int64_t i = lane; i < words; i += kWarp) target[i] = source[i];

@@ -11,6 +11,10 @@
 
 #include "gpu/stream.h"
 
+namespace loader::gpu {
+class Fence;
+}  // namespace loader::gpu
+
 namespace loader {
 
 constexpr int kRenewalThreads = 1024;
@@ -64,9 +68,18 @@ void launch_forget_uses(const RowCache& cache, int device, gpu::Stream stream);
 // Writes down the uses of a gather. Those of a group are to be noted from the last one to the first one.
 void launch_note_uses(const RowCache& cache, const Reading& reading, int device, gpu::Stream stream);
 
-// After a gather: keeps the rows that are worth most. All three launch on a stream of `device`, whose context
-// is the current one, and throw std::runtime_error if a kernel cannot be compiled or a launch is refused.
-// Calls for one cache, and the gathers that read it, must follow one another.
-void launch_renewal(const RowCache& cache, const Reading& reading, int device, gpu::Stream stream);
+// What a renewal works on. Which rows go and come depends on no row, so it is chosen while the bus is read.
+struct RenewalStreams {
+  gpu::Stream choice;  // also of the two functions above, and of the lists of what is not cached
+  gpu::Stream bus;     // what of the gather comes over the bus
+  gpu::Stream rows;    // what of it was cached; and, after both, the copies of the rows that come
+};
+
+// A gather's cached rows are being read: keeps the rows that are worth most. `rows` of the streams has all
+// rows of the gather then, and the next one may read the cache there. All three launch on streams of
+// `device`, whose context is the current one, and throw std::runtime_error if a kernel cannot be compiled or
+// a launch is refused. Calls for one cache, and the gathers that read it, must follow one another.
+void launch_renewal(const RowCache& cache, const Reading& reading, int device, const RenewalStreams& streams,
+                    gpu::Fence& fence);
 
 }  // namespace loader

@@ -223,20 +223,20 @@ def plan_of(data: NodeDataset, share: float, options: Any = None, prefetch: int 
 
 def test_a_cache_of_some_mini_batches_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = large_dataset()
-    plan = plan_of(data, 0.5)
+    plan = plan_of(data, 0.6)
     assert (plan.rows, plan.lookahead) == ("cached", 8)
     assert plan.nbytes <= plan.budget
     assert plan.card()["lookahead"] == 8
     assert [plan_of(data, share).lookahead for share in (0, 1)] == [0, 0]
-    assert plan_of(data, 0.5, prefetch=0).lookahead == 0
-    assert plan_of(data, 0.5, {"storage_dtype": "float16", "dtype": "float32"}).lookahead == 0
+    assert plan_of(data, 0.6, prefetch=0).lookahead == 0
+    assert plan_of(data, 0.6, {"storage_dtype": "float16", "dtype": "float32"}).lookahead == 0
     assert plan_of(data, 0.7, {"storage_dtype": "float16", "dtype": "float16"}).lookahead == 8
     for name, bound in (("_LEAST_RENEWED", 2.0), ("_MOST_RENEWED", 0.4)):
         with monkeypatch.context() as patch:
             patch.setattr(memory_budget, name, bound)
-            assert plan_of(data, 0.5).lookahead == 0
+            assert plan_of(data, 0.6).lookahead == 0
     monkeypatch.setattr("loader.stores.cached.LARGE_TABLE_BYTES", 0)  # threads of the host help
-    assert plan_of(data, 0.5).lookahead == 0
+    assert plan_of(data, 0.6).lookahead == 0
 
 
 def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

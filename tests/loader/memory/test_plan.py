@@ -150,9 +150,9 @@ def test_needs_count_each_part() -> None:
     assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
     assert helped.total == needs.total + rows + 2 * each + 7 * 50
     assert "350 B for the host's part of a gather" in str(helped)
-    # A byte per row of two groups of four, of each loader.
+    # A byte per row of two groups of four, of each loader; and a bit per row of each gather.
     announced = needs.with_rows(of_fifty, 100, 2, announced=4).rows_in_flight
-    assert announced == rows + 2 * 2 * counted_bytes(4 * 50)
+    assert announced == rows + 2 * 2 * counted_bytes(4 * 50) + in_flight(2, 1)[1] * counted_bytes(7)
     together = GpuOptions([3, 2])
     together.batches_per_launch = 8  # which are in flight in any case
     found = [MemoryNeeds.of([(together, [16])], graph, labels, [30, 10], 2, lookahead=n).in_flight for n in (0, 8, 16)]

@@ -170,6 +170,22 @@ class TestLookahead:
         store.close()
         assert torch.cuda.memory_allocated() < before - store.num_cached * 400
 
+    @pytest.mark.parametrize("order_from", [0, 2**31])
+    def test_ids_in_any_order_and_changed_rows(self, order_from: int) -> None:
+        table = torch.randn(50_000, 20)
+        store = CachedFeatures(table, fraction=0.3, hotness=-torch.arange(50_000), lookahead=4)
+        store._open().order_from = order_from
+        generator = torch.Generator().manual_seed(3)
+        for n in (0, 1, 1025, 40_000):
+            group = [torch.randint(50_000, (n,), generator=generator) for _ in range(4)]
+            for ids, finish in zip(group, store.begin_together([ids.cuda() for ids in group]), strict=True):
+                rows = finish()
+                found = rows.cpu()
+                rows.zero_()
+                assert torch.equal(found, table[ids])
+        store.check()
+        store.close()
+
     def test_an_id_out_of_range_is_told(self) -> None:
         store = CachedFeatures(torch.randn(100, 4), fraction=0.1, hotness=-torch.arange(100), lookahead=2)
         finish, _ = store.begin_together([torch.tensor([3, 100]).cuda(), torch.tensor([5]).cuda()])

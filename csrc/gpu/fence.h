@@ -1,0 +1,37 @@
+// Makes streams wait for each other.
+#pragma once
+
+#include "gpu/driver.h"
+
+namespace loader::gpu {
+
+class Fence {
+ public:
+  // Throws Error if the driver refuses.
+  explicit Fence(int device) : device_(device) {
+    const OnDevice current(device_);
+    check(driver().cuEventCreate(&event_, kEventWithoutTiming), "making an event");
+  }
+  ~Fence() {
+    try {
+      const OnDevice current(device_);
+      driver().cuEventDestroy(event_);
+    } catch (const std::exception&) {  // the process ends, and the driver with it
+    }
+  }
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
+
+  // What is put on `later` from now on waits for what was put on `earlier`. Both are of the device, whose
+  // context is the current one.
+  void between(Stream earlier, Stream later) {
+    check(driver().cuEventRecord(event_, earlier), "recording an event");
+    check(driver().cuStreamWaitEvent(later, event_, 0), "waiting for an event");
+  }
+
+ private:
+  const int device_;
+  Event event_ = nullptr;
+};
+
+}  // namespace loader::gpu

@@ -134,6 +134,15 @@ def of_lookahead(setting: Setting, share: float, plain: FeatureStore) -> tuple[E
     return first, second
 
 
+def of_streams(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A cache that is renewed while the bus is read, beside one that does all on the stream of the gathers."""
+    several, single = setting.cached(lookahead=8), setting.cached(lookahead=8)
+    assert single._renewal is not None
+    single._renewal._choice = single._renewal._bus = None
+    first, second = (partial(setting.training().epoch, setting.loader(store)) for store in (several, single))
+    return first, second
+
+
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
@@ -145,6 +154,7 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
             )
             for share in (5, 10, 25, 50, 75)
         },
+        "lookahead-streams": ("a cache is renewed while the bus is read", partial(of_streams, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
         "whole": ("a step past autograd and hooks", of_lightning(setting, LightningsStep)),

@@ -478,7 +478,7 @@ class CudaGatherer:
 
     def mark_cold(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
         """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
-        id's. `marks` is the address of `[(n + 31) / 32]` uint32. Raises what an earlier gather reported."""
+        id's. `marks` is the address of `[(n + 31) / 32]` uint32."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""

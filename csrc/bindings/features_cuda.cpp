@@ -79,7 +79,7 @@ class CudaGatherer {
               uintptr_t stream_address, int64_t cold_below, uintptr_t marks) {
     if ((cold_below != kAll || marks) && placement_ != Placement::kCached)
       throw py::value_error("cold_below or marks are given for a table without a cache");
-    // A part of a gather leaves it to the next one: another part may have reported already.
+    // Not for a part of a gather: another part of it may have reported already.
     if (cold_below != 0 && !marks) raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
@@ -120,7 +120,6 @@ class CudaGatherer {
   // Addresses of what Python has just allocated: the ids of a gather, and a bit for each of them.
   void mark_cold(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t marks, uintptr_t stream_address) {
     if (placement_ != Placement::kCached) throw py::value_error("mark_cold is of a table with a cache");
-    raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = at<const void>(ids);
     args.wide_ids = wide_ids;

@@ -249,6 +249,9 @@ class _Gathers:
     def empty(self, ids: Tensor) -> Tensor:
         return self._store._empty(ids)
 
+    def raise_bad_id(self) -> None:
+        self._store._open().raise_bad_id(current_stream_handle(self._store.device.index))
+
     def mark_cold(self, ids: Tensor) -> Tensor:
         marks = torch.empty((ids.numel() + 31) // 32, dtype=torch.int32, device=ids.device)
         self._store._open().mark_cold(*address(ids), marks.data_ptr(), current_stream_handle(ids.device.index))

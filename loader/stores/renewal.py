@@ -30,6 +30,9 @@ class Gathers(Protocol):
     def empty(self, ids: Tensor) -> Tensor:
         """Memory for these rows."""
 
+    def raise_bad_id(self) -> None:
+        """Raises what an earlier gather reported, and clears the report."""
+
     def mark_cold(self, ids: Tensor) -> Tensor:
         """Marks which of the rows are not cached."""
 
@@ -123,6 +126,8 @@ class Renewal:
             self._reads(ids)
             if len(group.gathers) == 1:  # nothing is known of the next ones
                 return gathers.gather(ids)
+            with self._on(self._bus):  # which may still read what reported: it is cleared after that, not amid it
+                gathers.raise_bad_id()
             with self._on(self._choice) as choice:
                 if self._noted is not group:
                     self._note(core, group, turn, choice)

@@ -20,10 +20,6 @@ def address(ids: Tensor) -> tuple[int, bool, int]:
     return ids.data_ptr(), ids.dtype == torch.int64, ids.numel()
 
 
-def pointer(memory: Tensor | None) -> int:
-    return 0 if memory is None else memory.data_ptr()
-
-
 class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
 
@@ -32,7 +28,7 @@ class KernelStore(StoreOfRows):
     time.
 
     For an id out of range the kernel returns zeros, and does not read outside the table. It writes the first such id to
-    pinned memory. `check()`, or the first `gather` after the kernel has ended, finds it there and raises.
+    pinned memory. `check()`, or the next `gather` that finds it there, raises.
     """
 
     needs_gpu = True
@@ -92,19 +88,20 @@ class KernelStore(StoreOfRows):
         `cold_below`: rows that are not in the cache, of ids from this one on, are left as they are.
         `marks`: address of those of the core's `mark_cold`. Only marked rows are read.
         """
-        scratch = self._scratch(gatherer, ids) if cold_below else None  # what is cached needs no order
-        stream = current_stream_handle(self._device.index)
-        places = out.data_ptr(), pointer(scratch)
-        gatherer.gather(*address(ids), *places, stream, cold_below=cold_below, marks=marks)
+        nbytes = gatherer.scratch_bytes(ids.numel()) if cold_below else 0  # what is cached needs no order
+        scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
+        gatherer.gather(
+            *address(ids),
+            out.data_ptr(),
+            0 if scratch is None else scratch.data_ptr(),
+            current_stream_handle(self._device.index),
+            cold_below=cold_below,
+            marks=marks,
+        )
 
     def _empty(self, ids: Tensor) -> Tensor:
         """Memory for the rows of `ids`."""
         return torch.empty((ids.numel(), *self._format.shape), dtype=self._format.dtype, device=self._device)
-
-    def _scratch(self, gatherer: _core.CudaGatherer, ids: Tensor) -> Tensor | None:
-        """Memory for the order in which they are read; None if that is their own."""
-        nbytes = gatherer.scratch_bytes(ids.numel())
-        return torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
 
     def _start(
         self,

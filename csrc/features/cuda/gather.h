@@ -115,8 +115,8 @@ void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, i
 
 // A gather with a cache in three parts, which may be on streams of their own: this marks what is not in the
 // cache, a bit per id in [(n + 31) / 32] words. `launch_gather` with these marks reads that over the bus, and
-// with a `cold_below` of 0 the rest. So the cache may change while the bus is read. Launches and throws as
-// `launch_gather`.
+// with a `cold_below` of 0 the rest. So the cache may change while the bus is read, once the rest has been
+// read. Ids out of range belong to the part with marks. Launches and throws as `launch_gather`.
 void launch_mark_cold(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream);
 
 // Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws

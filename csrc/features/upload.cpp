@@ -6,20 +6,7 @@ namespace loader {
 
 Uploader::Uploader(uint8_t* ring, int64_t buffer_bytes, int buffers, int device)
     : ring_(ring), buffer_bytes_(buffer_bytes), device_(device) {
-  const gpu::OnDevice current(device_);
-  for (int i = 0; i < buffers; ++i) {
-    gpu::Event event = nullptr;
-    gpu::check(gpu::driver().cuEventCreate(&event, gpu::kEventWithoutTiming), "making an event");
-    copied_.push_back(event);
-  }
-}
-
-Uploader::~Uploader() {
-  try {
-    const gpu::OnDevice current(device_);
-    for (gpu::Event event : copied_) gpu::driver().cuEventDestroy(event);
-  } catch (const std::exception&) {  // the process ends, and the driver with it
-  }
+  for (int i = 0; i < buffers; ++i) copied_.emplace_back(device_);
 }
 
 template <typename Id>
@@ -28,25 +15,23 @@ void Uploader::upload(ThreadPool& pool, const RowTable& table, const Id* ids, in
   check_ids(pool, table.num_rows, ids, n);
   if (table.row_bytes == 0) return;
   const gpu::OnDevice current(device_);
-  const gpu::Driver& driver = gpu::driver();
   const int64_t rows = buffer_bytes_ / table.row_bytes;
   for (int64_t begin = 0; begin < n; begin += rows) {
     const int64_t count = std::min(rows, n - begin);
     uint8_t* const buffer = ring_ + static_cast<int64_t>(next_) * buffer_bytes_;
-    gpu::check(driver.cuEventSynchronize(copied_[next_]), "waiting for a copy of rows");
+    copied_[next_].wait();
     gather_rows(pool, table, ids + begin, count, buffer, Reader::kDevice);
-    gpu::check(driver.cuMemcpyHtoDAsync(to + static_cast<uintptr_t>(begin * table.row_bytes), buffer,
-                                        static_cast<size_t>(count * table.row_bytes), stream),
+    gpu::check(gpu::driver().cuMemcpyHtoDAsync(to + static_cast<uintptr_t>(begin * table.row_bytes), buffer,
+                                               static_cast<size_t>(count * table.row_bytes), stream),
                "copying rows");
-    gpu::check(driver.cuEventRecord(copied_[next_], stream), "recording an event");
+    copied_[next_].record(stream);
     next_ = (next_ + 1) % copied_.size();
   }
 }
 
 void Uploader::wait() {
   const gpu::OnDevice current(device_);
-  for (gpu::Event event : copied_)
-    gpu::check(gpu::driver().cuEventSynchronize(event), "waiting for a copy of rows");
+  for (const gpu::Fence& copied : copied_) copied.wait();
 }
 
 template void Uploader::upload<int32_t>(ThreadPool&, const RowTable&, const int32_t*, int64_t, uintptr_t,

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <deque>
 
 #include "features/gather.h"
-#include "gpu/driver.h"
+#include "gpu/fence.h"
 
 namespace loader {
 
@@ -15,9 +15,6 @@ class Uploader {
   // `ring`: pinned memory, `buffers` buffers of `buffer_bytes` bytes each. It has to stay until `wait` has
   // returned. Throws gpu::Error if the driver refuses.
   Uploader(uint8_t* ring, int64_t buffer_bytes, int buffers, int device);
-  ~Uploader();
-  Uploader(const Uploader&) = delete;
-  Uploader& operator=(const Uploader&) = delete;
 
   // to[i] = row ids[i] of the table, for 0 <= i < n, in memory of the device and in the order of the stream.
   // A row fits a buffer. Returns when the last rows are in one. Throws as check_ids, before anything is
@@ -33,7 +30,7 @@ class Uploader {
   uint8_t* const ring_;
   const int64_t buffer_bytes_;
   const int device_;
-  std::vector<gpu::Event> copied_;  // after the last copy out of each buffer
+  std::deque<gpu::Fence> copied_;  // after the last copy out of each buffer
   size_t next_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Makes streams wait for each other.
+// Makes streams, or the host, wait for a stream.
 #pragma once
 
 #include "gpu/driver.h"
@@ -22,12 +22,18 @@ class Fence {
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
 
-  // What is put on `later` from now on waits for what was put on `earlier`. Both are of the device, whose
-  // context is the current one.
+  // Those that wait do so for what was put on this stream so far. Streams are of the device, whose context is
+  // the current one.
+  void record(Stream earlier) { check(driver().cuEventRecord(event_, earlier), "recording an event"); }
+
+  // What is put on `later` from now on waits for what was put on `earlier`.
   void between(Stream earlier, Stream later) {
-    check(driver().cuEventRecord(event_, earlier), "recording an event");
+    record(earlier);
     check(driver().cuStreamWaitEvent(later, event_, 0), "waiting for an event");
   }
+
+  // The host waits; not at all before the first `record`.
+  void wait() const { check(driver().cuEventSynchronize(event_), "waiting for an event"); }
 
  private:
   const int device_;

@@ -87,11 +87,11 @@ class Renewal:
         """The current stream waits for the gathers before, and those after wait for what it does here.
 
         Raises:
-            RuntimeError: this was closed.
+            RuntimeError: this was closed, or a renewal failed.
         """
         with self._lock:
             if self._core is None:
-                raise RuntimeError("the store of this gather was closed; make a new one")
+                raise RuntimeError("the store of this gather was closed, or renewing its cache failed; make a new one")
             self._wait_for(self._read)
             try:
                 yield self._core
@@ -124,10 +124,10 @@ class Renewal:
             self._wait_for(group.begun)
             ids, following = group.gather(turn)
             self._reads(ids)
-            if len(group.gathers) == 1:  # nothing is known of the next ones
-                return gathers.gather(ids)
             with self._on(self._bus):  # which may still read what reported: it is cleared after that, not amid it
                 gathers.raise_bad_id()
+            if len(group.gathers) == 1:  # nothing is known of the next ones
+                return gathers.gather(ids)
             with self._on(self._choice) as choice:
                 if self._noted is not group:
                     self._note(core, group, turn, choice)
@@ -143,7 +143,11 @@ class Renewal:
             self._reads(rows)
             gathers.read_cached(ids, rows)
             stream = self._handle()
-            core.renew(*address(ids), following.data_ptr(), turn, rows.data_ptr(), choice, bus, stream)
+            try:
+                core.renew(*address(ids), following.data_ptr(), turn, rows.data_ptr(), choice, bus, stream)
+            except BaseException:
+                self._core = None  # slots may name rows that were not copied
+                raise
             group.gathers[turn] = None  # the ids may keep a whole mini-batch
             return rows
 

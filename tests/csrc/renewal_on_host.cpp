@@ -44,4 +44,5 @@ struct Compiled<CopyRows, Int<Bytes>> {
 PYBIND11_MODULE(renewal_on_host, m) {
   on_host::machine.multiprocessors = {4};
   loader::bind_renewal_cuda(m);
+  m.def("refuse_launch", [](int after) { on_host::machine.launches_until_refused = after; });
 }

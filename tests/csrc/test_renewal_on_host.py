@@ -215,7 +215,7 @@ def test_a_closed_cache_has_no_gathers() -> None:
     finishes[0]()
     cache.renewal.close()
     assert cache.renewal._arrays == ()
-    with pytest.raises(RuntimeError, match="was closed; make a new one"):
+    with pytest.raises(RuntimeError, match="was closed, or renewing its cache failed; make a new one"):
         finishes[1]()
 
 
@@ -238,6 +238,21 @@ def test_a_failed_gather_leaves_the_cache_usable() -> None:
             with pytest.raises(RuntimeError, match="refused"):
                 finish()
     run(cache, [cache.ids(400), cache.ids(400)])
+
+
+@pytest.mark.parametrize("launches", range(5))
+def test_a_failed_renewal_ends_the_cache(core: Any, launches: int) -> None:
+    cache = Cache(1000, 150)
+    ids = [cache.ids(300), cache.ids(300)]
+    cache.renewal.begin(ids, cache)[0]()
+    finish, other = cache.renewal.begin(ids, cache)
+    core.refuse_launch(3 + launches)  # behind those that forget and note uses
+    with pytest.raises(RuntimeError, match="renewing a cache of rows"):
+        finish()
+    core.refuse_launch(-1)
+    for late in (other, cache.renewal.begin(ids[:1], cache)[0]):
+        with pytest.raises(RuntimeError, match="renewing its cache failed; make a new one"):
+            late()
 
 
 class OnHost(CachedFeatures):

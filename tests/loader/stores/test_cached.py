@@ -130,6 +130,15 @@ def ids_of(groups: int, each: int, seed: int = 0) -> list[list[Tensor]]:
     return [[torch.multinomial(weights, 4000, generator=generator).cuda() for _ in range(each)] for _ in range(groups)]
 
 
+def error_of(step: Callable[[], object]) -> str:
+    """What a ValueError says that `step` raises; "" if it raises none."""
+    try:
+        step()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 class TestLookahead:
     pytestmark = needs_gpu
 
@@ -178,11 +187,13 @@ class TestLookahead:
         generator = torch.Generator().manual_seed(3)
         for n in (0, 1, 1025, 40_000):
             group = [torch.randint(50_000, (n,), generator=generator) for _ in range(4)]
-            for ids, finish in zip(group, store.begin_together([ids.cuda() for ids in group]), strict=True):
+            found = []
+            for finish in store.begin_together([ids.cuda() for ids in group]):
                 rows = finish()
-                found = rows.cpu()
-                rows.zero_()
-                assert torch.equal(found, table[ids])
+                found.append(rows.clone())
+                rows.zero_()  # behind what the renewal reads
+            for ids, rows in zip(group, found, strict=True):
+                assert torch.equal(rows.cpu(), table[ids])
         store.check()
         store.close()
 
@@ -192,6 +203,22 @@ class TestLookahead:
         assert not finish()[1].any()
         with pytest.raises(ValueError, match=r"ids\[1\] = 100; the table has 100 rows"):
             store.check()
+        store.close()
+
+    def test_many_bad_ids_are_told_once(self) -> None:
+        table = torch.randn(50_000, 100)
+        store = CachedFeatures(table, fraction=0.1, hotness=-torch.arange(50_000), lookahead=4)
+        generator = torch.Generator().manual_seed(4)
+        for bad in range(3):
+            group = [torch.randint(50_000, (100_000,), generator=generator).cuda() for _ in range(4)]
+            group[bad] = torch.full((100_000,), 50_000 + bad, device="cuda")
+            steps = (*store.begin_together(group), store.check, store.check)
+            errors = [error for error in map(error_of, steps) if error]
+            assert len(errors) == 1
+            assert f"= {50_000 + bad}; the table has 50000 rows" in errors[0]
+        (finish,) = store.begin_together(group[:1])
+        assert torch.equal(finish().cpu(), table[group[0].cpu()])
+        store.check()
         store.close()
 
     @pytest.mark.parametrize("prefetch", [0, 2])

@@ -587,6 +587,7 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "pipeline_cpu": ("Loading beside training on the CPU", pipeline_cpu),
     "disk": ("Mini-batches of a graph on disk", disk),
     "hosts_cpu": ("Feature rows that cross between hosts", hosts_cpu),
+    "bus_gpu": ("What it brings if few multiprocessors read lists and rows over the bus", shortcuts_gpu),
     "lookahead_gpu": ("What it brings if a cache knows the next mini-batches", shortcuts_gpu),
     "lookahead": ("Rows over the bus with a cache that knows the next mini-batches", lookahead),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),

@@ -15,7 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.samples import MiniBatch
+from loader.stages import AnnounceStage, SampleStage
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
 from loader.stores.cached import SLOT_BYTES
 
@@ -79,11 +80,16 @@ class Setting:
         self.y = torch.randint(NUM_CLASSES, (nodes,), generator=generator)
         self.seeds = torch.randperm(nodes, generator=generator)[: arguments.seeds]
 
-    def loader(self, store: FeatureStore, seeds: int | None = None) -> NodeLoader:
+    @cached_property
+    def pinned(self) -> Graph:
+        """The graph, with lists that are read over the bus."""
+        return self.graph.to("cpu").pin_memory()
+
+    def loader(self, store: FeatureStore, seeds: int | None = None, graph: Graph | None = None) -> NodeLoader:
         """Of whole mini-batches of all seeds, or of all mini-batches of this many."""
         sampler = fused(self.fanouts, device="cuda", batches_per_launch=8)
         return NodeLoader(
-            self.graph, store, self.y, self.seeds[:seeds], sampler, self.batch_size, shuffle=True,
+            graph or self.graph, store, self.y, self.seeds[:seeds], sampler, self.batch_size, shuffle=True,
             drop_last=seeds is None, prefetch=2, device="cuda",
         )  # fmt: skip
 
@@ -93,10 +99,12 @@ class Setting:
     def classifier(self, kind: type[Classifier]) -> Classifier:
         return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
 
-    def cached(self, share: float = 0.25, lookahead: int = 0, beside: int = 0) -> CachedFeatures:
+    def cached(
+        self, share: float = 0.25, lookahead: int = 0, beside: int = 0, graph: Graph | None = None
+    ) -> CachedFeatures:
         """With room for this share of the rows, less `beside` bytes. The arrays of `lookahead` have to fit in, too."""
         budget = (share * self.x.nbytes + len(self.x) * SLOT_BYTES - beside) / 2**30
-        context = StoreContext(self.graph)
+        context = StoreContext(graph or self.graph)
         return CachedFeatures(self.x, "cuda", budget_gib=budget, lookahead=lookahead, context=context)
 
 
@@ -143,6 +151,27 @@ def of_streams(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
     return first, second
 
 
+def of_fetching(setting: Setting, share: float, lookahead: int, _: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A sampler that copies lists over the bus from few multiprocessors, beside one that does so from all of its."""
+    graph = setting.pinned
+    few, many = (setting.loader(setting.cached(share, lookahead, graph=graph), graph=graph) for _ in range(2))
+    stage = many.stages[0]
+    sampling = stage.before if isinstance(stage, AnnounceStage) else stage
+    assert isinstance(sampling, SampleStage)
+    session: Any = sampling._session
+    session._space.engine.fetch_blocks = 0
+    return partial(setting.training().epoch, few), partial(setting.training().epoch, many)
+
+
+def of_blocks(setting: Setting, _: FeatureStore) -> tuple[Epoch, Epoch]:
+    """A cache that is renewed and reads rows with the thread blocks for lists on the bus, beside those without."""
+    graph = setting.pinned
+    own, usual = setting.cached(0.25, 8, graph=graph), setting.cached(0.25, 8, graph=graph)
+    usual._open().blocks = 0
+    first, second = (partial(setting.training().epoch, setting.loader(store, graph=graph)) for store in (own, usual))
+    return first, second
+
+
 def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], tuple[Epoch, Epoch]]]]:
     """name -> what it is, and its two epochs: with and without."""
     return {
@@ -155,6 +184,15 @@ def rows_of(setting: Setting) -> dict[str, tuple[str, Callable[[FeatureStore], t
             for share in (5, 10, 25, 50, 75)
         },
         "lookahead-streams": ("a cache is renewed while the bus is read", partial(of_streams, setting)),
+        **{
+            f"bus-{kind}-{share}": (
+                f"lists are copied by few blocks, {share} % of the rows {kind}",
+                partial(of_fetching, setting, share / 100, ahead),
+            )
+            for kind, ahead, shares in (("cached", 0, (25, 50)), ("renewed", 8, (10, 25)))
+            for share in shares
+        },
+        "bus-blocks": ("rows are read by fewer blocks, 25 % of them renewed", partial(of_blocks, setting)),
         "notes": ("__setattr__ past torch's", of_lightning(setting, PlainNotes)),
         "signature": ("the step's signature ready made", of_lightning(setting, PlainSignature)),
         "whole": ("a step past autograd and hooks", of_lightning(setting, LightningsStep)),
@@ -204,7 +242,7 @@ def main() -> None:
     for name in arguments.only or rows:
         words, make = rows[name]
         begin = time.perf_counter()
-        fits = not name.startswith(("asking", "lookahead"))  # an epoch is one of a fit, which warms up by itself
+        fits = not name.startswith(("asking", "lookahead", "bus"))  # an epoch is one of a fit, which warms up by itself
         row = compare(make(store), 3 if fits else arguments.rounds, 0 if fits else WARM_UP)
         found.append({"shortcut": name, "what": words, **row})
         shares = (f"{100 * row[key]:+.1f} %" for key in ("brings", "from", "to"))

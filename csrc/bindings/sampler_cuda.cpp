@@ -181,6 +181,7 @@ class Engine {
     results.reserve(batches.size());
     auto* const on = reinterpret_cast<gpu::Stream>(stream);
     args_.num_batches = static_cast<int>(batches.size());
+    args_.lines.fetch_blocks = blocks > 0 ? fetch_blocks_ : 0;
     for (size_t i = 0; i < batches.size(); ++i) {
       const auto& [seeds, num_seeds, keys, memory, sizes] = batches[i];
       const auto& [key, next_key, phase] = keys;
@@ -208,6 +209,14 @@ class Engine {
   }
 
   size_t free_headers() const { return results_->count(); }
+
+  // Of launches in fewer thread blocks than are resident at once, those that copy lines; 0: all.
+  int fetch_blocks() const { return fetch_blocks_; }
+  void set_fetch_blocks(int blocks) {
+    if (blocks < 0)
+      throw py::value_error("fetch_blocks is " + std::to_string(blocks) + "; it must be at least 0");
+    fetch_blocks_ = blocks;
+  }
 
  private:
   using Lists = PlainLists<P, N>;
@@ -361,6 +370,7 @@ class Engine {
   Schedule schedule_ = Schedule::kHopwise;
   int64_t slots_ = 0, edges_at_ = 0;
   bool hashed_ = false, planned_ = false, by_places_ = false;
+  int fetch_blocks_ = kFetchBlocks;
   P* places_ = nullptr;
   uint32_t* marks_ = nullptr;
   Room room_;
@@ -385,7 +395,8 @@ void bind_engine(py::module_& m, const char* name) {
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)
-      .def_property_readonly("free_headers", &Class::free_headers);
+      .def_property_readonly("free_headers", &Class::free_headers)
+      .def_property("fetch_blocks", &Class::fetch_blocks, &Class::set_fetch_blocks);
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
           how.reads = static_cast<Reads>(random.below(4));
           how.units = random.chance(0.3) ? 3 : static_cast<int64_t>(graph.indices.size()) / 4 + 64;
           how.cached = how.reads == Reads::kWords || random.chance(0.5) ? 0.4 : 0;
+          how.fetch_blocks = static_cast<int>(how.units % 3);  // 0: all
           ++all.by_lines;
         }
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);

@@ -34,6 +34,7 @@ struct How {
   Reads reads = Reads::kWords;
   int64_t units = 0;  // that a launch has room for, if lists are read by lines or sectors
   double cached = 0;  // share of the vertices whose lists are copied
+  int fetch_blocks = 0;
 };
 
 // Shared memory of a GPU that has too little for 32 picks a thread.
@@ -180,6 +181,7 @@ class OnHost {
     lines.set_lists(graph_.indices.data(), static_cast<int64_t>(graph_.indices.size()), how.reads);
     lines.words = lines.needed_words();
     lines.capacity = how.units;
+    lines.fetch_blocks = how.fetch_blocks;
     lines.places_capacity = *std::max_element(args.edge_capacity, args.edge_capacity + args.hops);
     memory.places.assign(lines.places_capacity * batches, static_cast<P>(-12345));
     lines.places = memory.places.data();

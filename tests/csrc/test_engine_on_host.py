@@ -111,6 +111,31 @@ def test_mini_batches_by_the_line_are_the_cpus(
     session.close()
 
 
+@by_line
+def test_few_blocks_may_copy_the_lines(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+    graph = graph_of()
+    sampler = CudaSampler(
+        [4, 3, 2],
+        batches_per_launch=2,
+        schedule=schedule,
+        vertex_set=vertex_set,
+        reads="sectors",
+        blocks_per_sm=1,
+    )
+    session, group = sampler.open(graph), requests(graph, [12, 30])
+    expected = digests(graph, group, HopwiseSampler([4, 3, 2]))
+    assert session._space is not None
+    engine = session._space.engine
+    assert engine.fetch_blocks == 24
+    for engine.fetch_blocks in (0, 1, 2, 24):
+        session.lines = 0
+        assert [finish().digest() for finish in session.begin(group)] == expected
+        assert session.lines > 0
+    with pytest.raises(ValueError, match="fetch_blocks is -1; it must be at least 0"):
+        engine.fetch_blocks = -1
+    session.close()
+
+
 @pytest.mark.parametrize("picks", [{}, {"weights": "edge_weights"}])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("reads", "fanouts"), [("naive", [4, 3]), ("sectors", [4, 3]), ("sectors", [-1, 33])])

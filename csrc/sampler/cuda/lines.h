@@ -54,9 +54,15 @@ struct LineArgs {
       used;          // slots taken, zero between launches; more than `capacity` where these were too few
   N* staged;         // [capacity] units
   int64_t capacity;  // units
+  int fetch_blocks;  // thread blocks that copy units, at most; 0: all
   CachedLists<P, N> cached;
   P* places;  // [places_capacity] for each mini-batch, the picks of a hop; null: words are read
   int64_t places_capacity;
+
+  // Of a launch of this many.
+  LOADER_HD int blocks_that_fetch(int blocks) const {
+    return fetch_blocks > 0 && fetch_blocks < blocks ? fetch_blocks : blocks;
+  }
 
   // Of a unit.
   LOADER_HD int64_t num_in_unit() const { return int64_t{1} << log_entries; }

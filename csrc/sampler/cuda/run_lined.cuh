@@ -45,6 +45,7 @@ __device__ void lined_block(const Args& args, unsigned char* stage) {
   const int blocks = gridDim.x / args.num_batches, all = blocks * args.num_batches;
   if (static_cast<int>(blockIdx.x) >= all) return;
   const int slot = blockIdx.x / blocks, block = blockIdx.x % blocks, hops = args.hops;
+  const int fetching = args.lines.blocks_that_fetch(all);
   const Phases phases(args, slot, block, blocks);
   const PlacePicks<Args> picks(args, slot, block, blocks);
   const auto sync = [&] { group_barrier(&phases.state().barrier.value, block, blocks); };
@@ -58,7 +59,7 @@ __device__ void lined_block(const Args& args, unsigned char* stage) {
     if (ok) place_hop<Widest>(picks, hop, rows, edges, stage);
     sync_all();
     if (args.lines.marks) {
-      fetch_lines(args.lines, hops, hop, all);
+      if (static_cast<int>(blockIdx.x) < fetching) fetch_lines(args.lines, hops, hop, fetching);
       sync_all();
     }
     if (ok) take_places(phases, hop, edges);

@@ -32,16 +32,6 @@ __device__ __forceinline__ void with_width(int fanout, const F& f) {
 // The phases that sampling hop by hop has with either kind of vertex set, in one launch or in several.
 // `Phases`: HopwisePhases, HashedPhases or ScannedPhases.
 
-// If only a scan tells how many are picked, `scan` and `count` follow, with a barrier before each.
-template <typename Phases>
-__device__ __forceinline__ void start_phases(const Phases& phases) {
-  phases.start();
-  if constexpr (!Phases::kScans) {
-    __syncwarp();
-    phases.count(0, phases.num_seeds());
-  }
-}
-
 // Whether `assign(hop, ...)` may follow; tells the host of a bad seed. All threads of a block get the same
 // answer, also where another block is about to find that the outputs are too small: `assign` has barriers.
 template <typename Phases>

@@ -49,19 +49,21 @@ __device__ __noinline__ void scan_lists_apart(const Phases& phases, int hop, int
 // All hops in one launch, barriers of the mini-batch's blocks between the phases of each.
 template <int Widest, typename Args, typename Sync>
 __device__ void run_phases(const HopwisePhases<Args>& phases, const Sync& sync, unsigned char* stage) {
-  start_phases(phases);
-  sync();
+  phases.start();
+  __syncwarp();
   int64_t rows = phases.num_seeds(), edges = 0;
-  bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
-  for (int hop = 1; ok && hop <= phases.args.hops; ++hop) {
-    sync();
-    pick_hop<Widest>(phases, hop, rows, edges, stage);
-    sync();
+  bool ok = true;
+  // Hop 0, the seeds, goes through the same code, so that there is less to compile.
+  for (int hop = 0; ok && hop <= phases.args.hops; ++hop) {
+    if (hop > 0) {
+      pick_hop<Widest>(phases, hop, rows, edges, stage);
+      sync();
+    }
     phases.count(hop, rows);
     sync();
-    ok = phases.assign(hop, rows, edges);
+    ok = (hop > 0 || may_assign(phases, hop)) && phases.assign(hop, rows, edges);
+    sync();
   }
-  sync();
   finish_phases(phases, ok);
 }
 
@@ -151,37 +153,36 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
   using Phases = HashedPhases<Args>;
   auto* const words = reinterpret_cast<uint32_t*>(stage);
   const int hops = phases.args.hops;
-  const auto scan = [&](int hop, int64_t rows) {
+  phases.start();
+  int64_t rows = phases.num_seeds(), edges = 0;
+  bool ok = true;
+  // Hop 0, the seeds, goes through the same code, so that there is less to compile.
+  for (int hop = 0;; ++hop) {
+    if (hop > 0) {
+      const int64_t old_rows = rows;
+      sync();
+      pick_hop<Widest>(phases, hop, rows, edges, stage);
+      sync();
+      ok = phases.group(hop, rows, words);
+      if (!ok) break;
+      sync();
+      phases.rank(hop, old_rows, rows, words);
+      if (hop == hops) break;
+    }
     if constexpr (Phases::kScans) {
+      sync();
       if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
       scan_lists_apart(phases, hop, rows, stage);
       sync();
+    } else if (hop > 0) {
+      sync();
+    } else {
+      __syncwarp();  // each warp counts the rows that it made
     }
-  };
-  start_phases(phases);
-  sync();
-  if constexpr (Phases::kScans) {
-    scan(0, phases.num_seeds());
-    phases.count(0, phases.num_seeds());
-    sync();
-  }
-  int64_t rows = phases.num_seeds(), edges = 0;
-  bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
-  for (int hop = 1; ok && hop <= hops; ++hop) {
-    const int64_t old_rows = rows;
-    sync();
-    pick_hop<Widest>(phases, hop, rows, edges, stage);
-    sync();
-    ok = phases.group(hop, rows, words);
-    if (!ok) break;
-    sync();
-    phases.rank(hop, old_rows, rows, words);
-    if (hop == hops) break;
-    sync();
-    scan(hop, rows);
     phases.count(hop, rows);
     sync();
-    ok = (!Phases::kScans || may_assign(phases, hop)) && phases.assign(hop, rows, edges);
+    ok = ((hop > 0 && !Phases::kScans) || may_assign(phases, hop)) && phases.assign(hop, rows, edges);
+    if (!ok) break;
   }
   sync();
   finish_phases(phases, ok);
@@ -199,7 +200,13 @@ __device__ void hashed_block(const Args& args, unsigned char* stage) {
 // The phases of each hop, one launch per phase.
 template <typename Phases, typename Args>
 __device__ void start_block(const Args& args) {
-  with_own_batch<Phases>(args, [&](const Phases& phases) { start_phases(phases); });
+  with_own_batch<Phases>(args, [&](const Phases& phases) {
+    phases.start();
+    if constexpr (!Phases::kScans) {  // else `scan` and `count` follow
+      __syncwarp();
+      phases.count(0, phases.num_seeds());
+    }
+  });
 }
 
 template <int Widest, typename Phases, typename Args>

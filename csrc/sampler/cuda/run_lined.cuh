@@ -50,23 +50,26 @@ __device__ void lined_block(const Args& args, unsigned char* stage) {
   const PlacePicks<Args> picks(args, slot, block, blocks);
   const auto sync = [&] { group_barrier(&phases.state().barrier.value, block, blocks); };
   const auto sync_all = [&] { group_barrier(&args.state->together.value, blockIdx.x, all); };
-  start_phases(phases);
-  sync();
+  phases.start();
+  __syncwarp();
   int64_t rows = phases.num_seeds(), edges = 0;
-  bool ok = may_assign(phases, 0) && phases.assign(0, rows, edges);
-  for (int hop = 1; hop <= hops; ++hop) {
-    sync();
-    if (ok) place_hop<Widest>(picks, hop, rows, edges, stage);
-    sync_all();
-    if (args.lines.marks) {
-      if (static_cast<int>(blockIdx.x) < fetching) fetch_lines(args.lines, hops, hop, fetching);
+  bool ok = true;
+  // Hop 0, the seeds, goes through the same code, so that there is less to compile.
+  for (int hop = 0; hop <= hops; ++hop) {
+    if (hop > 0) {
+      sync();
+      if (ok) place_hop<Widest>(picks, hop, rows, edges, stage);
       sync_all();
+      if (args.lines.marks) {
+        if (static_cast<int>(blockIdx.x) < fetching) fetch_lines(args.lines, hops, hop, fetching);
+        sync_all();
+      }
+      if (ok) take_places(phases, hop, edges);
+      sync();
     }
-    if (ok) take_places(phases, hop, edges);
-    sync();
     if (ok) phases.count(hop, rows);
     sync();
-    ok = ok && phases.assign(hop, rows, edges);
+    ok = ok && (hop > 0 || may_assign(phases, hop)) && phases.assign(hop, rows, edges);
   }
   sync_all();
   finish_phases(phases, ok);

@@ -352,7 +352,7 @@ class _CudaSampler:
     def free_headers(self) -> int:
         """Those that no mini-batch has."""
 
-    fetch_blocks: int  # that copy lines, of launches in fewer than are resident at once; 0 for all
+    fetch_blocks: int  # that copy lines, of launches whose number of blocks is given; 0 for all
 
     def launch(
         self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /

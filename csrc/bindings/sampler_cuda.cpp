@@ -210,7 +210,7 @@ class Engine {
 
   size_t free_headers() const { return results_->count(); }
 
-  // Of launches in fewer thread blocks than are resident at once, those that copy lines; 0: all.
+  // Thread blocks that copy lines, of launches whose number of blocks is given; 0: all.
   int fetch_blocks() const { return fetch_blocks_; }
   void set_fetch_blocks(int blocks) {
     if (blocks < 0)

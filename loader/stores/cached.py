@@ -30,9 +30,10 @@ SLOT_BYTES = 4  # of the place of a row in the cache
 # A larger table is read more slowly than the bus could carry it: on an H200 random rows of 512 bytes come at 50 GB/s
 # from 4 GB, at 29 GB/s from 16 GB and at 20 GB/s from 56 GB. Threads of the host do not mind.
 LARGE_TABLE_BYTES = 8 << 30
-# Thread blocks that read the bus beside a cache that is renewed, if a GPU sampler reads lists over the bus, too. On an
-# H200, epochs of the shape of ogbn-products with room for a quarter of the rows take 0.357 s with 12, 0.377 with the 16
-# of other caches; with lists in GPU memory 0.370 with 12, 0.346 with 16.
+# Thread blocks that read rows over the bus for a cache that is renewed, if a GPU sampler reads lists over it, too. On
+# an H200, epochs of the shape of ogbn-products with a budget of a quarter take 0.357 s with 12 and 0.377 with 16, as
+# many as other caches have, if 24 blocks copy lists (kFetchBlocks). If 66 do, it makes no difference. With lists in GPU
+# memory and a quarter of the rows they take 0.370 s with 12 and 0.346 with 16.
 _BLOCKS_BESIDE_LISTS = 12
 _LEAST_THREADS = 4  # fewer bring less than the GPU loses by waiting for them
 
@@ -176,7 +177,7 @@ class CachedFeatures(KernelStore):
             self._open()
             ids = self._near(ids)  # which may wait for a copy, and the other gathers need not
             with made_current(self.device), self._renewal.alone():
-                return super().gather(ids)
+                return self._renewal.whole(super().gather, ids)
         return super().gather(ids) if self._host is None else self.begin(ids)()
 
     def begin(self, ids: Tensor) -> Callable[[], Tensor]:

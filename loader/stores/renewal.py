@@ -99,6 +99,14 @@ class Renewal:
                 if self._read is not None:
                     self._read.record(current_stream(self._device.index))
 
+    def whole(self, gather: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
+        """A gather that is not in parts, under `alone()`. The bus waits for it: it may clear the report of a bad id."""
+        try:
+            return gather(ids)
+        finally:
+            if self._bus is not None:
+                self._bus.wait_stream(current_stream(self._device.index))
+
     def begin(self, ids: Sequence[Tensor], gathers: Gathers) -> list[Callable[[], Tensor]]:
         """Announces gathers that come next, in this order.
 
@@ -124,10 +132,10 @@ class Renewal:
             self._wait_for(group.begun)
             ids, following = group.gather(turn)
             self._reads(ids)
+            if len(group.gathers) == 1:  # nothing is known of the next ones
+                return self.whole(gathers.gather, ids)
             with self._on(self._bus):  # which may still read what reported: it is cleared after that, not amid it
                 gathers.raise_bad_id()
-            if len(group.gathers) == 1:  # nothing is known of the next ones
-                return gathers.gather(ids)
             with self._on(self._choice) as choice:
                 if self._noted is not group:
                     self._note(core, group, turn, choice)

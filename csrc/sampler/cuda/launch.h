@@ -88,13 +88,14 @@ LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
 // driver's own choice.
 constexpr int kSharedPercent = 25;
 
-// Thread blocks that copy lines, of launches that leave multiprocessors to other work. Whatever runs on a
-// multiprocessor whose reads wait for the bus waits with them. On an H200, epochs of the shape of
-// ogbn-products whose lists are all in host memory, with this many in place of all (66), take: 0.282 s in
-// place of 0.308 with half of the rows in GPU memory, 0.392 in place of 0.398 with a quarter, and 0.357 in
-// place of 0.377 if these are renewed (0.358 with 16, 0.371 with 32), but 0.648 in place of 0.634 with a
-// tenth, renewed. By itself a mini-batch takes longer with 24, by 11 % at fanouts (10, 10), by 2 to 5 % at
-// (10, 10, 10) and (15, 10, 5).
+// Thread blocks that copy lines, of launches whose number of blocks is given: they leave multiprocessors to
+// other work. Whatever runs on a multiprocessor whose reads wait for the bus waits with them. On an H200,
+// epochs of the shape of ogbn-products within budgets, all lists in host memory, with this many in place of
+// all (66), take: 0.282 s in place of 0.308 with a budget of a half, 0.392 in place of 0.398 with a quarter
+// that does not change. With a quarter that is renewed: 0.357 in place of 0.376 if 12 blocks read the rows
+// (0.358 with 16, 0.371 with 32), and no difference if 16 do. With a tenth, renewed, 0.648 in place of 0.634.
+// By itself a mini-batch takes longer with 24, by 11 % at fanouts (10, 10), by 2 to 5 % at (10, 10, 10) and
+// (15, 10, 5).
 constexpr int kFetchBlocks = 24;
 
 static_assert(kOrderBytes <= 48 * 1024,

@@ -239,6 +239,16 @@ class TestLookahead:
             store.close()
         assert found[0] == found[1]
 
+    @pytest.mark.parametrize(("lookahead", "pinned", "blocks"), [(8, True, 12), (8, False, 0), (0, True, 0)])
+    def test_fewer_blocks_read_beside_pinned_lists(self, lookahead: int, pinned: bool, blocks: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        graph = Graph.from_edges(*torch.randint(NUM_NODES, (2, 2000), generator=generator), NUM_NODES)
+        context = StoreContext(graph.pin_memory() if pinned else graph.to("cuda"))
+        table = torch.randn(NUM_NODES, 4)
+        store = CachedFeatures(table, fraction=0.2, lookahead=lookahead, context=context)
+        assert store._open().blocks == blocks
+        store.close()
+
     def test_a_group_too_long_is_refused(self) -> None:
         store = CachedFeatures(torch.randn(100, 4), fraction=0.1, hotness=-torch.arange(100), lookahead=2)
         with pytest.raises(ValueError, match="group has 17 gathers; at most 16"):

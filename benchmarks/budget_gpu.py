@@ -35,7 +35,7 @@ from unittest import mock
 import torch
 from _common import RESULTS, write_json
 from pinned_gpu import copy_rate
-from pipeline_gpu import HIDDEN, Training, products_like
+from pipeline_gpu import HIDDEN, Training, products_like, session_of
 
 from loader import GraphDataModule
 from loader.datasets import NodeDataset
@@ -49,7 +49,6 @@ from loader.memory.split import LINE_BYTES
 from loader.samplers import fused
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
-from loader.stages import AnnounceStage, SampleStage
 from loader.stages.move import to_gpu
 from loader.stores import (
     CachedFeatures,
@@ -226,10 +225,7 @@ def make(data: NodeDataset, budget: int | None, device: torch.device, options: R
 
 def count_bus(loader: NodeLoader, epoch: int, row_bytes: int) -> dict[str, int]:
     """Bytes over the bus in an epoch without training."""
-    store, first = loader.features, loader.stages[0]
-    sampling = first.before if isinstance(first, AnnounceStage) else first
-    assert isinstance(sampling, SampleStage)
-    session = sampling._session
+    store, session = loader.features, session_of(loader)
     if isinstance(store, CachedFeatures):
         store.reset_hit_rate()
     before, rows = getattr(session, "lines", 0), 0

@@ -38,6 +38,7 @@ from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import Sampler, fused
 from loader.samples import MiniBatch
+from loader.stages import AnnounceStage, SampleStage
 from loader.stages.move import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
 from loader.timing import Timeline
@@ -61,6 +62,14 @@ def products_like(num_nodes: int, num_edges: int, device: str) -> Graph:
     owner = torch.repeat_interleave(torch.arange(num_nodes, device=device, dtype=torch.int32), indptr.diff())
     picks = torch.randint(num_edges, (num_edges,), generator=generator, device=device)
     return Graph(indptr, owner[picks], validate=False)
+
+
+def session_of(loader: NodeLoader) -> Any:
+    """The session of the sampler of a loader, which may also announce gathers."""
+    first = loader.stages[0]
+    sampling = first.before if isinstance(first, AnnounceStage) else first
+    assert isinstance(sampling, SampleStage)
+    return sampling._session
 
 
 def make_store(name: str, x: torch.Tensor, context: StoreContext) -> FeatureStore | str:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from _common import RESULTS, ints, write_json
 from lightning.pytorch import LightningModule
-from pipeline_gpu import HIDDEN, NUM_CLASSES, Classifier, Training, epochs_of_lightning, products_like
+from pipeline_gpu import HIDDEN, NUM_CLASSES, Classifier, Training, epochs_of_lightning, products_like, session_of
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -31,7 +31,6 @@ from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.samples import MiniBatch
-from loader.stages import AnnounceStage, SampleStage
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, StoreContext
 from loader.stores.cached import SLOT_BYTES
 
@@ -155,11 +154,7 @@ def of_fetching(setting: Setting, share: float, lookahead: int, _: FeatureStore)
     """A sampler that copies lists over the bus from few multiprocessors, beside one that does so from all of its."""
     graph = setting.pinned
     few, many = (setting.loader(setting.cached(share, lookahead, graph=graph), graph=graph) for _ in range(2))
-    stage = many.stages[0]
-    sampling = stage.before if isinstance(stage, AnnounceStage) else stage
-    assert isinstance(sampling, SampleStage)
-    session: Any = sampling._session
-    session._space.engine.fetch_blocks = 0
+    session_of(many)._space.engine.fetch_blocks = 0
     return partial(setting.training().epoch, few), partial(setting.training().epoch, many)
 
 

@@ -550,6 +550,31 @@ def scaling_gpu(result: Result) -> list[str]:
     ]
 
 
+def beside_gpu(content: Result) -> list[str]:
+    epochs, found = content["epoch_s"], content["profile"]
+    alone, beside = found["alone"], found["beside"]
+    what = {
+        "epoch": "an epoch, under the profiler",
+        "training": "kernels of training",
+        "gaps": "between them",
+        "sampling": "kernels of the sampler, on half of the multiprocessors",
+    }
+    pairs = [(words, alone[name], beside[name]) for name, words in what.items()]
+    own, other = alone["kernels"]["training"], beside["kernels"]["training"]
+    slower = sorted(own, key=lambda name: own[name] - other.get(name, 0.0))
+    pairs += [(f"`{name[:60]}`", own[name], other.get(name, 0.0)) for name in slower[:6]]
+    rows = [(name, f"{a:.1f}", f"{b:.1f}", f"{b - a:.1f}") for name, a, b in pairs]
+    fanouts = ", ".join(map(str, content["fanouts"]))
+    return [
+        f"({fanouts}) x 1,024, features in GPU memory (lazy), CUDA graphs. Microseconds per mini-batch, by torch's "
+        f"profiler. Without it an epoch took {epochs['alone']:.4f} s alone and {epochs['beside']:.4f} s beside the "
+        f"sampler, {epochs['beside'] / epochs['alone']:.3f}x. The last rows are the kernels of training that the "
+        "sampler slows most.",
+        "",
+        *markdown(("what", "alone", "beside", "more"), rows),
+    ]
+
+
 # file name without .json -> (title, function)
 KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "convergence": ("Training with our sampler and with DGL's", convergence),
@@ -591,5 +616,6 @@ KNOWN: dict[str, tuple[str, Callable[[Result], list[str]]]] = {
     "lookahead_gpu": ("What it brings if a cache knows the next mini-batches", shortcuts_gpu),
     "lookahead": ("Rows over the bus with a cache that knows the next mini-batches", lookahead),
     "pipeline_gpu": ("Loading beside training on a GPU", pipeline_gpu),
+    "beside_gpu": ("What sampling costs the training beside it", beside_gpu),
     "scaling_gpu": ("Training on several GPUs", scaling_gpu),
 }

@@ -12,8 +12,8 @@ GiB. It is trained by CUDA graphs, GraphSAGE of 3 layers of 256, (15, 10, 5) x 1
 The bytes over the bus are counted in an epoch without training: the parts of lists that the sampler's kernels counted,
 and the rows that were not in the cache, each in whole lines of 128 bytes. `bus_s` is the time that a plain copy from
 pinned memory takes for as many bytes, measured in the same row. `bound_s` is that or training alone, on mini-batches
-that lie ready, whichever is longer. `peak_bytes` is the most that torch's allocator counted for the data module,
-without a model, over `held_epochs`.
+that lie ready, whichever is longer. `loading_alone_s` is the time of an epoch whose mini-batches are not used.
+`peak_bytes` is the most that torch's allocator counted for the data module, without a model, over `held_epochs`.
 
 Graph and features lie in host memory that is locked before the first row, so no row's `setup_s` counts that.
 """
@@ -260,6 +260,21 @@ def train(loader: NodeLoader, training: Training, epoch: int, count: int) -> flo
     return seconds
 
 
+def load_alone(loader: NodeLoader, epochs: int, count: int) -> float:
+    """Seconds per mini-batch that is sampled and gathered, and not used."""
+    seconds = []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        synchronize(loader.device)
+        begin = time.perf_counter()
+        for _ in islice(loader, count):
+            pass
+        synchronize(loader.device)
+        seconds.append((time.perf_counter() - begin) / count)
+        loader.close()
+    return statistics.median(seconds)
+
+
 def train_alone(loader: NodeLoader, training: Training, rounds: int) -> float:
     """Seconds per mini-batch that lies ready."""
     synchronize(loader.device)  # the stages run on the current stream now
@@ -312,6 +327,7 @@ def measure(
     each = train(loader, training, 1, min(batches, WARM_UP)) / min(batches, WARM_UP)
     count = min(batches, max(WARM_UP, int(arguments.seconds / epochs / each)))
     runs = [train(loader, training, 2 + epoch, count) * batches / count for epoch in range(epochs)]
+    loading = load_alone(loader, min(epochs, 3), count) * batches
     alone = train_alone(loader, training, 3) * batches
     epoch_s, bus_s = statistics.median(runs), bus["bus_bytes"] / rate
     row = {
@@ -325,6 +341,7 @@ def measure(
         "epoch_s": epoch_s,
         "epochs_s": runs,
         "training_alone_s": alone,
+        "loading_alone_s": loading,
         **bus,
         "planned_bus_bytes": None if plan is None else plan.split.bus * batches,
         "copy_rate": rate,
@@ -339,7 +356,8 @@ def measure(
     }
     log(
         f"  epoch {epoch_s:.3f} s ({count} of {batches} mini-batches, {epochs} times), bus {bus_s:.3f} s at "
-        f"{rate / 1e9:.1f} GB/s, training alone {alone:.3f} s: {row['over_bound']:.2f}x of the longer one"
+        f"{rate / 1e9:.1f} GB/s, training alone {alone:.3f} s: {row['over_bound']:.2f}x of the longer one; loading "
+        f"alone {loading:.3f} s"
     )
     datamodule.close()
     return row

@@ -19,19 +19,23 @@ __device__ __forceinline__ uint2 philox2(uint32_t c0, uint32_t c1, uint32_t key)
   return make_uint2(c0, c1);
 }
 
-// Which of four columns from 4 * quad on stay, a bit each.
-__device__ __forceinline__ uint32_t kept(const Activation& f, int64_t row, int64_t quad) {
-  const uint2 words = philox2(static_cast<uint32_t>(row), static_cast<uint32_t>(quad), f.key);
-  return ((words.x & 0xFFFFu) >= f.threshold) | ((words.x >> 16) >= f.threshold) << 1 |
-         ((words.y & 0xFFFFu) >= f.threshold) << 2 | ((words.y >> 16) >= f.threshold) << 3;
+// Which of two columns stay, a bit each.
+__device__ __forceinline__ uint32_t kept(const Activation& f, uint32_t word) {
+  return ((word & 0xFFFFu) >= f.threshold) | ((word >> 16) >= f.threshold) << 1;
 }
 
 // The bits of the N columns from `column` on, which is a multiple of N.
 template <int N>
 __device__ __forceinline__ uint32_t kept_columns(const Activation& f, int64_t row, int64_t column) {
   if (f.threshold == 0) return 0xFFFFFFFFu;
-  if constexpr (N == 8) return kept(f, row, column / 4) | kept(f, row, column / 4 + 1) << 4;
-  return kept(f, row, column / 4) >> (column % 4);
+  const auto quad = static_cast<uint32_t>(column / 4);
+  const auto words_of = [&](uint32_t of_quad) { return philox2(static_cast<uint32_t>(row), of_quad, f.key); };
+  const uint2 words = words_of(quad);
+  if constexpr (N < 4) return kept(f, column % 4 < 2 ? words.x : words.y) >> column % 2;
+  const uint32_t first = kept(f, words.x) | kept(f, words.y) << 2;
+  if constexpr (N <= 4) return first;
+  const uint2 more = words_of(quad + 1);
+  return first | kept(f, more.x) << 4 | kept(f, more.y) << 6;
 }
 
 // Not `x > 0`: what is no number stays so, as in torch.

@@ -44,6 +44,25 @@ __device__ __forceinline__ void sort_registers(uint32_t (&t)[K]) {
   sort_registers<K>(t, std::make_index_sequence<SortingNetwork<K>{}.size>{});
 }
 
+// The blocks [first, first + B) of random words. Each round is done for all of them, since one round of a
+// block waits for the round before; so the rounds can be a loop, which is a tenth of the code.
+template <int B>
+__device__ __forceinline__ void draw_blocks(const Draws& draws, uint32_t first, Words (&blocks)[B]) {
+  PhiloxKey key(draws.key);
+#pragma unroll
+  for (int b = 0; b < B; ++b)
+    blocks[b] = {
+        {static_cast<uint32_t>(draws.lane), static_cast<uint32_t>(draws.lane >> 32), draws.step, first + b}};
+#pragma unroll 1
+  for (int round = 0; round < kPhiloxRounds; ++round, key.bump()) {
+#pragma unroll
+    for (int b = 0; b < B; ++b) {
+      uint32_t(&w)[4] = blocks[b].w;
+      philox_round(w[0], w[1], w[2], w[3], key);
+    }
+  }
+}
+
 // Draw `i` with its rare rejections: out of line, so that it costs the usual path no registers.
 static __device__ __noinline__ uint32_t bounded_again(Draws draws, uint32_t m, uint32_t i) {
   return draws.bounded(draws.block(i / 4).w[i % 4], m, i);
@@ -59,13 +78,16 @@ __device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t 
     return degree;
   }
   bool again = false;
+  constexpr int kBlocks = (K + 3) / 4,
+                kTogether = kBlocks <= 5 ? kBlocks : kBlocks / 2;  // as registers allow
 #pragma unroll
-  for (int i = 0; i < K; i += 4) {
-    const Words words = i < static_cast<int>(fanout) ? draws.block(i / 4) : Words{};
+  for (int first = 0; first < kBlocks; first += kTogether) {
+    Words blocks[kTogether];
+    draw_blocks(draws, first, blocks);
 #pragma unroll
-    for (int w = i; w < i + 4 && w < K; ++w) {
+    for (int w = 4 * first; w < 4 * (first + kTogether) && w < K; ++w) {
       const uint32_t m = replace ? degree : degree - fanout + w + 1;
-      const uint64_t product = uint64_t{words.w[w - i]} * m;
+      const uint64_t product = uint64_t{blocks[w / 4 - first].w[w % 4]} * m;
       t[w] = w < static_cast<int>(fanout) ? static_cast<uint32_t>(product >> 32) : kNoPick;
       again |= w < static_cast<int>(fanout) && static_cast<uint32_t>(product) < m;
     }

@@ -44,12 +44,15 @@ __device__ __forceinline__ uint32_t pick_weighted_registers(const Draws& draws, 
     return degree;
   }
   const DeviceTable table{list};
+  constexpr int kBlocks = (K + 1) / 2, kTogether = kBlocks <= 5 ? kBlocks : 4;  // as registers allow
 #pragma unroll
-  for (int i = 0; i < K; i += 2) {
-    const Words words = i < static_cast<int>(fanout) ? draws.block(i / 2) : Words{};
+  for (int first = 0; first < kBlocks; first += kTogether) {
+    Words blocks[kTogether];
+    draw_blocks(draws, first, blocks);
 #pragma unroll
-    for (int w = i; w < i + 2 && w < K; ++w)
-      t[w] = w < static_cast<int>(fanout) ? table.entry(draws, Draws::pair_of(words, w), w) : kNoPick;
+    for (int w = 2 * first; w < 2 * (first + kTogether) && w < K; ++w)
+      t[w] = w < static_cast<int>(fanout) ? table.entry(draws, Draws::pair_of(blocks[w / 2 - first], w), w)
+                                          : kNoPick;
   }
   sort_registers<K>(t);
   if (replace) return fanout;

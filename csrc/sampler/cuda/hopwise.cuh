@@ -190,27 +190,15 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
 
   // The end of a mini-batch, whose bitmaps the last `assign` left empty.
   __device__ void finish() const {
-    with_ranks([&](auto width) {
-      using Lookup = RankLookup<decltype(width)::value>;
-      this->relabel(Lookup{*this, reinterpret_cast<const typename Lookup::Ranks*>(ranks())});
-    });
+    with_ranks([&](auto width) { this->relabel(RankLookup<decltype(width)::value>{*this}); });
   }
 
  private:
-  // Calls `f` with the number of ranks of a word (as a type).
+  // Calls `f` with how many hops' ranks of a word lie side by side (as a type).
   template <typename F>
   __device__ __forceinline__ void with_ranks(const F& f) const {
-    switch (rank_width(args.hops)) {
-      case 2:
-        return f(std::integral_constant<int, 2>());
-      case 4:
-        return f(std::integral_constant<int, 4>());
-      default:
-        return f(std::integral_constant<int, 8>());
-    }
+    return args.hops <= 2 ? f(std::integral_constant<int, 2>()) : f(std::integral_constant<int, 4>());
   }
-
-  __device__ uint32_t* ranks() const { return this->reached(0) + ranks_at(this->num_words(), args.hops); }
 
   // The local id of the first vertex that `hop` added in this warp's share, which is the same at every hop.
   __device__ uint32_t& first_rank(int hop) const {
@@ -224,63 +212,89 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   template <int Width>
   struct alignas(16) RanksOfWord {
     Rank of_hop[Width];
+
+    // The local id of `u` if one of these hops added it, else kNone.
+    __device__ __forceinline__ uint32_t id(N u) const {
+      const uint32_t bit = 1u << u % 32;
+      uint32_t found = kNone;
+#pragma unroll
+      for (const Rank& rank : of_hop)
+        if (rank.bits & bit) found = rank.first + __popc(rank.bits & (bit - 1));
+      return found;
+    }
   };
+  static constexpr uint32_t kNone = ~0u;
+
+  // [num_words], from hop `above` + 1 on. Those of the last hops come first: they have the most vertices.
+  template <int Width>
+  __device__ RanksOfWord<Width>* ranks(int above) const {
+    uint32_t* const all = this->reached(0) + ranks_at(this->num_words(), args.hops);
+    return reinterpret_cast<RanksOfWord<Width>*>(all) + (above == last_hops<Width>() ? 0 : this->num_words());
+  }
+
+  // The hops before the last `Width` ones.
+  template <int Width>
+  __device__ int last_hops() const {
+    return max(args.hops - Width, 0);
+  }
 
   // After all hops: the ranks of this warp's share, all of them, and empty bitmaps.
   template <int Width>
   __device__ void write_ranks() const {
-    auto* const out = reinterpret_cast<RanksOfWord<Width>*>(ranks());
     const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
-    uint32_t first_of[Width];
     __syncwarp();
+#pragma unroll 1
+    for (int end = args.hops; end > 0; end -= Width) {
+      const int above = max(end - Width, 0), hops = end - above;
+      RanksOfWord<Width>* const out = ranks<Width>(above);
+      uint32_t first_of[Width];
 #pragma unroll
-    for (int h = 0; h < Width; ++h) first_of[h] = h < args.hops ? first_rank(h + 1) : 0;
-    for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
-      const int64_t index = first * kTileWords + lane;
-      const bool inside = index < min(tiles.end * kTileWords, this->num_words());
-      RanksOfWord<Width> word;
-      uint32_t before[Width], sum[Width];
+      for (int h = 0; h < Width; ++h) first_of[h] = h < hops ? first_rank(above + h + 1) : 0;
+      for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
+        const int64_t index = first * kTileWords + lane;
+        const bool inside = index < min(tiles.end * kTileWords, this->num_words());
+        RanksOfWord<Width> word;
+        uint32_t before[Width], sum[Width];
 #pragma unroll
-      for (int h = 0; h < Width; ++h) {
-        word.of_hop[h].bits = h < args.hops ? this->load_words(fresh(h + 1), first, tiles.end) : 0;
-        before[h] = __popc(word.of_hop[h].bits);
+        for (int h = 0; h < Width; ++h) {
+          word.of_hop[h].bits = h < hops ? this->load_words(fresh(above + h + 1), first, tiles.end) : 0;
+          before[h] = __popc(word.of_hop[h].bits);
+        }
+        warp_exclusive(before, sum);
+#pragma unroll
+        for (int h = 0; h < Width; ++h) {
+          word.of_hop[h].first = first_of[h] + before[h];
+          first_of[h] += sum[h];
+          if (word.of_hop[h].bits) fresh(above + h + 1)[index] = 0;
+        }
+        if (!inside) continue;
+        out[index] = word;
+        if (seen()[index]) seen()[index] = 0;
       }
-      warp_exclusive(before, sum);
-#pragma unroll
-      for (int h = 0; h < Width; ++h) {
-        word.of_hop[h].first = first_of[h] + before[h];
-        first_of[h] += sum[h];
-        if (word.of_hop[h].bits) fresh(h + 1)[index] = 0;
-      }
-      if (!inside) continue;
-      out[index] = word;
-      if (seen()[index]) seen()[index] = 0;
     }
+  }
+
+  // Of a vertex that the last four hops did not add, when there are more. Out of line, since few samplers
+  // have more.
+  static __device__ __noinline__ uint32_t id_beyond(const RanksOfWord<4>* ranks, N u) {
+    return ranks[u / 32].id(u);
   }
 
   // From a vertex to its local id, once the ranks are written.
   template <int Width>
   struct RankLookup {
-    using Ranks = RanksOfWord<Width>;
-    static constexpr int kLoads = Width <= 4 ? 2 : 1;  // as many as registers hold
-    using Found = Ranks;
+    using Found = RanksOfWord<Width>;
+    static constexpr int kLoads = 2;  // as many as registers hold
     const HopwisePhases& phases;
-    const Ranks* ranks;
+    const Found* ranks = phases.template ranks<Width>(phases.template last_hops<Width>());
 
     __device__ Found find(N u) const { return ranks[u / 32]; }
     __device__ N id(const Found& found, N u) const {
-      const uint32_t bit = 1u << u % 32;
-      bool hit = false;
-      uint32_t id = 0;
-#pragma unroll
-      for (int h = 0; h < Width; ++h) {
-        const Rank rank = found.of_hop[h];
-        if (rank.bits & bit) {
-          hit = true;
-          id = rank.first + __popc(rank.bits & (bit - 1));
-        }
-      }
-      return hit ? static_cast<N>(id) : phases.local()[u];  // no hop added the seeds, in their own order
+      uint32_t id = found.id(u);
+      if constexpr (Width == 4)
+        if (id == kNone && phases.args.hops > 4) id = id_beyond(phases.template ranks<4>(0), u);
+      return id != kNone ? static_cast<N>(id)
+                         : phases.local()[u];  // no hop added the seeds, in their own order
     }
   };
 };

@@ -254,10 +254,23 @@ struct WarpRace {
   // Leaves the first `fanout`, if there are as many. Of two that arrive together the first of the list is.
   __device__ __forceinline__ void keep_first() {
     if (held < fanout) return;
-    if (held <= 64)
-      keep_first_of_few();
-    else
-      keep_first_of_many();
+    if (held <= 64) return keep_first_of_few();
+    const First first = first_of_many(buffer, fanout, held);
+    held = first.held;
+    limit = first.limit;
+  }
+
+  struct First {
+    uint32_t held;
+    uint64_t limit;
+  };
+
+  // Out of line: a kernel has up to four places where there may be many, and there seldom are.
+  __device__ __noinline__ static First first_of_many(RaceBuffer buffer, uint32_t fanout, uint32_t held) {
+    WarpRace race(buffer, fanout);
+    race.held = held;
+    race.keep_first_of_many();
+    return {race.held, race.limit};
   }
 
   __device__ void keep_first_of_many() {

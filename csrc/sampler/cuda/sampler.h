@@ -198,7 +198,7 @@ struct CommonArgs {
 
   // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
   // [bitmap_entries()]: [hops + 1][num_words] vertices of each frontier or hop, zero between launches; then
-  // the ranks [num_words][rank_width()] of kHopwise.
+  // the ranks of kHopwise: [num_words][rank_width()], or for more than four hops two times [num_words][4].
   uint32_t* bitmaps;
   int64_t bitmaps_stride;
   N* local;  // [num_nodes] local ids by vertex; of a hash set [size], by place in the table

@@ -131,6 +131,7 @@ __device__ __forceinline__ void lay_merge_path(const Phases& phases, int64_t row
   __shared__ Counts partial[kWarps];
   const Share groups = phases.own_groups(rows);
   int64_t entries = 0;
+#pragma unroll 1
   for (int64_t row = groups.begin * 32 + phases.lane; row < min(groups.end * 32, rows); row += 32)
     entries += int64_t{phases.row_degree()[row]} + 1;
   phases.write_totals({entries, 0, 0}, partial);
@@ -141,6 +142,7 @@ __device__ __forceinline__ void lay_merge_path(const Phases& phases, int64_t row
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     const int64_t row = group * 32 + phases.lane;
     int64_t own = row < rows ? int64_t{phases.row_degree()[row]} + 1 : 0;
+#pragma unroll 1
     for (uint32_t offset = 1; offset < 32; offset *= 2) {
       const int64_t below = __shfl_up_sync(kFullMask, own, offset);
       if (phases.lane >= offset) own += below;

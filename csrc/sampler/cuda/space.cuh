@@ -11,6 +11,21 @@ constexpr int kTilesPerLoad = 32 / kTileWords;
 constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
 constexpr int kDealt = 2;  // rows that a lane looks up at once
 
+// The sizes of a mini-batch to the host, which waits for `sequence`. Out of line: a kernel does this at up to
+// three places, once.
+static __device__ __noinline__ void hand_over(const SampleHeader& own, SampleHeader* host, int hops,
+                                              SampleStatus status, int64_t lines, uint64_t sequence) {
+  for (int h = 0; h <= hops; ++h) host->frontiers[h] = own.frontiers[h];
+  for (int h = 0; h < hops; ++h) host->edges[h] = own.edges[h];
+  host->status = status;
+  host->detail = own.detail;
+  host->hops_done = own.hops_done;
+  host->tasks = own.tasks;
+  host->lines = lines;
+  __threadfence_system();
+  *reinterpret_cast<volatile uint64_t*>(&host->sequence) = sequence;
+}
+
 template <typename Args>
 struct Space {
   using Edge = typename Args::Edge;
@@ -95,7 +110,7 @@ struct Space {
     if (degree <= args.scan.piece) return;
     const int64_t first = take_pieces(degree);
     const uint32_t room = room_for_pieces(first, degree);
-#pragma unroll 8
+#pragma unroll 2
     for (uint32_t i = 0; i < room; ++i) pieces()[first + i] = {static_cast<uint32_t>(row), i, 0, 0};
   }
 
@@ -148,17 +163,8 @@ struct Space {
 
   // Hands the sizes to the host, which waits for `sequence`. One thread.
   __device__ void publish() const {
-    SampleHeader* const host = batch().host_header;
-    const SampleHeader& own = header();
-    for (int h = 0; h <= args.hops; ++h) host->frontiers[h] = own.frontiers[h];
-    for (int h = 0; h < args.hops; ++h) host->edges[h] = own.edges[h];
-    host->status = status();
-    host->detail = own.detail;
-    host->hops_done = own.hops_done;
-    host->tasks = own.tasks;
-    host->lines = args.lines.marks ? static_cast<int64_t>(__ldcg(args.lines.used)) : 0;
-    __threadfence_system();
-    *reinterpret_cast<volatile uint64_t*>(&host->sequence) = batch().sequence;
+    const int64_t lines = args.lines.marks ? static_cast<int64_t>(__ldcg(args.lines.used)) : 0;
+    hand_over(header(), batch().host_header, args.hops, status(), lines, batch().sequence);
   }
 
   // After a failure: leaves the bitmaps as the next launch wants them.

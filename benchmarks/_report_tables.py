@@ -556,8 +556,8 @@ def beside_gpu(content: Result) -> list[str]:
     what = {
         "epoch": "an epoch, under the profiler",
         "training": "kernels of training",
-        "gaps": "between them",
-        "sampling": "kernels of the sampler, on half of the multiprocessors",
+        "gaps": "gaps between these",
+        "sampling": "kernels on other streams, most of them the sampler's",
     }
     pairs = [(words, alone[name], beside[name]) for name, words in what.items()]
     own, other = alone["kernels"]["training"], beside["kernels"]["training"]
@@ -566,10 +566,10 @@ def beside_gpu(content: Result) -> list[str]:
     rows = [(name, f"{a:.1f}", f"{b:.1f}", f"{b - a:.1f}") for name, a, b in pairs]
     fanouts = ", ".join(map(str, content["fanouts"]))
     return [
-        f"({fanouts}) x 1,024, features in GPU memory (lazy), CUDA graphs. Microseconds per mini-batch, by torch's "
-        f"profiler. Without it an epoch took {epochs['alone']:.4f} s alone and {epochs['beside']:.4f} s beside the "
-        f"sampler, {epochs['beside'] / epochs['alone']:.3f}x. The last rows are the kernels of training that the "
-        "sampler slows most.",
+        f"({fanouts}) x 1,024, features in GPU memory (lazy), CUDA graphs, schedule {content['schedule']}. "
+        f"Microseconds per mini-batch, by torch's profiler. Without it an epoch took {epochs['alone']:.4f} s alone and "
+        f"{epochs['beside']:.4f} s beside the sampler, {epochs['beside'] / epochs['alone']:.3f}x. The last rows are "
+        "the kernels of training that the sampler slows most.",
         "",
         *markdown(("what", "alone", "beside", "more"), rows),
     ]

@@ -79,6 +79,19 @@ def test_mini_batches_are_the_cpus(
     sampler.close()
 
 
+@pytest.mark.parametrize("hops", [4, 5, 6, 7, 8])
+@pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
+def test_mini_batches_of_many_hops_are_the_cpus(gpu: FakeGPU, hops: int, schedule: str) -> None:
+    graph, fanouts = graph_of(num_edges=500), [2] * hops  # few edges: each hop still finds new vertices
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=2, schedule=schedule, vertex_set="bitmap")
+    session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5)
+    group = requests(graph, [1, 3, 2, 1])
+    expected = [oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch) for r in group]
+    assert all(expected[0].blocks[i].num_src > expected[0].blocks[i].num_dst for i in range(hops))
+    assert [finish().digest() for finish in session.begin(group)] == [batch.digest() for batch in expected]
+    sampler.close()
+
+
 @by_line
 @pytest.mark.parametrize("staged", [20 * LINE_BYTES, 2**30], ids=["a few", "all"])
 @pytest.mark.parametrize(

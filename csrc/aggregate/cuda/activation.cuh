@@ -19,7 +19,7 @@ __device__ __forceinline__ uint2 philox2(uint32_t c0, uint32_t c1, uint32_t key)
   return make_uint2(c0, c1);
 }
 
-// Which of two columns stay, a bit each.
+// Which of two columns stay, a bit each, by the halves of `word`.
 __device__ __forceinline__ uint32_t kept(const Activation& f, uint32_t word) {
   return ((word & 0xFFFFu) >= f.threshold) | ((word >> 16) >= f.threshold) << 1;
 }

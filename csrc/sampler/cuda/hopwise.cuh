@@ -229,12 +229,13 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   template <int Width>
   __device__ RanksOfWord<Width>* ranks(int above) const {
     uint32_t* const all = this->reached(0) + ranks_at(this->num_words(), args.hops);
-    return reinterpret_cast<RanksOfWord<Width>*>(all) + (above == last_hops<Width>() ? 0 : this->num_words());
+    return reinterpret_cast<RanksOfWord<Width>*>(all) +
+           (above == hops_before_last<Width>() ? 0 : this->num_words());
   }
 
-  // The hops before the last `Width` ones.
+  // How many hops come before the last `Width` ones.
   template <int Width>
-  __device__ int last_hops() const {
+  __device__ int hops_before_last() const {
     return max(args.hops - Width, 0);
   }
 
@@ -286,7 +287,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     using Found = RanksOfWord<Width>;
     static constexpr int kLoads = 2;  // as many as registers hold
     const HopwisePhases& phases;
-    const Found* ranks = phases.template ranks<Width>(phases.template last_hops<Width>());
+    const Found* ranks = phases.template ranks<Width>(phases.template hops_before_last<Width>());
 
     __device__ Found find(N u) const { return ranks[u / 32]; }
     __device__ N id(const Found& found, N u) const {

@@ -11,8 +11,8 @@ constexpr int kTilesPerLoad = 32 / kTileWords;
 constexpr uint32_t kTileMask = (1u << kTileWords) - 1;
 constexpr int kDealt = 2;  // rows that a lane looks up at once
 
-// The sizes of a mini-batch to the host, which waits for `sequence`. Out of line: a kernel does this at up to
-// three places, once.
+// Hands the sizes of a mini-batch to the host, which waits for `sequence`. Out of line: a kernel has several
+// places that may do this, and runs one of them.
 static __device__ __noinline__ void hand_over(const SampleHeader& own, SampleHeader* host, int hops,
                                               SampleStatus status, int64_t lines, uint64_t sequence) {
   for (int h = 0; h <= hops; ++h) host->frontiers[h] = own.frontiers[h];

@@ -22,14 +22,13 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ints, write_json
-from pipeline_gpu import NUM_CLASSES, Training, make_store, products_like
+from pipeline_gpu import NUM_CLASSES, Training, make_store, products_like, ready_batches
 from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
-from loader.stages.move import to_gpu
 from loader.stores import FeatureStore, StoreContext
 
 NUM_NODES, NUM_EDGES, NUM_SEEDS, NUM_FEATURES = 2_449_029, 123_718_280, 196_615, 100
@@ -100,10 +99,7 @@ def main() -> None:
         )
 
     training, ahead, inline = Training(NUM_FEATURES, len(arguments.fanouts), graphed=True), loader(2), loader(0)
-    ready: list[Any] = [inline.sequence.turn(1000, step) for step in range(READY)]
-    for stage in inline.stages:
-        ready = [stage.run(item) for item in ready]
-    ready = [to_gpu(item, inline.device)[0] for item in ready]
+    ready = ready_batches(inline, READY)
     runs = {
         "alone": lambda: training.epoch(itertools.islice(itertools.cycle(ready), len(ahead))),
         "beside": lambda: training.epoch(ahead),

@@ -25,6 +25,7 @@ import gc
 import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -35,7 +36,7 @@ from unittest import mock
 import torch
 from _common import RESULTS, write_json
 from pinned_gpu import copy_rate
-from pipeline_gpu import HIDDEN, Training, products_like, session_of
+from pipeline_gpu import HIDDEN, Training, products_like, ready_batches, session_of
 
 from loader import GraphDataModule
 from loader.datasets import NodeDataset
@@ -49,7 +50,6 @@ from loader.memory.split import LINE_BYTES
 from loader.samplers import fused
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
-from loader.stages.move import to_gpu
 from loader.stores import (
     CachedFeatures,
     DeviceFeatures,
@@ -247,42 +247,23 @@ def count_bus(loader: NodeLoader, epoch: int, row_bytes: int) -> dict[str, int]:
     }
 
 
-def train(loader: NodeLoader, training: Training, epoch: int, count: int) -> float:
+def run_epoch(loader: NodeLoader, step: Callable[[Any], None], epoch: int, count: int) -> float:
     """Seconds of the first `count` mini-batches of an epoch."""
     loader.set_epoch(epoch)
     synchronize(loader.device)
     begin = time.perf_counter()
     for batch in islice(loader, count):
-        training.step(batch)
+        step(batch)
     synchronize(loader.device)
     seconds = time.perf_counter() - begin
     loader.close()
     return seconds
 
 
-def load_alone(loader: NodeLoader, epochs: int, count: int) -> float:
-    """Seconds per mini-batch that is sampled and gathered, and not used."""
-    seconds = []
-    for epoch in range(epochs):
-        loader.set_epoch(epoch)
-        synchronize(loader.device)
-        begin = time.perf_counter()
-        for _ in islice(loader, count):
-            pass
-        synchronize(loader.device)
-        seconds.append((time.perf_counter() - begin) / count)
-        loader.close()
-    return statistics.median(seconds)
-
-
 def train_alone(loader: NodeLoader, training: Training, rounds: int) -> float:
     """Seconds per mini-batch that lies ready."""
     synchronize(loader.device)  # the stages run on the current stream now
-    items: list[Any] = [loader.sequence.turn(1000, step) for step in range(min(ALONE, len(loader)))]
-    for stage in loader.stages:
-        items = [stage.run(item) for item in items]
-    if loader.device.type == "cuda":
-        items = [to_gpu(item, loader.device)[0] for item in items]
+    items = ready_batches(loader, ALONE)
     seconds = []
     for _ in range(rounds + 1):
         synchronize(loader.device)
@@ -323,11 +304,12 @@ def measure(
         data.num_features, len(FANOUTS), graphed=device.type == "cuda", num_classes=data.num_classes, device=device
     )
     batches, epochs = len(loader), arguments.epochs
-    train(loader, training, 0, min(batches, WARM_UP))
-    each = train(loader, training, 1, min(batches, WARM_UP)) / min(batches, WARM_UP)
+    run_epoch(loader, training.step, 0, min(batches, WARM_UP))
+    each = run_epoch(loader, training.step, 1, min(batches, WARM_UP)) / min(batches, WARM_UP)
     count = min(batches, max(WARM_UP, int(arguments.seconds / epochs / each)))
-    runs = [train(loader, training, 2 + epoch, count) * batches / count for epoch in range(epochs)]
-    loading = load_alone(loader, min(epochs, 3), count) * batches
+    runs = [run_epoch(loader, training.step, 2 + epoch, count) * batches / count for epoch in range(epochs)]
+    unused = [run_epoch(loader, lambda batch: None, epoch, count) for epoch in range(min(epochs, 3))]
+    loading = statistics.median(unused) * batches / count
     alone = train_alone(loader, training, 3) * batches
     epoch_s, bus_s = statistics.median(runs), bus["bus_bytes"] / rate
     row = {

@@ -135,6 +135,14 @@ class Training:
         return time.perf_counter() - begin
 
 
+def ready_batches(loader: NodeLoader, count: int) -> list[Any]:
+    """Up to `count` mini-batches of the loader's stages, where the training reads them."""
+    items: list[Any] = [loader.sequence.turn(1000, step) for step in range(min(count, len(loader)))]
+    for stage in loader.stages:
+        items = [stage.run(item) for item in items]
+    return [to_gpu(item, loader.device)[0] for item in items] if loader.device.type == "cuda" else items
+
+
 class Alone:
     """The stages by themselves, on `count` mini-batches that lie ready, as many calls of each as an epoch has.
 

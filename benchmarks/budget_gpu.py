@@ -13,6 +13,13 @@ The bytes over the bus are counted in an epoch without training: the parts of li
 and the rows that were not in the cache, each in whole lines of 128 bytes. `bus_s` is the time that a plain copy from
 pinned memory takes for as many bytes, measured in the same row. `bound_s` is that or training alone, on mini-batches
 that lie ready, whichever is longer. `loading_alone_s` is the time of an epoch whose mini-batches are not used.
+
+A request over the bus costs about as much for a part of a line as for a whole line. So rows of the products shape whose
+lists are all in host memory also have `row_lines` and `list_lines`: the distinct lines of 128 bytes that must be read.
+Those of rows are counted per mini-batch. Those of lists are counted by the edge ids of the picks, each once for the
+mini-batches of a launch. `lines_s` is the time that a plain copy takes for them, and `over_lines` the epoch over that
+or training alone, whichever is longer. `sampling_alone_s` and `gathering_alone_s` are times of a GPU that does nothing
+else: all mini-batches are sampled from the pinned graph, or as many rows as cross the bus are gathered.
 `peak_bytes` is the most that torch's allocator counted for the data module, without a model, over `held_epochs`.
 
 Graph and features lie in host memory that is locked before the first row, so no row's `setup_s` counts that.
@@ -34,6 +41,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from _bus import EpochOverBus
 from _common import RESULTS, write_json
 from pinned_gpu import copy_rate
 from pipeline_gpu import HIDDEN, Training, products_like, ready_batches, session_of
@@ -77,6 +85,7 @@ class Shape:
         budgets: None: no budget; "25 %": the needs with this share of graph and features; "16 GiB": in all. With
             `BY_GPU` behind it, no thread of the host helps to gather; with `STILL`, the cached rows do not change.
         held_epochs: without training, in which the memory of a row with a budget is watched.
+        by_line: whether lines over the bus are counted, and sampling and gathering are timed by themselves.
     """
 
     num_nodes: int
@@ -86,13 +95,14 @@ class Shape:
     num_seeds: int
     budgets: tuple[str | None, ...]
     held_epochs: int
+    by_line: bool = False
 
     def part(self, of: int) -> Shape:
         """The same with `1 / of` of vertices, edges and seeds, and of budgets in GiB; at least two mini-batches."""
         nodes, edges, seeds = (count // of for count in (self.num_nodes, self.num_edges, self.num_seeds))
         seeds = min(max(seeds, 2 * BATCH_SIZE), nodes)
         budgets = tuple(b and (b if "%" in b else _divided(b, of)) for b in self.budgets)
-        return Shape(nodes, edges, self.num_features, self.num_classes, seeds, budgets, self.held_epochs)
+        return Shape(nodes, edges, self.num_features, self.num_classes, seeds, budgets, self.held_epochs, self.by_line)
 
 
 def _divided(budget: str, by: int) -> str:
@@ -101,7 +111,9 @@ def _divided(budget: str, by: int) -> str:
 
 
 SHAPES = {
-    "products": Shape(2_449_029, 123_718_280, 100, 47, 196_615, (None, "25 %", "25 %" + STILL, "10 %", "0 %"), 20),
+    "products": Shape(
+        2_449_029, 123_718_280, 100, 47, 196_615, (None, "25 %", "25 %" + STILL, "10 %", "0 %"), 20, True
+    ),
     "papers": Shape(111_059_956, 1_615_685_872, 128, 172, 1_207_179, (None, "16 GiB", "16 GiB" + BY_GPU), 2),
 }
 
@@ -275,6 +287,20 @@ def train_alone(loader: NodeLoader, training: Training, rounds: int) -> float:
     return statistics.median(seconds[1:])
 
 
+def by_line(data: NodeDataset, loader: NodeLoader, share: float, row_bytes: int) -> dict[str, float]:
+    """Lines over the bus in an epoch, and its parts by themselves. All lists are in host memory, and this share of the
+    rows crosses the bus."""
+    loader.set_epoch(0)
+    epoch = EpochOverBus(loader, share, FANOUTS, TOGETHER)
+    loader.close()
+    return {
+        "row_lines": epoch.row_lines(row_bytes),
+        "list_lines": epoch.list_lines(data.graph.to(loader.device)),
+        "sampling_alone_s": epoch.sampling_seconds(data.graph.pin_memory()),
+        "gathering_alone_s": epoch.gathering_seconds(data.features),
+    }
+
+
 def measure(
     shape: Shape, data: NodeDataset, budget: str | None, needs: int, arguments: argparse.Namespace, log: Log
 ) -> dict[str, Any]:
@@ -311,7 +337,13 @@ def measure(
     unused = [run_epoch(loader, lambda batch: None, epoch, count) for epoch in range(min(epochs, 3))]
     loading = statistics.median(unused) * batches / count
     alone = train_alone(loader, training, 3) * batches
+    lines: dict[str, float] = {}
+    if shape.by_line and device.type == "cuda" and plan is not None and plan.share_of_edges == 0:
+        lines = by_line(data, loader, bus["rows_over_the_bus"] / bus["rows_read"], row_bytes)
     epoch_s, bus_s = statistics.median(runs), bus["bus_bytes"] / rate
+    if lines:
+        lines["lines_s"] = (lines["row_lines"] + lines["list_lines"]) * LINE_BYTES / rate
+        lines["over_lines"] = epoch_s / max(lines["lines_s"], alone)
     row = {
         "budget": budget,
         "budget_bytes": wanted,
@@ -328,6 +360,7 @@ def measure(
         "planned_bus_bytes": None if plan is None else plan.split.bus * batches,
         "copy_rate": rate,
         "bus_s": bus_s,
+        **lines,
         "bound_s": max(bus_s, alone),
         "over_bound": epoch_s / max(bus_s, alone),
         "held_epochs": held_epochs,
@@ -339,7 +372,7 @@ def measure(
     log(
         f"  epoch {epoch_s:.3f} s ({count} of {batches} mini-batches, {epochs} times), bus {bus_s:.3f} s at "
         f"{rate / 1e9:.1f} GB/s, training alone {alone:.3f} s: {row['over_bound']:.2f}x of the longer one; loading "
-        f"alone {loading:.3f} s"
+        f"alone {loading:.3f} s; {lines}"
     )
     datamodule.close()
     return row

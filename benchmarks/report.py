@@ -540,8 +540,8 @@ TARGETS = (
     ),
     Target("Memory and number of threads do not grow after the third epoch", "pipeline_gpu", _soak),
     Target(
-        "Products shape, a budget of the needs and 25 % of graph and features: an epoch takes at most 1.05x of what "
-        "the bus carries or training takes by itself, whichever is longer, and at most 0.53 s",
+        "Products shape, a budget of the needs and 25 % of graph and features: an epoch takes at most 1.05x of a plain "
+        "copy of the lines that must be read or of training by itself, whichever is longer, and at most 0.53 s",
         "budget_gpu",
         within_bound("25 %", 1.05, 0.53),
     ),

@@ -134,12 +134,11 @@ def train(cfg: DictConfig) -> float:
     check_monitors(cfg)
     check_timeline(cfg)
     check_dtype(cfg)
-    if cfg.task == "link":
-        return train_links(cfg, why)
-
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric
+    if cfg.task == "link":
+        return train_links(cfg, why, job)
 
     # Whatever can refuse its settings does so before the data are read; the model through a trial of its smallest size.
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])

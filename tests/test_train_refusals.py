@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -100,6 +101,11 @@ from models.training.errors import one_line_errors
         (["memory=most"], "memory is 'most'; it must be 'auto', or a number of GiB"),
         (["memory=1", "datamodule.graph=pinned"], "memory and graph='pinned' are given"),
         (["memory=1", "task=link"], "memory is 1; task=link plans none"),
+        (
+            ["task=link", "datamodule.cached_edges=0.5"],
+            "datamodule.cached_edges is 0.5, but task=link has no such option",
+        ),
+        (["task=link", "model.matmul_precision=high"], "model.matmul_precision is 'high', but task=link has no such"),
         (["datamodule.graph=disk"], "graph is 'disk'; it must be one of device, pinned"),
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),
@@ -246,6 +252,17 @@ def test_a_trial_of_one_batch_writes_no_checkpoint(composed: Composer, tmp_path:
 def test_a_link_run_goes_without_callbacks(composed: Composer, tmp_path: Path) -> None:
     assert 0 < in_process(composed, "task=link", "callbacks=none", "logger=none", "datamodule.ranked=2") <= 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_finished_link_run_is_not_run_again(
+    composed: Composer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("task=link", "callbacks=none", "logger=none", f"result_path={tmp_path / 'result.json'}")
+    first = in_process(composed, *words)
+    assert json.loads((tmp_path / "result.json").read_text())["metric"] == first
+    capsys.readouterr()
+    assert in_process(composed, *words) == first
+    assert capsys.readouterr().out == f"finished before: {tmp_path / 'result.json'}\n"
 
 
 def test_null_leaves_out_loggers_and_callbacks(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader import _core
-from loader.datamodules.late_state import load_late_state
+from loader.datamodules.fit_loop import connect, disconnect
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH
@@ -66,7 +65,7 @@ class LinkDataModule(LightningDataModule):
 
     Args:
         dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used.
-        sampler: samples the neighbourhood of the ends.
+        sampler: samples the neighbourhood of the ends; without weights, which the train links do not have.
         features: a function that makes the feature store, see `loader.stores.open_store`.
         batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions.
         val, test: shares of the links to hold out, see `split_links`.
@@ -105,6 +104,12 @@ class LinkDataModule(LightningDataModule):
         check_sampler("sampler", sampler, "node")
         check_store_factory(features)
         check_shares(val, test)
+        weights = sampler.spec().get("weights")
+        if weights is not None:
+            raise ValueError(
+                f"sampler picks by weights={weights!r}, but the graph of the train links has no weights; leave "
+                "weights out"
+            )
         self.dataset, self.around = dataset, sampler
         self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
         self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
@@ -120,6 +125,7 @@ class LinkDataModule(LightningDataModule):
         self.data: NodeDataset | None = None
         self.split: LinkSplit | None = None
         self._loader: LinkLoader | None = None
+        self._made_for: tuple[Any, ...] = ()  # what a trainer may change
         self._features: FeatureStore | None = None
 
     @property
@@ -146,35 +152,43 @@ class LinkDataModule(LightningDataModule):
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
 
     def train_dataloader(self) -> LinkLoader:
-        """The train links, each in both directions, shuffled each epoch."""
+        """The train links, each in both directions, shuffled each epoch.
+
+        The loader is kept until a trainer of another rank, number of processes or device asks for it.
+        """
+        rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+        made_for = (rank, world_size, self.device)
+        if self._loader is not None and self._made_for != made_for:
+            self._free_loader()
+        if self._loader is None:
+            self._loader, self._made_for = self._make_loader(*made_for), made_for
+        connect(self._loader, self.trainer)
+        return self._loader
+
+    def _make_loader(self, rank: int, world_size: int, device: torch.device) -> LinkLoader:
         assert self.data is not None
         assert self.split is not None
-        if self._loader is None:
-            device = self.device
-            around = self.around.on(device)
-            graph = self.split.graph
-            if around.device.type == "cuda":
-                graph = graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
-            drawn = Negatives("binary", self.amount, strict=True)
-            sampler = LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=self.split.known)
-            self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
-            links = self.split.pairs["train"]
-            rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-            self._loader = LinkLoader(
-                graph,
-                self._features,
-                torch.cat([links, links.flip(1)]),
-                sampler,
-                self.batch_size,
-                shuffle=True,
-                seed=self.seed,
-                device=device,
-                rank=rank,
-                world_size=world_size,
-                **self._options,
-            )
-        self._loader.on_begin = None if self.trainer is None else partial(load_late_state, self.trainer)
-        return self._loader
+        around = self.around.on(device)
+        graph = self.split.graph
+        if around.device.type == "cuda":
+            graph = graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
+        drawn = Negatives("binary", self.amount, strict=True)
+        sampler = LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=self.split.known)
+        self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
+        links = self.split.pairs["train"]
+        return LinkLoader(
+            graph,
+            self._features,
+            torch.cat([links, links.flip(1)]),
+            sampler,
+            self.batch_size,
+            shuffle=True,
+            seed=self.seed,
+            device=device,
+            rank=rank,
+            world_size=world_size,
+            **self._options,
+        )
 
     def val_dataloader(self) -> HeldOutLinks:
         return self.held_out("val")
@@ -209,16 +223,24 @@ class LinkDataModule(LightningDataModule):
         """Ends the loader's threads; `close()` frees the rest."""
         if self._loader is not None:
             self._loader.close()
+            disconnect(self._loader)
 
     def on_exception(self, exception: BaseException) -> None:
-        """Ends the loader's threads when a run fails or is interrupted."""
-        self.teardown()
+        """Ends the loader's threads when a run fails or is interrupted. A checkpoint may be saved afterwards, so the
+        loader can still ask the fit loop for the number of finished mini-batches.
+        """
+        if self._loader is not None:
+            self._loader.close()
 
     def close(self) -> None:
         """Frees loader, feature store and sampler. The module cannot be used afterwards."""
+        self._free_loader()
+        self.around.close()
+
+    def _free_loader(self) -> None:
         if self._loader is not None:
             self._loader.release()
             self._loader = None
         if self._features is not None:
             self._features.close()
-        self.around.close()
+            self._features = None

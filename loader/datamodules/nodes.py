@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.loops.progress import _ProcessedTracker
-from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from loader.datamodules.late_state import load_late_state
+from loader.datamodules.fit_loop import connect, disconnect
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
@@ -29,8 +27,7 @@ from loader.stores import FeatureStore, HostFeatures, StoreContext, TensorRows, 
 from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
-    from loader.datamodules.late_state import load_late_state
-from loader.datasets import NodeDataset
+    from loader.datasets import NodeDataset
 
 
 class GraphDataModule(LightningDataModule):
@@ -222,12 +219,7 @@ class GraphDataModule(LightningDataModule):
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
         loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
-        state = None if self.trainer is None else self.trainer.state
-        if state is not None and state.fn == TrainerFn.FITTING and state.status == TrainerStatus.RUNNING:
-            loader.finished, loader.on_resume = self._finished_steps, self._set_steps
-            loader.on_begin = partial(load_late_state, self.trainer)
-        else:  # no fit loop counts what is taken now
-            loader.finished = loader.on_resume = loader.on_begin = None
+        connect(loader, self.trainer)
         return loader
 
     def val_dataloader(self) -> Any:
@@ -263,9 +255,7 @@ class GraphDataModule(LightningDataModule):
         """
         self._end_threads()
         if "train" in self._loaders:
-            # The fit loop is done with all that it was given, and counts no more.
-            train = self._loaders["train"]
-            train.finished = train.on_resume = train.on_begin = None
+            disconnect(self._loaders["train"])
 
     def on_exception(self, exception: BaseException) -> None:
         """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`.
@@ -319,25 +309,6 @@ class GraphDataModule(LightningDataModule):
         loader.follows_epochs = not alone
         loader.set_epoch(0)
         return loader
-
-    def _finished_steps(self) -> int:
-        """Mini-batches of this epoch that Lightning's fit loop is done with."""
-        assert self.trainer is not None
-        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        assert isinstance(progress, _ProcessedTracker)
-        return progress.processed
-
-    def _set_steps(self, done: int) -> None:
-        """Tells Lightning's fit loop how many steps of a resumed epoch are done, by the number of processes now."""
-        assert self.trainer is not None
-        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        assert isinstance(progress, _ProcessedTracker)
-        if done == 0 and progress.processed >= self.trainer.num_training_batches:
-            return  # the epoch was cut short where all are, so Lightning itself begins the next one from 0
-        # Of a checkpoint written in `on_train_batch_end` Lightning completes that step by itself.
-        in_hand = progress.processed - progress.completed
-        progress.ready = progress.started = progress.processed = done
-        progress.completed = done - in_hand
 
     def _loader(
         self,

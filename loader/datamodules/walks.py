@@ -10,6 +10,7 @@ from loader.datamodules.nodes import GraphDataModule
 from loader.items import Walkers, as_size
 from loader.loaders.base import Loader
 from loader.loaders.whole_graph import WholeGraph
+from loader.machine.arguments import shown
 from loader.samplers import Sampler, WalkSampler
 
 
@@ -26,8 +27,8 @@ class WalkDataModule(GraphDataModule):
         sampler: a `WalkSampler`.
         batch_size: walks of a mini-batch, per process.
         walks_per_node: walks from each vertex in an epoch.
-        eval_sampler, features, eval_batch_size: must be None. Nothing is sampled for validation, and no features are
-            read.
+        eval_sampler, features, edge_features, eval_batch_size: must be None. Nothing is sampled for validation, and no
+            features are read.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -47,12 +48,14 @@ class WalkDataModule(GraphDataModule):
         batch_size: int = 1024,
         walks_per_node: int = 1,
         eval_batch_size: None = None,
+        edge_features: None = None,
         **options: Any,
     ) -> None:
         given = {"eval_sampler": eval_sampler, "features": features, "eval_batch_size": eval_batch_size}
+        given["edge_features"] = edge_features
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"{name} is {value!r}; walks have no such choice: leave it null")
+                raise ValueError(f"{name} is {shown(value)}; walks have no such choice: leave it null")
         super().__init__(dataset, sampler, batch_size=batch_size, **options)
         self.walks_per_node = as_size("walks_per_node", walks_per_node, most=2**31 - 1)
 

@@ -15,7 +15,7 @@ from loader.items.items import as_vertices
 from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
-from loader.machine.arguments import as_flag, kind_of
+from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler, fused
@@ -93,6 +93,12 @@ class DataLoader:
         if use_uva and self.device.type != "cuda":
             raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
         if as_flag("use_ddp", use_ddp):
+            for name in ("seed", "rank", "world_size"):
+                if options.get(name) is not None:
+                    raise ValueError(
+                        f"use_ddp and {name}={shown(options[name])} are given, but with use_ddp the process group says "
+                        "which part is whose, and ddp_seed their order; leave one out"
+                    )
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
         self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler

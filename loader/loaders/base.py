@@ -165,7 +165,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last mini-batch, or the one to come if there was none yet."""
+        """The epoch that runs, or the one to come if none does."""
         return (self._at or self._next)[0]
 
     @property
@@ -185,7 +185,9 @@ class Loader:
 
     @property
     def max_bytes(self) -> int:
-        """An upper bound of the bytes of `max_items` mini-batches, from the largest one so far; 0 before the first."""
+        """About the bytes of `max_items` mini-batches, by the largest one that was measured, which are the first 16 and
+        then every 16th; 0 before the first.
+        """
         return self.max_items * self.stats.largest_item
 
     @property

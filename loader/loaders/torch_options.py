@@ -51,7 +51,8 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
         ValueError: a number out of its range.
     """
     for name in _ELSEWHERE:
-        if given.pop(name, None) not in (None, 0):
+        value = given.pop(name, None)
+        if value is not None and not (isinstance(value, (int, float)) and value == 0):  # as `timeout` is by default
             raise TypeError(
                 f"{who} takes no {name}: it makes mini-batches itself; shuffle, seed, rank and world_size decide "
                 "their order and the part of each process"
@@ -68,6 +69,12 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     generator, seed = given.pop("generator", None), given.pop("seed", None)
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator is {shown(generator)}; it must be a torch.Generator, or None")
+    world_size = given.get("world_size", 1)
+    if seed is None and generator is None and isinstance(world_size, int) and world_size > 1:
+        raise ValueError(
+            f"{who} takes turns with {world_size} processes, which all need the same order, but seed is not given; "
+            "give the same one to all of them"
+        )
     if seed is None:
         place = "cpu" if generator is None else generator.device
         seed = int(torch.empty((), dtype=torch.int64, device=place).random_(generator=generator))

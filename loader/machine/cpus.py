@@ -15,8 +15,10 @@ def processors() -> int:
 
 
 def available_cpus() -> int:
-    """Number of processors for the threads of this process: if several processes of a run are here, an equal part."""
-    return max(1, processors() // local_ranks()[1])
+    """Number of processors for the threads of this process, at most as many as the core takes: if several processes of
+    a run are here, an equal part.
+    """
+    return max(1, min(processors() // local_ranks()[1], _core.max_threads))
 
 
 def as_threads(num_threads: int) -> int:

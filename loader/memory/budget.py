@@ -15,6 +15,7 @@ import torch.distributed
 from torch import Tensor
 
 from loader.loaders.nodes import NodeLoader
+from loader.machine.devices import as_device
 from loader.machine.gpu import free_bytes
 from loader.memory.graph import COUNTED, GraphMemory
 from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
@@ -99,6 +100,13 @@ class MemoryBudget:
         given = features.keywords if isinstance(features, partial) else {}
         if given.get("gpu_share", GPU_SHARE) != GPU_SHARE:
             raise ValueError(f"memory and gpu_share={given['gpu_share']} are given; leave gpu_share out")
+        if given.get("device") is not None and as_device(given["device"]).type == "cpu":
+            raise ValueError("memory is that of a GPU, but features has device='cpu'; leave one of them out")
+        if given.get("num_threads") is not None:
+            raise ValueError(
+                f"memory and num_threads={given['num_threads']} of features are given, and memory decides which "
+                "threads gather; leave num_threads out"
+            )
         options = {name: given[name] for name in RowOptions.__annotations__ if name in given}
         return cls(wanted, cast(RowOptions, options))
 

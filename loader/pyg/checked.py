@@ -91,7 +91,7 @@ def engine_of(indptr: Tensor, indices: Tensor, weights: Tensor | None = None) ->
 
 def num_threads() -> int:
     """As many threads as torch has here: a worker of a DataLoader has one."""
-    return max(1, min(torch.get_num_threads(), available_cpus(), _core.max_threads))
+    return max(1, min(torch.get_num_threads(), available_cpus()))
 
 
 def _forget(key: tuple[int, ...]) -> None:

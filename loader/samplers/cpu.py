@@ -61,7 +61,7 @@ class CoreSampler(NeighborSampler):
         way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
         check_known(type(self).__name__, options, known, {"device": way})
         super().__init__(fanouts, num_hops, **options)
-        self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+        self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
 
     @abstractmethod
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler | _core.HopwiseSampler:

@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
+from loader.machine.kept import version_of
 from loader.machine.pages import use_huge_pages
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Weighed:
         weights = graph.edge_weights
         assert weights is not None
         check_weights(weights, graph.indices, graph.indptr)
-        self.of = weights, _version_of(weights)
+        self.of = weights, version_of(weights)
         # No reference to the graph itself: this lives as long as the graph.
         self._rest = _graph_without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
@@ -145,7 +146,7 @@ def weighed(graph: Graph, who: str) -> Weighed:
     weights = weights_of(graph, who)
     with _lock:
         made = _made.get(graph)
-        if made is None or made.of[0] is not weights or made.of[1] != _version_of(weights):
+        if made is None or made.of[0] is not weights or made.of[1] != version_of(weights):
             made = _made[graph] = Weighed(graph)
         return made
 
@@ -236,11 +237,6 @@ def _graph_without_zeros(graph: Graph, weights: Tensor) -> Graph | None:
     # A graph takes the narrowest types that do; a sampler's have to be those of the whole graph.
     rest.indptr, rest.indices = rest.indptr.to(graph.indptr.dtype), rest.indices.to(graph.indices.dtype)
     return rest.pin_memory() if graph.indices.is_pinned() else rest
-
-
-def _version_of(weights: Tensor) -> int:
-    """Counts changes in place. Torch does not count those of tensors that were made in inference mode."""
-    return 0 if weights.is_inference() else weights._version
 
 
 def _names() -> str:

@@ -15,6 +15,7 @@ from loader import _core
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_seed, as_size, check_known
 from loader.machine.forks import ForkSafeLock
+from loader.machine.kept import version_of
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
 from loader.samplers.walked_graph import WalkedGraph
@@ -113,7 +114,7 @@ def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph | CudaWalkedGraph
     arrays = (graph.indptr, graph.indices, graph.edge_ids, graph.edge_types, graph.edge_weights)
     path = None if sampler.metapath is None else tuple(sampler.metapath)
     key = (searches(sampler), sampler.weights, path, sampler.num_threads, sampler.device)
-    state = [None if a is None else (id(a), a._version) for a in arrays]
+    state = [None if a is None else (id(a), version_of(a)) for a in arrays]
     with _lock:
         kept = _graphs.setdefault(graph, {})
         found = kept.get(key)

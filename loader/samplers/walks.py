@@ -129,7 +129,7 @@ class WalkSampler(Sampler):
             )
         self.edge_ids = as_flag("edge_ids", edge_ids)
         self.seed = as_seed(seed)
-        self.num_threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+        self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         self.next = None if next is None else as_next(next)
         self._check_next()
         self._device = _device(device)

@@ -343,8 +343,19 @@ def _sizes(rows: RowFormat, lookahead: int) -> tuple[int, int]:
     return rows.nbytes + more_per_slot, SLOT_BYTES + more_per_row
 
 
-def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | None, lookahead: int = 0) -> int:
-    """The number of rows that a cache of this size holds."""
+def cached_rows(
+    rows: RowFormat,
+    fraction: float | None,
+    budget_gib: float | None,
+    lookahead: int = 0,
+    *,
+    row_bytes: int | None = None,
+) -> int:
+    """The number of rows that a cache of this size holds.
+
+    Args:
+        row_bytes: of a row as it is cached, by default as it is stored.
+    """
     if (fraction is None) == (budget_gib is None):
         raise ValueError(f"fraction is {fraction} and budget_gib is {budget_gib}; give exactly one of them")
     if fraction is not None:
@@ -354,6 +365,8 @@ def cached_rows(rows: RowFormat, fraction: float | None, budget_gib: float | Non
     assert budget_gib is not None
     budget_gib = as_finite("budget_gib", budget_gib)
     per_slot, per_row = _sizes(rows, lookahead)
+    if row_bytes is not None:
+        per_slot += row_bytes - rows.nbytes
     table = rows.num_rows * per_row
     room = int(budget_gib * 2**30) - table
     if room < 0:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loader import _core
 from loader.machine.arguments import as_size, kind_of, shown
 from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
@@ -96,7 +97,7 @@ class MemmapFeatures(StoreOfRows):
             )
         self._format = RowFormat(tensor, **options)
         if num_threads is None:
-            num_threads = _THREADS_A_CPU * available_cpus()
+            num_threads = min(_THREADS_A_CPU * available_cpus(), _core.max_threads)
         self._store: HostFeatures | StagedFeatures | None
         if as_device(device).type == "cpu":
             self._store = HostFeatures(tensor, num_threads, **options)

@@ -141,7 +141,10 @@ class PartitionedFeatures(StoreOfRows):
         self.collective = self.hosts.num_hosts > 1 and rows.dim > 0
         self.together = together if self.collective else 1
         self._block = max(1, -(-rows.num_rows // (self.hosts.num_hosts * _BLOCKS)))
-        count = 0 if fraction is None and budget_gib is None else cached_rows(rows, fraction, budget_gib)
+        self._row_bytes = rows.dim * rows.dtype.itemsize  # as rows cross, and as they are cached
+        count = 0
+        if fraction is not None or budget_gib is not None:
+            count = cached_rows(rows, fraction, budget_gib, row_bytes=self._row_bytes)
         self.num_cached = min(count, rows.num_rows - self._num_own()) if self.collective else 0
         if self.num_cached:
             check_hotness(hotness, rows.num_rows, context)
@@ -159,7 +162,6 @@ class PartitionedFeatures(StoreOfRows):
         if self.num_cached:
             self._fill_cache(tensor, hotness, context, num_threads)
         self._id_type = torch.int32 if rows.num_rows < 2**31 else torch.int64
-        self._row_bytes = rows.dim * rows.dtype.itemsize
         self.traffic = Traffic()
         self._own: RowExchange | None = None  # of `gather`
         self._lost: LostProcessError | None = None

@@ -72,7 +72,7 @@ def where(
         if value not in known:
             raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(known)}")
     goal = graph.device if device is None else as_device(device)
-    threads = min(available_cpus(), _core.max_threads) if num_threads is None else as_threads(num_threads)
+    threads = available_cpus() if num_threads is None else as_threads(num_threads)
     if goal.type == "cpu":
         for name, value in (("schedule", schedule), ("access", access)):
             if value != "auto":

@@ -152,6 +152,8 @@ class NodeEmbedder(LightningModule):
         probe = self._probe(batch)
         for split in SPLITS:
             nodes = batch.splits[split]
+            if nodes.numel() == 0:
+                continue
             logits = probe.logits(self.net(nodes.to(self.device)))
             accuracy, macro = self._accuracy(logits, batch.labels[nodes].to(logits.device))
             self.log(f"test/{split}_acc", accuracy, batch_size=nodes.numel(), sync_dist=True)

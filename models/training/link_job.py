@@ -10,23 +10,26 @@ from omegaconf import DictConfig, open_dict
 from rich.console import Console
 from rich.table import Table
 
+from loader.machine.arguments import shown
 from models.training.console import announce, folders
+from models.training.job_result import JobResult
 from models.training.options import check_sizes
 from models.training.trainer import fit, make_trainer, optimized_value
 
-# Of the groups model and datamodule: what node classification has and links have not.
+# Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {
     "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph"),
     "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness", "memory"),
 }
 
 
-def train_links(cfg: DictConfig, why: str) -> float:
+def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     """Fits, tests the best checkpoint, prints what it reaches.
 
     Args:
         cfg: composed from `conf/train.yaml` with `task=link`, its device chosen.
         why: of that choice.
+        job: where the result goes.
 
     Returns:
         The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
@@ -40,7 +43,11 @@ def train_links(cfg: DictConfig, why: str) -> float:
     with open_dict(cfg):
         for group, names in _NODE_OPTIONS.items():
             for name in names:
-                cfg[group].pop(name, None)
+                value = cfg[group].pop(name, None)
+                if value is not None:
+                    raise ValueError(
+                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out"
+                    )
     check_sizes(cfg.model, ["num_features"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
@@ -59,7 +66,8 @@ def train_links(cfg: DictConfig, why: str) -> float:
         Console().print(_table(metrics, datamodule))
         print(folders(cfg))
     datamodule.close()
-    return optimized_value(cfg.optimized_metric, metrics, trainer)
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks)
 
 
 def _table(metrics: dict[str, Any], datamodule: Any) -> Table:

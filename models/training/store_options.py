@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loader import _core
 from loader.machine.arguments import as_finite, as_flag, as_number, as_size, shown
 from loader.machine.cpus import as_threads
 from loader.stores.rows import as_dtype
@@ -59,6 +60,8 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "batches_per_exchange": as_size,
     "buffer_mib": as_size,
     "num_threads": lambda name, value: as_threads(value),
+    "host_threads": lambda name, value: as_size(name, value, least=0, most=_core.max_threads),
+    "lookahead": lambda name, value: as_size(name, value, least=0, most=_core.most_together),
     "lazy": as_flag,
     "copy": as_flag,
 }

@@ -25,7 +25,7 @@ class StageTimes(Callback):
         host_waiting: seconds that the training thread stood still for want of a batch; None where nobody says.
         moved_bytes: bytes by the stage that read or moved them.
         placement: stage -> where it runs, see `GraphDataModule.placement`.
-        max_bytes: an upper bound of the mini-batches that existed at one time; 0 where nobody says.
+        max_bytes: about those of the mini-batches that existed at one time; 0 where nobody says.
     """
 
     def __init__(self) -> None:

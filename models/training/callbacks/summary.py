@@ -70,7 +70,7 @@ def summary_lines(
     moved = [f"{_MOVED.get(stage, stage)} {_readable(count)}" for stage, count in times.moved_bytes.items()]
     if times.max_bytes:
         ahead = f" ({times.placement['ahead']})" if "ahead" in times.placement else ""
-        moved.append(f"at most {times.max_bytes / 2**20:.0f} MiB of mini-batches{ahead}")
+        moved.append(f"about {times.max_bytes / 2**20:.0f} MiB of mini-batches{ahead}")
     if moved:
         lines.append(f"data: {', '.join(moved)}")
     return lines

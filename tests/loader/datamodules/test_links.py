@@ -1,7 +1,13 @@
 """The data module of links: what is trained on, what is tested on, and that neither knows the other."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.trainer.states import TrainerFn
+from small_datamodule import Crash, make_trainer, make_trainer_of
+from small_loader import no_threads
 
 from loader.datamodules.links import LinkDataModule
 from loader.datasets import NodeDataset
@@ -21,7 +27,8 @@ def dataset():
 
 
 def module(**options):
-    made = LinkDataModule(dataset(), FusedSampler([4, 3], edge_ids=True, num_threads=1), batch_size=32, **options)
+    arguments = {"sampler": FusedSampler([4, 3], edge_ids=True, num_threads=1), "batch_size": 32, **options}
+    made = LinkDataModule(dataset(), **arguments)
     made.setup("fit")
     return made
 
@@ -82,6 +89,7 @@ def test_bad_arguments_are_refused():
         ({"val": 1.0}, "val is 1.0; it must be above 0 and below 1"),
         ({"prefetch": -1}, "prefetch is -1"),
         ({"seed": -1}, "seed is -1"),
+        ({"sampler": FusedSampler([2, 2], weights="edge_weights")}, "the graph of the train links has no weights"),
     ):
         with pytest.raises(ValueError, match=message):
             module(**options)
@@ -100,3 +108,88 @@ def test_close_ends_threads_and_loaders():
     made = module()
     next(iter(made.train_dataloader()))
     made.close()
+
+
+class Taker(LightningModule):
+    """Writes down the numbers of the mini-batches it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.taken: list[tuple[int, int]] = []
+
+    def training_step(self, batch):
+        self.taken.append((batch.epoch, batch.index))
+        return self.weight.square()
+
+    def validation_step(self, batch): ...
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class SavingBefore(Callback):
+    """Writes a checkpoint while a mini-batch is in hand, and ends the run."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_start(self, trainer, model, batch, batch_idx):
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "in-hand.ckpt")
+            raise Crash
+
+
+def test_a_resumed_run_takes_the_mini_batch_in_hand(tmp_path: Path) -> None:
+    options = {"max_epochs": 2, "limit_val_batches": 0}
+    whole, resumed = Taker(), Taker()
+    trainer = make_trainer(tmp_path, **options)
+    trainer.fit(whole, datamodule=module())
+    per_epoch = trainer.num_training_batches
+    assert whole.taken == [(epoch, index) for epoch in range(2) for index in range(per_epoch)]
+    step = per_epoch + 3
+    with pytest.raises(Crash):
+        make_trainer(tmp_path, callbacks=[SavingBefore(step)], **options).fit(Taker(), datamodule=module())
+    assert no_threads()
+    checkpoint = tmp_path / "in-hand.ckpt"
+    make_trainer(tmp_path, **options).fit(resumed, datamodule=module(), ckpt_path=checkpoint)
+    assert resumed.taken == whole.taken[step:]
+
+
+def test_the_rest_of_an_epoch_is_shared_by_the_ranks_now() -> None:
+    first = module()
+    loader = first.train_dataloader()
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    state, count = loader.state_dict(), len(loader)
+    first.close()
+    taken = []
+    for rank in range(2):
+        made = module()
+        trainer = make_trainer_of(rank, 2, TrainerFn.FITTING)
+        trainer.num_training_batches = -(-count // 2)
+        made.trainer = trainer
+        resumed = made.train_dataloader()
+        resumed.load_state_dict(state)
+        assert trainer.fit_loop.epoch_loop.batch_progress.current.processed == len(resumed) - -(-(count - 4) // 2)
+        taken += [batch.index for batch in resumed if not batch.repeats]
+        made.teardown()
+        assert resumed.finished is resumed.on_resume is resumed.on_begin is None
+        made.close()
+    assert sorted(taken) == list(range(4, count))
+
+
+def test_another_number_of_processes_makes_a_new_loader() -> None:
+    made = module()
+    alone = made.train_dataloader()
+    begun = iter(alone)
+    next(begun)
+    assert made.train_dataloader() is alone
+    made.trainer = make_trainer_of(1, 2, TrainerFn.FITTING)
+    shared = made.train_dataloader()
+    assert shared is not alone
+    assert (shared.sequence.rank, shared.sequence.world_size) == (1, 2)
+    assert made.train_dataloader() is shared
+    made.close()
+    assert no_threads()

@@ -73,6 +73,12 @@ def test_an_embedding_knows_the_communities(multilabel: bool, objective: str, tm
     datamodule.close()
 
 
+def test_what_walks_have_not_is_refused() -> None:
+    for name in ("eval_sampler", "features", "edge_features", "eval_batch_size"):
+        with pytest.raises(ValueError, match=f"{name} is 3; walks have no such choice: leave it null"):
+            make(**{name: 3})
+
+
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("lr_decay", [False, True])
 def test_a_resumed_run_equals_an_uninterrupted_one(lr_decay: bool, tmp_path: Path) -> None:

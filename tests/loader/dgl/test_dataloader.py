@@ -214,6 +214,8 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {}}), NotImplementedError, "gpu_cache"),
         (lambda: ours.DataLoader(g, seeds, sampler, device="cpu", use_uva=True), ValueError, "use_uva lets a GPU"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),
+        (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, seed=2), ValueError, "use_ddp and seed=2 are given"),
+        (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, rank=0), ValueError, "use_ddp and rank=0 are given"),
         (lambda: ours.DataLoader(g, seeds, sampler, collate_fn=print), TypeError, "takes no collate_fn"),
         (lambda: ours.DataLoader(g, torch.tensor([1, 1]), sampler), ValueError, "vertex 1 more than once"),
         (

@@ -18,6 +18,11 @@ def test_processes_of_a_run_share_the_processors(monkeypatch: pytest.MonkeyPatch
         assert available_cpus() == each
 
 
+def test_more_processors_than_the_core_has_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpus, "processors", lambda: 4096)
+    assert available_cpus() == as_threads(1024)
+
+
 @pytest.mark.parametrize(
     ("threads", "error", "message"),
     [

@@ -86,6 +86,8 @@ def no_gpu_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"features": HostFeatures}, "memory and features=HostFeatures are given"),
         ({"features": partial(CachedFeatures, fraction=0.5)}, "memory and features=CachedFeatures are given"),
         ({"features": partial(auto_features, gpu_share=0.7)}, "memory and gpu_share=0.7 are given"),
+        ({"features": partial(auto_features, device="cpu")}, "memory is that of a GPU, but features has device='cpu'"),
+        ({"features": partial(auto_features, num_threads=3)}, "memory and num_threads=3 of features are given"),
         ({"edge_features": torch.zeros(1500, 2)}, "memory counts no rows of edges"),
         ({"sampler": FusedSampler([4, 3])}, "but FusedSampler runs on the CPU; leave memory out"),
         ({"eval_sampler": FusedSampler([4, 3])}, "but FusedSampler runs on the CPU; leave memory out"),

@@ -257,6 +257,12 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
             TypeError,
             "a loader.Graph goes with loader.NodeLoader",
         ),
+        (
+            {"world_size": 2},
+            ValueError,
+            "turns with 2 processes, .* seed is not given; give the same one to all of them",
+        ),
+        ({"sampler": torch.arange(4)}, TypeError, "takes no sampler: it makes mini-batches itself"),
         ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the"),
     ],
 )

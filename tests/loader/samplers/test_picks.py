@@ -12,7 +12,7 @@ import pytest
 import torch
 from graphs import messy_graph
 
-from loader import _core
+from loader import _core, random_walk
 from loader.graph import Graph
 from loader.samplers import FusedSampler, HopwiseSampler, picks
 
@@ -109,6 +109,8 @@ def test_weights_may_come_from_inference_mode() -> None:
     with torch.inference_mode():
         graph = weighed_graph()
     assert FusedSampler([3, 3], weights="edge_weights").sample(graph, torch.arange(9)).digest() == expected
+    nodes = random_walk(graph, torch.arange(9), 4, seed=2)
+    assert torch.equal(nodes, random_walk(weighed_graph(), torch.arange(9), 4, seed=2))
 
 
 def test_tables_do_not_keep_their_graph_alive() -> None:

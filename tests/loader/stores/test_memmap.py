@@ -32,6 +32,11 @@ def test_a_npy_file_gives_its_rows(tmp_path: Path, values: np.ndarray) -> None:
     assert torch.equal(half.gather(NODES), torch.from_numpy(values)[NODES].half())
 
 
+def test_many_processors_have_as_many_threads_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loader.stores.memmap.available_cpus", lambda: 384)
+    assert MemmapFeatures(torch.zeros(3, 2)).num_threads == 1024
+
+
 @pytest.mark.parametrize("offset", [0, 4, 4100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_a_raw_file_gives_its_rows(tmp_path: Path, offset: int, dtype: torch.dtype) -> None:

@@ -299,6 +299,14 @@ class TestPlaces:
         store = PartitionedFeatures(table(), num_threads=1, budget_gib=budget, hotness=scores, hosts=hosts)
         assert store.num_cached == 100
 
+    @pytest.mark.parametrize(("stored", "dtype"), [("float16", "float32"), ("float32", "float16")])
+    def test_a_budget_counts_rows_as_cached(self, stored: str, dtype: str) -> None:
+        budget = (4 * ROWS + 50 * getattr(torch, dtype).itemsize * WIDTH) / 2**30
+        hosts, scores = Hosts(0, 2, 0, 1), torch.arange(ROWS)
+        options: Any = {"budget_gib": budget, "hotness": scores, "hosts": hosts, "dtype": dtype}
+        store = PartitionedFeatures(table().to(getattr(torch, stored)), num_threads=1, **options)
+        assert store.num_cached == 50
+
     def test_rows_that_cross_are_counted_without_processes(self) -> None:
         scores = torch.arange(ROWS).flip(0)
         store = PartitionedFeatures(table(), num_threads=1, fraction=0.1, hotness=scores, hosts=Hosts(1, 2, 0, 1))

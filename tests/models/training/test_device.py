@@ -62,6 +62,9 @@ def test_an_unknown_device_is_refused() -> None:
         device_of_run("tpu")
 
 
+CACHED = {"_target_": "loader.stores.CachedFeatures"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -74,6 +77,8 @@ def test_an_unknown_device_is_refused() -> None:
         ({"timeout": 0}, "features.timeout is 0; it must be greater than 0 and at most 86400 seconds"),
         ({"batches_per_exchange": 0}, "features.batches_per_exchange is 0; it must be at least 1"),
         ({"num_threads": 0}, "num_threads is 0; it must be at least 1"),
+        ({**CACHED, "host_threads": -3}, "features.host_threads is -3; it must be at least 0"),
+        ({**CACHED, "lookahead": 99}, "features.lookahead is 99; it must be at most 16"),
     ],
 )
 def test_values_no_store_can_have_are_refused(options: dict[str, object], message: str) -> None:

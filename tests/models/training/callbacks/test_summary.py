@@ -25,7 +25,7 @@ def test_the_summary_has_accuracies_times_and_shares() -> None:
         "accuracy: train 100.00%, val 97.34%, test 50.00% (all neighbours, best checkpoint)",
         "an epoch: 2.5 s (median of 3, without validation)",
         "stages: sample 4.00 s (50%), train 6.00 s (75%), waiting 0.50 s (6%); with prefetch they overlap",
-        "data: features read 3.00 GiB, at most 5 MiB of mini-batches (a thread per stage runs ahead)",
+        "data: features read 3.00 GiB, about 5 MiB of mini-batches (a thread per stage runs ahead)",
     ]
 
 

@@ -24,6 +24,11 @@ from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes")
+# Names that torch_geometric and others have for what is read here.
+_ALIASES = {
+    **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
+    **dict.fromkeys(("weight", "weights"), "edge_weights"),
+}
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 
 
@@ -194,10 +199,15 @@ class NpzDataset(EdgeListDataset):
         )
 
     def _check_names(self, arrays: dict[str, NDArray[np.generic]]) -> None:
-        """Refuses an array that nothing reads, if its name is nearly that of one that is read and is not there."""
+        """Refuses an array that nothing reads, if its name is nearly that of one that is read and is not there, or the
+        name that others have for it.
+        """
+        known = (*_OPTIONAL, *SPLITS)
         left = [name for name in _OPTIONAL if name not in arrays]
-        for name in sorted(arrays.keys() - set(_OPTIONAL)):
-            if meant := difflib.get_close_matches(name, left, n=1, cutoff=0.85):
+        for name in sorted(arrays.keys() - set(known)):
+            alias = _ALIASES.get(name)
+            meant = [alias] if alias is not None and alias not in arrays else []
+            if meant := meant or difflib.get_close_matches(name, left, n=1, cutoff=0.85):
                 raise DatasetError(
                     f"{self.path} has an array '{name}', which is not read; did you mean '{meant[0]}'? Rename it, "
                     "or leave it out"

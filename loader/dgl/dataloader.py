@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,10 +33,14 @@ class DataLoader:
 
     Around vertices it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
     blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`. Blocks and graphs are DGL's, with ids
-    of the type `g.idtype`. Blocks hold the features that the `prefetch_...` options of the sampler name.
+    of the type `g.idtype`. The features that the `prefetch_...` options of the sampler name are gathered ahead. If the
+    graph lies where mini-batches arrive, blocks and graphs have the others, too, and gather them when they are read.
 
     New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
     of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
+
+    Features are read when an epoch begins, so between epochs they may be changed or replaced. The edges are read when
+    the loader is made. If the graph has others when an epoch begins, an error says so.
 
     Args:
         graph: a graph of one type. It is sorted once for all its loaders.
@@ -109,10 +114,14 @@ class DataLoader:
             device=self.device,
             num_threads=meaning.num_threads,
             replace=nodes.replace,
+            weights=None if nodes.prob is None else "edge_weights",
             edge_ids=True,
             seed=meaning.seed,
         )
+        self._prob = nodes.prob
         made = self._graph()
+        self._structure = self._structure_now()
+        self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
         items: Items
         sampler: Sampler
         if edges:
@@ -120,26 +129,22 @@ class DataLoader:
         else:
             items, sampler = NodeItems(as_vertices("indices", self.indices)), around
             check_distinct("indices", items.ids, graph.num_nodes())
-        self._rows: list[tuple[str, str, FeatureStore]] = []  # kind, name, where they are
-        for kind, frame, names in (
-            ("node", graph.ndata, nodes.prefetch_node_feats),
-            ("seed", graph.ndata, nodes.prefetch_labels),
-            ("edge", graph.edata, nodes.prefetch_edge_feats),
-            ("pair", graph.edata, graph_sampler.prefetch_labels if edges else []),
-        ):
-            for name in names:
-                if name not in frame:
-                    raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
-                self._rows.append((kind, name, self._store(frame[name])))
+        names = {
+            "node": nodes.prefetch_node_feats,
+            "seed": nodes.prefetch_labels,
+            "edge": nodes.prefetch_edge_feats,
+            "pair": graph_sampler.prefetch_labels if edges else [],
+        }
+        self._names = [(kind, name) for kind, given in names.items() for name in given]
+        self._rows: list[_Rows] = []
+        self._read_rows()
         # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
         self._ahead: dict[str, str] = {}
-        for kind, name, _ in self._rows:
+        for kind, name in self._names:
             if kind == "node" or (kind == "edge" and not edges):
                 self._ahead.setdefault(kind, name)
-        stores = {kind: store for kind, name, store in self._rows if self._ahead.get(kind) == name}
-        self.loader = Loader(
-            made, items, sampler, batch_size, stores=stores, seed=meaning.seed, device=self.device, **meaning.loader
-        )
+        given = {"seed": meaning.seed, "device": self.device, **meaning.loader}
+        self.loader = Loader(made, items, sampler, batch_size, stores=self._stores_ahead(), **given)
 
     @property
     def stats(self) -> Any:
@@ -151,7 +156,20 @@ class DataLoader:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """One epoch; see `loader.loaders.Loader`."""
+        """One epoch; see `loader.loaders.Loader`.
+
+        Raises:
+            ValueError: the graph has other edges, vertices or weights than when this loader was made, or a feature is
+                gone.
+        """
+        if not self._structure_now().is_that_of(self._structure):
+            weights = "" if self._prob is None else f", or other weights {self._prob!r}"
+            raise ValueError(
+                f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
+                f"not those that this loader was made for{weights}; make a new DataLoader"
+            )
+        if self._read_rows():
+            self.loader.gather_from(self._stores_ahead())
         for sample in self.loader:
             if isinstance(sample, MiniBatch):
                 blocks = self._blocks(sample)
@@ -163,6 +181,10 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch. Otherwise each `for` is the epoch after the last one."""
         self.loader.set_epoch(epoch)
+
+    def enable_cpu_affinity(self, *_: Any, **__: Any) -> AbstractContextManager[None]:
+        """A context without effect: DGL's binds its workers to processors, and there are none here."""
+        return nullcontext()
 
     def close(self) -> None:
         """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""
@@ -178,7 +200,7 @@ class DataLoader:
         blocks = [dgl_block(self._dgl, block, wide.nodes) for block in wide.blocks]
         for made in blocks:
             made.edata.pop("feat", None)  # of edges, which have their own name below
-        for kind, name, store in self._rows:
+        for kind, name, _, _, store in self._rows:
             here = self._ahead.get(kind) == name
             if kind == "node":
                 blocks[0].srcdata[name] = batch.x if here else store.gather(batch.input_nodes)
@@ -188,6 +210,12 @@ class DataLoader:
                 for made, block in zip(blocks, batch.blocks, strict=True):
                     assert block.edge_ids is not None
                     made.edata[name] = block.edge_features if here else store.gather(block.edge_ids)
+        if self._near:
+            for made in blocks:
+                source, target = made._node_frames
+                _fill(source, self.graph._node_frames[0], made.srcdata[self._dgl.NID])
+                _fill(target, self.graph._node_frames[0], made.dstdata[self._dgl.NID])
+                _fill(made._edge_frames[0], self.graph._edge_frames[0], made.edata[self._dgl.EID])
         return blocks
 
     def _pairs(self, links: Any) -> list[Any]:
@@ -203,9 +231,12 @@ class DataLoader:
             made.ndata[self._dgl.NID] = self._ids(seeds)
             graphs.append(made)
         graphs[0].edata[self._dgl.EID] = self._ids(ids)
-        for kind, name, store in self._rows:
+        for kind, name, _, _, store in self._rows:
             if kind == "pair":
                 graphs[0].edata[name] = store.gather(ids)
+        if self._near:
+            _fill(graphs[0]._node_frames[0], self.graph._node_frames[0], graphs[0].ndata[self._dgl.NID])
+            _fill(graphs[0]._edge_frames[0], self.graph._edge_frames[0], ids)
         return graphs
 
     def _edges(self, sampler: EdgePredictionSampler, around: Sampler) -> tuple[Items, Sampler]:
@@ -233,11 +264,42 @@ class DataLoader:
 
     def _graph(self) -> Graph:
         """The graph where the sampler reads it, made once."""
-        state = self.graph.num_nodes(), self.graph.num_edges(), id(self.graph._graph)
         graph = self.graph
+        if self._prob is not None:
+            if self._prob not in graph.edata:
+                raise ValueError(f"prob is {self._prob!r}; the edges of the graph have {sorted(graph.edata)}")
+            weighed = Graph.from_dgl(graph, weight_attr=self._prob).to("cpu")
+            return weighed.pin_memory() if self._uva else weighed.to(self.device)
+        state = graph.num_nodes(), graph.num_edges(), id(graph._graph)
         made = _graphs.get(graph, state, "graph", lambda: Graph.from_dgl(graph).to("cpu"))
         device, uva = self.device, self._uva
         return _graphs.get(graph, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
+
+    def _structure_now(self) -> _Structure:
+        graph, weights = self.graph, None if self._prob is None else self.graph.edata.get(self._prob)
+        version = 0 if weights is None else version_of(weights)
+        return _Structure((graph.num_nodes(), graph.num_edges(), version), graph._graph, weights)
+
+    def _read_rows(self) -> bool:
+        """Opens the features that are prefetched, as the graph has them now; whether any is another than before."""
+        known = {(rows.kind, rows.name): rows for rows in self._rows}
+        found: list[_Rows] = []
+        for kind, name in self._names:
+            frame = self.graph.ndata if kind in ("node", "seed") else self.graph.edata
+            if name not in frame:
+                raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
+            tensor, before = frame[name], known.get((kind, name))
+            if before is not None and before.tensor is tensor and before.version == version_of(tensor):
+                found.append(before)
+            else:
+                found.append(_Rows(kind, name, tensor, version_of(tensor), self._store(tensor)))
+        changed = any(a is not b for a, b in zip(found, self._rows, strict=True)) if self._rows else bool(found)
+        self._rows = found
+        return changed
+
+    def _stores_ahead(self) -> dict[str, FeatureStore]:
+        """Of what is gathered ahead, by kind."""
+        return {rows.kind: rows.store for rows in self._rows if self._ahead.get(rows.kind) == rows.name}
 
     def _store(self, rows: Tensor) -> FeatureStore:
         tensor = rows.detach().contiguous()
@@ -248,6 +310,44 @@ class DataLoader:
         device, uva = self.device, self._uva
         make = _pinned if uva else auto_features
         return _stores.get(rows, version_of(rows), (device, uva), lambda: make(tensor.cpu(), device))
+
+
+class _Rows(NamedTuple):
+    """Features of a graph: kind, name, and where they are.
+
+    Attributes:
+        tensor, version: as they were read.
+    """
+
+    kind: str
+    name: str
+    tensor: Tensor
+    version: int
+    store: FeatureStore
+
+
+class _Structure(NamedTuple):
+    """What changes if vertices, edges or weights of a graph do.
+
+    Attributes:
+        counts: of vertices and edges, and the version of the weights.
+        index: DGL's.
+        weights: by which neighbours are picked, or None.
+    """
+
+    counts: tuple[int, int, int]
+    index: Any
+    weights: Tensor | None
+
+    def is_that_of(self, other: _Structure) -> bool:
+        return self.counts == other.counts and self.index is other.index and self.weights is other.weights
+
+
+def _fill(frame: Any, whole: Any, ids: Tensor) -> None:
+    """Gives a frame of DGL the other columns of the whole graph, as DGL does: rows are gathered when they are read."""
+    for name, column in whole._columns.items():
+        if name not in frame:
+            frame._columns[name] = column.subcolumn(ids)
 
 
 def _pinned(tensor: Tensor, device: torch.device) -> FeatureStore:

@@ -16,16 +16,18 @@ DGLS = "dgl.dataloading, which has it on the CPU"
 
 
 class NeighborSampler:
-    """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex uniformly, layer by layer.
+    """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex, layer by layer.
 
     Args:
         fanouts: neighbours of a vertex, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
+        prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None picks
+            uniformly. Edges of weight 0 are never picked.
         replace: pick with replacement.
         prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
         fused: an option of DGL without effect here: all hops are always sampled in one call.
-        edge_dir, prob, mask, output_device: options of DGL; must have their defaults.
+        edge_dir, mask, output_device: options of DGL; must have their defaults.
 
     Raises:
         NotImplementedError: an option of DGL is not supported.
@@ -49,7 +51,6 @@ class NeighborSampler:
             DGLS,
             {
                 "edge_dir": (edge_dir, "in"),
-                "prob": (prob, None),
                 "mask": (mask, None),
                 "output_device": (output_device, None),
             },
@@ -57,10 +58,32 @@ class NeighborSampler:
         self.fanouts = as_fanouts("fanouts", fanouts)
         if any(isinstance(fanout, dict) for fanout in self.fanouts):
             raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
-        self.replace = as_flag("replace", replace)
+        if prob is not None and not isinstance(prob, str):
+            raise TypeError(f"prob is {shown(prob)}; it must be the name of the weights in g.edata, or None")
+        self.prob, self.replace = prob, as_flag("replace", replace)
         self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
         self.prefetch_edge_feats = _names("prefetch_edge_feats", prefetch_edge_feats)
+
+    def sample(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, list[Any]]:
+        """One mini-batch around `seed_nodes`, `[n]` distinct vertices: `(input_nodes, output_nodes, blocks)`.
+
+        It is that of a `DataLoader` with one mini-batch. For many mini-batches a `DataLoader` is faster.
+
+        Args:
+            exclude_eids: an option of DGL; must be None. `as_edge_prediction_sampler` leaves out edges.
+        """
+        from loader.dgl.dataloader import DataLoader
+
+        refuse("sample", DGLS, {"exclude_eids": (exclude_eids, None)})
+        loader = DataLoader(g, seed_nodes, self, batch_size=max(1, len(seed_nodes)))
+        try:
+            (mini_batch,) = loader
+        finally:
+            loader.close()
+        return mini_batch
+
+    sample_blocks = sample
 
 
 MultiLayerNeighborSampler = NeighborSampler

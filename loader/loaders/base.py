@@ -294,6 +294,15 @@ class Loader:
         for stage in pipeline.stages if pipeline is not None else ():
             stage.close()
 
+    def gather_from(self, stores: Mapping[str, FeatureStore | Tensor]) -> None:
+        """Takes other stores, of the same kinds of rows or of others. The iterator that runs ends.
+
+        Args:
+            stores: as those that the loader was made with, which are not closed.
+        """
+        self.release()
+        self.stores = _stores_of(stores)
+
     def __getstate__(self) -> dict[str, Any]:
         left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
         not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "on_resume", "on_begin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,11 +28,14 @@ class Attributes:
     or edges are sparse tensors, arrays of numpy, and tensors whose rows are not the first dimension. A mini-batch gets
     their parts as in torch_geometric, when it is given out. All other attributes are copied to every mini-batch.
 
+    What is added to `data`, replaced or deleted afterwards changes no mini-batch: `are_those_of` tells.
+
     Args:
         data: the graph, of one type.
         device: where mini-batches arrive.
         features: a function that makes the store of `x`; None for `HostFeatures` on the CPU and `auto_features` on a
             GPU.
+        before: of the same loader. Stores of what has not changed since are taken from there.
 
     Attributes:
         stores: kind -> store; a kind is "node/NAME" or "edge/NAME".
@@ -41,8 +44,11 @@ class Attributes:
         ValueError: `x` has not one row per vertex.
     """
 
-    def __init__(self, data: Data, device: torch.device, features: MakeStore | None) -> None:
-        self._data = data
+    def __init__(
+        self, data: Data, device: torch.device, features: MakeStore | None, before: Attributes | None = None
+    ) -> None:
+        self._data = copy.copy(data)
+        self._seen = {name: (value, _version(value)) for name, value in data._store.items()}
         self.stores: dict[str, FeatureStore] = {}
         self._parts: list[tuple[str, str, int]] = []  # name, kind, dimension
         store = data._store
@@ -59,9 +65,19 @@ class Attributes:
             dim = data.__cat_dim__(name, value, store)
             if isinstance(value, Tensor) and value.layout == torch.strided and dim == 0 and not value.requires_grad:
                 make = features if name == "x" and features is not None else None
-                self.stores[f"{kind}/{name}"] = _store_of(name, value, device, make)
+                made = None
+                if before is not None and _same(self._seen[name], before._seen.get(name)):
+                    made = before.stores.get(f"{kind}/{name}")
+                self.stores[f"{kind}/{name}"] = _store_of(name, value, device, make) if made is None else made
             else:
                 self._parts.append((name, kind, dim))
+
+    def are_those_of(self, data: Data) -> bool:
+        """Whether `data` has the attributes that it had, and none was changed in place."""
+        items = data._store.items()
+        return len(items) == len(self._seen) and all(
+            _same((value, _version(value)), self._seen.get(name)) for name, value in items
+        )
 
     def data_of(self, sample: Subgraph) -> Data:
         """The `Data` of a mini-batch, as `torch_geometric.loader.NeighborLoader` gives it."""
@@ -84,6 +100,15 @@ class Attributes:
             data.e_id = sample.edge_ids
         data.num_sampled_nodes, data.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
         return data
+
+
+def _version(value: Any) -> int:
+    return version_of(value) if isinstance(value, Tensor) else 0
+
+
+def _same(seen: tuple[Any, int], before: tuple[Any, int] | None) -> bool:
+    """Whether an attribute is the same object as before, in the same version."""
+    return before is not None and seen[0] is before[0] and seen[1] == before[1]
 
 
 def _store_of(name: str, value: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:

@@ -106,6 +106,8 @@ class LinkNeighborLoader(DataLoader):
             shape = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
             raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n] (edge_index.t())")
         check_integers("edge_label_index", links, ": .long()")
+        if links.shape[1] == 0:
+            raise ValueError("edge_label_index is empty; a loader needs at least one link")
         items = EdgeItems(links.t().contiguous().cpu())
         check_pairs(items.ids, int(data.num_nodes or 0), "edge_label_index")
         self._labels = _labels(edge_label, len(items), negatives)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +35,8 @@ _graphs = Kept()  # loaders of one edge_index share the graph
 class DataLoader:
     """Base of the loaders that convert samples to `torch_geometric.data.Data`.
 
-    The attributes of `data` are read at the request for the first mini-batch. Until then they may be added or deleted.
+    The attributes of `data` are read when an epoch begins. Between epochs they may be added, changed, replaced or
+    deleted. The edges are read once, when the loader is made.
 
     Attributes:
         data: the whole graph.
@@ -71,9 +73,9 @@ class DataLoader:
         self._features = features
         made = _graph_of(data, weight_attr, device, pinned=graph == "pinned")
         given = {"seed": options.seed, "device": device, **options.loader}
-        self._make = lambda stores: Loader(made, items, sampler, batch_size, stores=stores, **given)
+        self._make = partial(Loader, made, items, sampler, batch_size, **given)
         self._loader: Loader | None = None
-        self._length = len(self._make({}))  # says at once what is wrong
+        self._length = len(self._make(stores={}))  # says at once what is wrong
         self._items, self.batch_size = items, batch_size
 
     def _finish(self, attributes: Attributes, sample: Any) -> Data:
@@ -85,8 +87,17 @@ class DataLoader:
         """The `loader.loaders.Loader` that samples and gathers, with its statistics and `max_bytes`."""
         if self._loader is None:
             self._attributes = Attributes(self.data, self.device, self._features)
-            self._loader = self._make(self._attributes.stores)
+            self._loader = self._make(stores=self._attributes.stores)
         return self._loader
+
+    def _current(self) -> tuple[Loader, Attributes]:
+        """The loader, with the attributes that `data` has now."""
+        loader = self.loader
+        assert self._attributes is not None
+        if not self._attributes.are_those_of(self.data):
+            self._attributes = Attributes(self.data, self.device, self._features, self._attributes)
+            loader.gather_from(self._attributes.stores)
+        return loader, self._attributes
 
     @property
     def stats(self) -> Any:
@@ -104,10 +115,9 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; see `loader.loaders.Loader`."""
-        samples = iter(self.loader)
-        assert self._attributes is not None
-        for sample in samples:
-            data = self._finish(self._attributes, sample)
+        loader, attributes = self._current()
+        for sample in loader:
+            data = self._finish(attributes, sample)
             if self._pin:
                 data = data.pin_memory()
             yield data if self.transform is None else self.transform(data)

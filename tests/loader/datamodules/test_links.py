@@ -140,7 +140,7 @@ class SavingBefore(Callback):
             raise Crash
 
 
-def test_a_resumed_run_takes_the_mini_batch_in_hand(tmp_path: Path) -> None:
+def test_a_resumed_run_takes_what_was_in_hand(tmp_path: Path) -> None:
     options = {"max_epochs": 2, "limit_val_batches": 0}
     whole, resumed = Taker(), Taker()
     trainer = make_trainer(tmp_path, **options)
@@ -156,7 +156,7 @@ def test_a_resumed_run_takes_the_mini_batch_in_hand(tmp_path: Path) -> None:
     assert resumed.taken == whole.taken[step:]
 
 
-def test_the_rest_of_an_epoch_is_shared_by_the_ranks_now() -> None:
+def test_ranks_share_the_rest_of_an_epoch() -> None:
     first = module()
     loader = first.train_dataloader()
     batches = iter(loader)

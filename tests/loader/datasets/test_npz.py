@@ -119,6 +119,8 @@ def test_a_changed_file_is_converted_again(npz_file, load):
             r"src of shape \[2, 1\], not \[num_edges\]",
         ),
         ({"edge_weight": np.ones(7, np.float32)}, r"'edge_weight', which is not read; did you mean 'edge_weights'\?"),
+        ({"train_mask": np.ones(6, bool), "train": None}, r"'train_mask', which is not read; did you mean 'train'\?"),
+        ({"weights": np.ones(7, np.float32)}, r"'weights', which is not read; did you mean 'edge_weights'\?"),
         ({"node_time": np.ones(6, int)}, r"'node_time', which is not read; did you mean 'node_times'\?"),
         ({"features": np.full((6, 2), None)}, r"holds an array of Python objects; save numbers: astype"),
         (

@@ -188,7 +188,7 @@ def test_unsupported_options_are_refused(g):
         return ours.DataLoader(g, seeds, ours.as_edge_prediction_sampler(sampler, "reverse_id", back))
 
     for make, error, message in (
-        (lambda: ours.NeighborSampler([2], prob="w"), NotImplementedError, "does not know prob='w'; leave it out"),
+        (lambda: ours.NeighborSampler([2], mask="w"), NotImplementedError, "does not know mask='w'; leave it out"),
         (lambda: ours.NeighborSampler([2], mask="m"), NotImplementedError, "does not know mask='m'"),
         (lambda: ours.NeighborSampler("5"), TypeError, "fanouts is '5'; it must be a list of integers"),
         (lambda: ours.NeighborSampler(5), TypeError, "fanouts is 5; it must be a list of integers"),
@@ -281,3 +281,97 @@ def test_a_gpu_gives_the_same(g, use_uva):
         assert torch.equal(inputs, inputs_there.cpu())
         assert torch.equal(outputs, outputs_there.cpu())
         assert torch.equal(blocks[0].srcdata["feat"], blocks_there[0].srcdata["feat"].cpu())
+
+
+def test_features_without_a_name_are_there_too(g):
+    import dgl
+
+    import loader.dgl as ours
+
+    sampler = ours.NeighborSampler([3, 2], prefetch_node_feats=["more"])
+    for inputs, outputs, blocks in ours.DataLoader(g, torch.arange(NUM_NODES), sampler, batch_size=25):
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs.long()])
+        assert torch.equal(blocks[0].srcdata["more"], inputs.long())
+        assert torch.equal(blocks[-1].dstdata["label"], outputs.long() % 4)
+        for block in blocks:
+            assert torch.equal(block.dstdata["feat"], g.ndata["feat"][block.dstdata[dgl.NID].long()])
+            assert torch.equal(block.edata["kind"], block.edata[dgl.EID].long())
+    pairs = ours.as_edge_prediction_sampler(sampler, negative_sampler=ours.negative_sampler.Uniform(2))
+    for _, positive, negative, _ in ours.DataLoader(g, torch.arange(40), pairs, batch_size=25):
+        assert torch.equal(positive.ndata["more"], positive.ndata[dgl.NID].long())
+        assert torch.equal(positive.edata["kind"], positive.edata[dgl.EID].long())
+        assert set(negative.ndata) == {dgl.NID}  # as in DGL
+
+
+def test_features_are_those_of_the_epochs_begin(g):
+    import loader.dgl as ours
+
+    sampler = ours.NeighborSampler([3], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    loader = ours.DataLoader(g, torch.arange(NUM_NODES), sampler, batch_size=20)
+    g.ndata["feat"] = torch.zeros(NUM_NODES, 5)
+    for step, change in enumerate((lambda: None, lambda: g.ndata["label"].add_(7), lambda: None)):
+        stores = loader.loader.stores
+        change()
+        for _, outputs, blocks in loader:
+            assert not blocks[0].srcdata["feat"].any()
+            assert torch.equal(blocks[-1].dstdata["label"], g.ndata["label"][outputs.long()])
+        assert loader.loader.epoch == step + 1
+        assert step < 2 or loader.loader.stores is stores
+    del g.ndata["feat"]
+    with pytest.raises(ValueError, match="'feat' is to be prefetched; the graph has"):
+        next(iter(loader))
+
+
+def test_another_graph_needs_another_loader(g):
+    import loader.dgl as ours
+
+    g.edata["w"] = torch.rand(NUM_EDGES)
+    plain, weighed = (
+        ours.DataLoader(g, torch.arange(9), ours.NeighborSampler([2], prob=prob), batch_size=9) for prob in (None, "w")
+    )
+    for loader in (plain, weighed):
+        next(iter(loader))
+    g.edata["w"].mul_(2)
+    next(iter(plain))
+    with pytest.raises(ValueError, match="or other weights 'w'; make a new DataLoader"):
+        next(iter(weighed))
+    g.remove_edges(torch.arange(100, dtype=g.idtype))
+    with pytest.raises(ValueError, match=r"60 vertices and 200 edges now, .* make a new DataLoader"):
+        next(iter(plain))
+
+
+def test_neighbours_are_picked_by_weight(g):
+    import loader.dgl as ours
+    from loader import FusedSampler, Graph
+
+    g.edata["w"] = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(3))
+    g.edata["w"][::2] = 0
+    sampler = ours.NeighborSampler([3, -1], prob="w")
+    ours_of = FusedSampler([-1, 3], edge_ids=True, weights="edge_weights", seed=6)
+    graph = Graph.from_dgl(g, weight_attr="w")
+    for number, (_, outputs, blocks) in enumerate(ours.DataLoader(g, torch.arange(60), sampler, batch_size=25, seed=6)):
+        want = ours_of.sample(graph, outputs, batch=number).to_dgl()[2]
+        for block, other in zip(blocks, want, strict=True):
+            assert edges_by_ids(block) == edges_by_ids(other)
+            assert bool((block.edata["kind"] % 2 == 1).all())
+    with pytest.raises(ValueError, match="prob is 'v'; the edges of the graph have"):
+        ours.DataLoader(g, torch.arange(60), ours.NeighborSampler([3], prob="v"))
+    with pytest.raises(TypeError, match="prob is 3; it must be the name of the weights"):
+        ours.NeighborSampler([3], prob=3)
+
+
+def test_a_sampler_samples_by_itself(g):
+    import loader.dgl as ours
+
+    seeds = torch.tensor([5, 3, 40], dtype=g.idtype)
+    sampler = ours.MultiLayerFullNeighborSampler(2)
+    for sample in (sampler.sample, sampler.sample_blocks):
+        inputs, outputs, blocks = sample(g, seeds)
+        assert torch.equal(outputs, seeds)
+        (want,) = ours.DataLoader(g, seeds, sampler, batch_size=3)
+        assert torch.equal(inputs, want[0])
+        assert [edges_by_ids(a) for a in blocks] == [edges_by_ids(b) for b in want[2]]
+    with pytest.raises(NotImplementedError, match="exclude_eids"):
+        sampler.sample(g, seeds, exclude_eids=seeds)
+    with ours.DataLoader(g, seeds, sampler).enable_cpu_affinity():
+        pass

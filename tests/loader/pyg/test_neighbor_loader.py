@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from marks import HAS_GPU
+from marks import HAS_GPU, needs_gpu
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as TheirLoader
 
@@ -296,3 +296,35 @@ def test_features_have_a_row_per_vertex() -> None:
     data = Data(x=torch.zeros(3, 2), edge_index=torch.zeros(2, 4, dtype=torch.int64), num_nodes=5)
     with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 5 vertices; give a row to each"):
         next(iter(NeighborLoader(data, [2])))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_attributes_are_those_of_the_epochs_begin(data, device):
+    loader = NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1, device=device)
+    made = epoch(loader)
+    data.own = torch.arange(200)
+    data.z = torch.arange(200)
+    for batch in loader:
+        assert torch.equal(batch.own, batch.n_id)
+        data.late = torch.arange(200)  # from the next epoch on
+        assert "late" not in batch
+    for batch in loader:
+        assert torch.equal(batch.late, batch.n_id)
+    data.x = torch.zeros(200, 2)
+    data.z += 5
+    del data.late
+    stores = loader.loader.stores
+    for batch in loader:
+        assert batch.x.shape == (batch.num_nodes, 2)
+        assert torch.equal(batch.z, batch.n_id + 5)
+        assert "late" not in batch
+    assert loader.loader.stores["node/own"] is stores["node/own"]  # which did not change
+    stores = loader.loader.stores
+    assert loader.loader.epoch == 4
+    loader.set_epoch(0)
+    assert epoch(loader) != made  # it has other rows, but
+    assert loader.loader.stores is stores
+    again = NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1, device=device)
+    loader.set_epoch(0)
+    assert epoch(again) == epoch(loader)  # the vertices of any loader
+    loader.close()

@@ -32,7 +32,7 @@ def test_a_npy_file_gives_its_rows(tmp_path: Path, values: np.ndarray) -> None:
     assert torch.equal(half.gather(NODES), torch.from_numpy(values)[NODES].half())
 
 
-def test_many_processors_have_as_many_threads_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_processors_have_the_most_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loader.stores.memmap.available_cpus", lambda: 384)
     assert MemmapFeatures(torch.zeros(3, 2)).num_threads == 1024
 

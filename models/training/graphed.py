@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -27,6 +28,22 @@ _WARM_UP = 2
 # of the stages in loader/stages/.
 PRIORITY = -2
 _requires_grad = attrgetter("requires_grad")
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """For a capture: garbage is collected afterwards.
+
+    What garbage held on a GPU, graphs and loaders for example, is freed by calls that end a capture. Since version 2.9
+    torch does not collect before a capture either.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class GraphedLoss:
@@ -282,7 +299,7 @@ class _Captured:
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.forget_draws()
-        with torch.autograd.set_multithreading_enabled(False):
+        with torch.autograd.set_multithreading_enabled(False), without_collection():
             yield
         _forget_workspaces()
         torch.clear_autocast_cache()

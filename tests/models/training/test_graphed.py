@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from typing import Any
 
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 
 from loader.samples import MiniBatch
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss, _Parameters
+from models.training.graphed import GraphedLoss, _Parameters, without_collection
 from models.training.module import NodeClassifier
 
 
@@ -41,6 +42,21 @@ def test_on_the_cpu_the_function_runs_unchanged(random_graph: Any) -> None:
         assert got is logits
         assert loss.requires_grad
     assert (graphed.replayed, graphed.captures) == (0, 0)
+
+
+def test_garbage_is_collected_after_a_capture() -> None:
+    def fail() -> None:
+        with without_collection():
+            assert not gc.isenabled()
+            with without_collection():
+                pass
+            assert not gc.isenabled()
+            raise KeyError
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fail()
+        assert gc.isenabled()
 
 
 def test_only_exchanges_trigger_a_new_parameter_search() -> None:
@@ -174,6 +190,18 @@ class OtherLoss(NodeClassifier):
         return 2 * loss, found
 
 
+class SeesCollector(NodeClassifier):
+    """Writes down whether garbage may be collected."""
+
+    def __init__(self) -> None:
+        super().__init__(FEATURES, CLASSES, hidden=CLASSES)
+        self.seen: list[bool] = []
+
+    def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        self.seen.append(gc.isenabled())
+        return super()._loss(batch)
+
+
 class MixesSeeds(NodeClassifier):
     def forward(self, batch: MiniBatch) -> Tensor:
         logits = super().forward(batch)
@@ -182,6 +210,15 @@ class MixesSeeds(NodeClassifier):
 
 class TestOnGPU:
     pytestmark = needs_gpu
+
+    def test_no_garbage_is_collected_amid_a_capture(self, random_graph: Any) -> None:
+        model = SeesCollector().cuda()
+        for batch in make_batches(random_graph(), multilabel=False)[:20]:
+            model.graphed(batch)[0].backward()
+        assert model.graphed.captures > 0
+        assert model.seen[:16] == [True] * 16
+        assert not all(model.seen)
+        assert gc.isenabled()
 
     @pytest.mark.parametrize(
         "options",

@@ -204,9 +204,12 @@ class NpzDataset(EdgeListDataset):
         """
         known = (*_OPTIONAL, *SPLITS)
         left = [name for name in _OPTIONAL if name not in arrays]
+        edges = next((arrays[name].shape[-1:] for name in ("edge_index", "src", "indices") if name in arrays), ())
         for name in sorted(arrays.keys() - set(known)):
             alias = _ALIASES.get(name)
-            meant = [alias] if alias is not None and alias not in arrays else []
+            of_split = alias in SPLITS and self.split is None
+            of_edges = alias == "edge_weights" and arrays[name].shape == edges
+            meant = [alias] if alias is not None and alias not in arrays and (of_split or of_edges) else []
             if meant := meant or difflib.get_close_matches(name, left, n=1, cutoff=0.85):
                 raise DatasetError(
                     f"{self.path} has an array '{name}', which is not read; did you mean '{meant[0]}'? Rename it, "

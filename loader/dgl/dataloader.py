@@ -39,8 +39,9 @@ class DataLoader:
     New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
     of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
 
-    Features are read when an epoch begins, so between epochs they may be changed or replaced. The edges are read when
-    the loader is made. If the graph has others when an epoch begins, an error says so.
+    Features that are prefetched are read when an epoch begins, so between epochs they may be changed or replaced. The
+    edges, and the weights by which neighbours are picked, are read when the loader is made. If the graph has others
+    when an epoch begins, an error says so.
 
     Args:
         graph: a graph of one type. It is sorted once for all its loaders.
@@ -137,7 +138,7 @@ class DataLoader:
         }
         self._names = [(kind, name) for kind, given in names.items() for name in given]
         self._rows: list[_Rows] = []
-        self._read_rows()
+        self._open_rows(self._features())
         # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
         self._ahead: dict[str, str] = {}
         for kind, name in self._names:
@@ -168,7 +169,10 @@ class DataLoader:
                 f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
-        if self._read_rows():
+        features = self._features()
+        if not all(rows.is_of(now) for rows, now in zip(self._rows, features, strict=True)):
+            self.loader.gather_from({})
+            self._open_rows(features)
             self.loader.gather_from(self._stores_ahead())
         for sample in self.loader:
             if isinstance(sample, MiniBatch):
@@ -264,38 +268,40 @@ class DataLoader:
 
     def _graph(self) -> Graph:
         """The graph where the sampler reads it, made once."""
-        graph = self.graph
-        if self._prob is not None:
-            if self._prob not in graph.edata:
-                raise ValueError(f"prob is {self._prob!r}; the edges of the graph have {sorted(graph.edata)}")
-            weighed = Graph.from_dgl(graph, weight_attr=self._prob).to("cpu")
-            return weighed.pin_memory() if self._uva else weighed.to(self.device)
-        state = graph.num_nodes(), graph.num_edges(), id(graph._graph)
-        made = _graphs.get(graph, state, "graph", lambda: Graph.from_dgl(graph).to("cpu"))
+        graph, prob, owner = self.graph, self._prob, self.graph
+        state: tuple[int, ...] = graph.num_nodes(), graph.num_edges(), id(graph._graph)
+        if prob is not None:
+            if prob not in graph.edata:
+                raise ValueError(f"prob is {prob!r}; the edges of the graph have {sorted(graph.edata)}")
+            owner = graph.edata[prob]
+            state = *state, version_of(owner)
+        made = _graphs.get(owner, state, "graph", lambda: Graph.from_dgl(graph, weight_attr=prob).to("cpu"))
         device, uva = self.device, self._uva
-        return _graphs.get(graph, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
+        return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
     def _structure_now(self) -> _Structure:
         graph, weights = self.graph, None if self._prob is None else self.graph.edata.get(self._prob)
         version = 0 if weights is None else version_of(weights)
         return _Structure((graph.num_nodes(), graph.num_edges(), version), graph._graph, weights)
 
-    def _read_rows(self) -> bool:
-        """Opens the features that are prefetched, as the graph has them now; whether any is another than before."""
-        known = {(rows.kind, rows.name): rows for rows in self._rows}
-        found: list[_Rows] = []
+    def _features(self) -> list[Tensor]:
+        """Those that are prefetched, as the graph has them now."""
+        found = []
         for kind, name in self._names:
             frame = self.graph.ndata if kind in ("node", "seed") else self.graph.edata
             if name not in frame:
                 raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
-            tensor, before = frame[name], known.get((kind, name))
-            if before is not None and before.tensor is tensor and before.version == version_of(tensor):
-                found.append(before)
-            else:
-                found.append(_Rows(kind, name, tensor, version_of(tensor), self._store(tensor)))
-        changed = any(a is not b for a, b in zip(found, self._rows, strict=True)) if self._rows else bool(found)
-        self._rows = found
-        return changed
+            found.append(frame[name])
+        return found
+
+    def _open_rows(self, features: list[Tensor]) -> None:
+        """Opens the stores of what has changed. Those of before are let go first: a GPU may have no room for both."""
+        before: list[_Rows | None] = [*self._rows] or [None] * len(features)
+        kept = [rows if rows and rows.is_of(now) else None for rows, now in zip(before, features, strict=True)]
+        del before
+        self._rows = []
+        for (kind, name), now, rows in zip(self._names, features, kept, strict=True):
+            self._rows.append(rows or _Rows(kind, name, now, version_of(now), self._store(now)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""
@@ -324,6 +330,9 @@ class _Rows(NamedTuple):
     tensor: Tensor
     version: int
     store: FeatureStore
+
+    def is_of(self, tensor: Tensor) -> bool:
+        return self.tensor is tensor and self.version == version_of(tensor)
 
 
 class _Structure(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,7 +35,8 @@ class Attributes:
         device: where mini-batches arrive.
         features: a function that makes the store of `x`; None for `HostFeatures` on the CPU and `auto_features` on a
             GPU.
-        before: of the same loader. Stores of what has not changed since are taken from there.
+        before: of the same loader. Stores of what has not changed since are taken from there, the others are let go.
+        release: called if some store will not be there any more, before that; its reader lets go of it.
 
     Attributes:
         stores: kind -> store; a kind is "node/NAME" or "edge/NAME".
@@ -45,12 +46,19 @@ class Attributes:
     """
 
     def __init__(
-        self, data: Data, device: torch.device, features: MakeStore | None, before: Attributes | None = None
+        self,
+        data: Data,
+        device: torch.device,
+        features: MakeStore | None,
+        before: Attributes | None = None,
+        release: Callable[[], object] = lambda: None,
     ) -> None:
         self._data = copy.copy(data)
-        self._seen = {name: (value, _version(value)) for name, value in data._store.items()}
+        self._seen = {name: Seen.of(value) for name, value in data._store.items()}
+        self._make_x = features
         self.stores: dict[str, FeatureStore] = {}
         self._parts: list[tuple[str, str, int]] = []  # name, kind, dimension
+        rows: list[tuple[str, str, Tensor]] = []  # name, kind of its store, value
         store = data._store
         for name, value in store.items():
             if name in ("edge_index", "adj_t", "num_nodes"):
@@ -64,19 +72,39 @@ class Attributes:
                 continue
             dim = data.__cat_dim__(name, value, store)
             if isinstance(value, Tensor) and value.layout == torch.strided and dim == 0 and not value.requires_grad:
-                make = features if name == "x" and features is not None else None
-                made = None
-                if before is not None and _same(self._seen[name], before._seen.get(name)):
-                    made = before.stores.get(f"{kind}/{name}")
-                self.stores[f"{kind}/{name}"] = _store_of(name, value, device, make) if made is None else made
+                rows.append((name, f"{kind}/{name}", value))
+                self._data[name] = None  # each mini-batch has its rows in this place
             else:
                 self._parts.append((name, kind, dim))
+        kept: dict[str, FeatureStore] = {}
+        if before is not None:
+            kept = {kind: before.stores[kind] for name, kind, value in rows if before.has(name, kind, value)}
+            if not kept.keys() == before.stores.keys() == {kind for _, kind, _ in rows}:
+                release()
+            before.drop(kept)
+        for name, kind, value in rows:
+            made = kept.get(kind)
+            if made is None:
+                made = _store_of(name, value, device, features if name == "x" else None)
+            self.stores[kind] = made
+
+    def has(self, name: str, kind: str, value: Tensor) -> bool:
+        """Whether there is a store of these values: of the same tensor, unchanged, or of what was moved to `value`."""
+        return kind in self.stores and name in self._seen and self._seen[name].has(value)
+
+    def drop(self, kept: Mapping[str, object]) -> None:
+        """Lets go of all stores but those `kept`, and closes the one that `features` made."""
+        for kind in self.stores.keys() - kept.keys():
+            store = self.stores.pop(kind)
+            if kind == "node/x" and self._make_x is not None:
+                store.close()
+        self._seen = {}
 
     def are_those_of(self, data: Data) -> bool:
         """Whether `data` has the attributes that it had, and none was changed in place."""
         items = data._store.items()
         return len(items) == len(self._seen) and all(
-            _same((value, _version(value)), self._seen.get(name)) for name, value in items
+            name in self._seen and self._seen[name].is_of(value) for name, value in items
         )
 
     def data_of(self, sample: Subgraph) -> Data:
@@ -102,13 +130,33 @@ class Attributes:
         return data
 
 
+class Seen(NamedTuple):
+    """An attribute as it was, and its version then."""
+
+    value: Any
+    version: int
+
+    @classmethod
+    def of(cls, value: Any) -> Seen:
+        return cls(value, _version(value))
+
+    def is_of(self, value: Any) -> bool:
+        return self.value is value and self.version == _version(value)
+
+    def has(self, value: Any) -> bool:
+        """Whether it had these values, too; `data.to(device)` replaces tensors by copies."""
+        if self.is_of(value):
+            return True
+        before = self.value
+        if not (isinstance(before, Tensor) and isinstance(value, Tensor)) or self.version != _version(before):
+            return False
+        alike = before.device != value.device and before.dtype == value.dtype and before.shape == value.shape
+        return alike and torch.equal(before.cpu(), value.cpu())
+
+
 def _version(value: Any) -> int:
-    return version_of(value) if isinstance(value, Tensor) else 0
-
-
-def _same(seen: tuple[Any, int], before: tuple[Any, int] | None) -> bool:
-    """Whether an attribute is the same object as before, in the same version."""
-    return before is not None and seen[0] is before[0] and seen[1] == before[1]
+    """0 for what is no tensor, or is read anew for each mini-batch."""
+    return version_of(value) if isinstance(value, Tensor) and not value.requires_grad else 0
 
 
 def _store_of(name: str, value: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:

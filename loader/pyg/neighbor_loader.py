@@ -18,7 +18,7 @@ from loader.loaders.options import check_distinct, check_graph_memory
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 from loader.machine.arguments import kind_of, shown
 from loader.machine.kept import Kept, version_of
-from loader.pyg.attributes import Attributes, MakeStore
+from loader.pyg.attributes import Attributes, MakeStore, Seen
 from loader.samplers import Sampler, SubgraphSampler
 from loader.stores.base import check_store_factory
 
@@ -36,7 +36,8 @@ class DataLoader:
     """Base of the loaders that convert samples to `torch_geometric.data.Data`.
 
     The attributes of `data` are read when an epoch begins. Between epochs they may be added, changed, replaced or
-    deleted. The edges are read once, when the loader is made.
+    deleted. The edges, and the weights by which neighbours are picked, are read when the loader is made. If they are
+    others when an epoch begins, an error says so.
 
     Attributes:
         data: the whole graph.
@@ -71,6 +72,8 @@ class DataLoader:
         self._pin = options.pin
         self._attributes: Attributes | None = None
         self._features = features
+        self._weight_attr = weight_attr
+        self._num_nodes, self._read = data.num_nodes, self._read_once()
         made = _graph_of(data, weight_attr, device, pinned=graph == "pinned")
         given = {"seed": options.seed, "device": device, **options.loader}
         self._make = partial(Loader, made, items, sampler, batch_size, **given)
@@ -90,13 +93,39 @@ class DataLoader:
             self._loader = self._make(stores=self._attributes.stores)
         return self._loader
 
+    def _read_once(self) -> dict[str, Seen]:
+        """What the sampler read, of what `data` has now."""
+        names = ("edge_index", "adj_t", self._weight_attr)
+        return {name: Seen.of(self.data[name]) for name in names if name is not None and name in self.data}
+
     def _current(self) -> tuple[Loader, Attributes]:
-        """The loader, with the attributes that `data` has now."""
+        """The loader, with the attributes that `data` has now.
+
+        Raises:
+            ValueError: `data` has other edges or vertices, or other weights to pick by, than when this was made.
+        """
+        now = self._read_once()
+        for name, seen in now.items():
+            if name not in self._read or not self._read[name].has(seen.value):
+                raise ValueError(
+                    f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
+                    "new loader"
+                )
+        if self.data.num_nodes != self._num_nodes:
+            raise ValueError(
+                f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
+                f"{type(self).__name__} was made; make a new loader"
+            )
+        self._read |= now
         loader = self.loader
         assert self._attributes is not None
         if not self._attributes.are_those_of(self.data):
-            self._attributes = Attributes(self.data, self.device, self._features, self._attributes)
-            loader.gather_from(self._attributes.stores)
+            before = self._attributes
+            self._attributes = Attributes(
+                self.data, self.device, self._features, before, lambda: loader.gather_from({})
+            )
+            if loader.stores != self._attributes.stores:
+                loader.gather_from(self._attributes.stores)
         return loader, self._attributes
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.graph.checks import MAX_VERTICES, check_range
-from loader.machine.arguments import as_finite, as_size, shown
+from loader.machine.arguments import as_finite, as_size, check_known, shown
 from loader.samplers.walk_call import random_walk
 
 
@@ -122,7 +122,9 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
 
 def _given(model: type, *args: Any, **options: Any) -> dict[str, Any]:
     """The arguments of a model of torch_geometric by their names, of which the sizes are checked."""
-    given = inspect.signature(model).bind(*args, **options).arguments
+    signature = inspect.signature(model)
+    check_known(model.__name__, options, list(signature.parameters))
+    given = signature.bind(*args, **options).arguments
     for name in ("embedding_dim", "walks_per_node", "num_negative_samples"):
         as_size(name, given.get(name, 1))
     return given

@@ -50,7 +50,7 @@ class Negatives:
         object.__setattr__(self, "strict", as_flag("strict", self.strict))
         if self.mode == "triplet":
             if self.amount != int(self.amount):
-                raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives")
+                raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives: give an integer")
             object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
 
     def of(self, links: int) -> int:

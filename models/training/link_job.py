@@ -44,9 +44,9 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
         for group, names in _NODE_OPTIONS.items():
             for name in names:
                 value = cfg[group].pop(name, None)
-                if value is not None:
+                if value is not None and not (name == "cuda_graph" and value is False):  # there are none anyway
                     raise ValueError(
-                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out"
+                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out, or null"
                     )
     check_sizes(cfg.model, ["num_features"])
     instantiate(cfg.model, num_features=1)

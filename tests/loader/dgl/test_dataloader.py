@@ -375,3 +375,15 @@ def test_a_sampler_samples_by_itself(g):
         sampler.sample(g, seeds, exclude_eids=seeds)
     with ours.DataLoader(g, seeds, sampler).enable_cpu_affinity():
         pass
+
+
+def test_loaders_by_weight_share_their_graph(g):
+    import loader.dgl as ours
+
+    g.edata["w"] = torch.rand(NUM_EDGES)
+    graphs = [
+        ours.DataLoader(g, torch.arange(9), ours.NeighborSampler([2], prob=prob)).loader.graph
+        for prob in ("w", "w", None, "weight")
+    ]
+    assert graphs[0] is graphs[1]
+    assert graphs[2] is not graphs[0] is not graphs[3]

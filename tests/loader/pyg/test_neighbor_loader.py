@@ -328,3 +328,53 @@ def test_attributes_are_those_of_the_epochs_begin(data, device):
     loader.set_epoch(0)
     assert epoch(again) == epoch(loader)  # the vertices of any loader
     loader.close()
+
+
+def test_other_edges_need_another_loader(data):
+    data.w = torch.rand(NUM_EDGES)
+    plain, weighed = (NeighborLoader(data, [3], batch_size=64, weight_attr=name) for name in (None, "w"))
+    for made in (plain, weighed):
+        next(iter(made))
+    data.w *= 2
+    for batch in plain:
+        assert torch.equal(batch.w, data.w[batch.e_id])
+    with pytest.raises(ValueError, match=r"data\.w is another than when this NeighborLoader was made, .* a new loader"):
+        next(iter(weighed))
+    data.edge_index = data.edge_index.flip(1)
+    with pytest.raises(ValueError, match=r"data\.edge_index is another than when"):
+        next(iter(plain))
+    new = NeighborLoader(data, [3], batch_size=64)
+    assert_consistent(next(iter(new)), data)
+    data.x = torch.zeros(NUM_NODES + 1, 4)
+    with pytest.raises(ValueError, match="data has 201 vertices now and had 200 when this NeighborLoader was made"):
+        next(iter(new))
+
+
+def test_stores_go_before_others_come(data):
+    class Counting(HostFeatures):
+        open = 0
+
+        def __init__(self, tensor):
+            super().__init__(tensor)
+            assert Counting.open == 0
+            Counting.open += 1
+
+        def close(self):
+            Counting.open -= 1
+            super().close()
+
+    loader = NeighborLoader(data, [3], batch_size=64, features=Counting)
+    next(iter(loader))
+    stages = loader.loader.stages
+    data.note = "what no store has"
+    assert next(iter(loader)).note == "what no store has"
+    assert loader.loader.stages is stages  # nothing was made anew for that
+    data.x = torch.ones(NUM_NODES, 2)
+    assert next(iter(loader)).x.shape[1] == 2
+    assert Counting.open == 1
+    data.x = torch.ones(3, 2)
+    with pytest.raises(ValueError, match="data has 3 vertices now"):
+        next(iter(loader))
+    data.x = torch.zeros(NUM_NODES, 5)
+    assert next(iter(loader)).x.shape[1] == 5
+    assert Counting.open == 1

@@ -93,6 +93,10 @@ def test_walks_on_a_gpu_are_the_cpus() -> None:
         (lambda: Node2Vec(EDGES.float(), 8, 3, 2), "edge_index has dtype torch.float32; it must be torch.int64"),
         (lambda: Node2Vec(EDGES, 8, 3, 2, p=0), "p is 0; it must be greater than 0 and finite"),
         (lambda: Node2Vec(EDGES, 8, 3, 2, walks_per_node=0), "walks_per_node is 0; it must be at least 1"),
+        (
+            lambda: Node2Vec(EDGES, 8, 3, 2, walk_per_node=3),
+            "walk_per_node is no option of Node2Vec; did you mean walks_",
+        ),
         (lambda: Node2Vec(EDGES, 0, 3, 2), "embedding_dim is 0; it must be at least 1"),
         (lambda: MetaPath2Vec(EDGES, 8, ["c"], 3, 2), "edge_index_dict is .*; it must be a dict from types of edges"),
         (lambda: MetaPath2Vec({("a", "b"): EDGES}, 8, [("a", "b")], 3, 5), "context_size is 5, walk_length 3"),

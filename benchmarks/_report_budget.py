@@ -48,10 +48,10 @@ def tables(result: Result) -> list[str]:
         if by_line:
             lines += [
                 "The same epochs by the line. A request over the bus costs about as much for a part of a line of 128 "
-                "bytes as for a whole one, so the bus has as much to do as the lines say. Counted are distinct lines: "
-                'those of rows per mini-batch, those of lists per launch, by the edge ids of the picks. "Rows alone" '
-                'and "lists alone" are times of a GPU that does nothing else: as many rows are gathered from pinned '
-                "memory, or all mini-batches are sampled from the pinned graph.",
+                "bytes as for a whole one, so the bus has as much to do as the lines say. A line of rows counts once "
+                "per mini-batch. A line of lists counts once per launch; the edge ids of the picks tell which. "
+                '"Rows alone" and "lists alone" are times of a GPU that does nothing else: as many rows are gathered '
+                "from pinned memory, or all mini-batches are sampled from the pinned graph.",
                 "",
                 *markdown(_LINES, [_by_line(row) for row in by_line]),
             ]

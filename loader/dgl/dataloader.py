@@ -170,7 +170,7 @@ class DataLoader:
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
         features = self._features()
-        if not all(rows.is_of(now) for rows, now in zip(self._rows, features, strict=True)):
+        if len(self._rows) < len(features) or not all(map(_Rows.is_of, self._rows, features)):
             self.loader.gather_from({})
             self._open_rows(features)
             self.loader.gather_from(self._stores_ahead())
@@ -296,12 +296,10 @@ class DataLoader:
 
     def _open_rows(self, features: list[Tensor]) -> None:
         """Opens the stores of what has changed. Those of before are let go first: a GPU may have no room for both."""
-        before: list[_Rows | None] = [*self._rows] or [None] * len(features)
-        kept = [rows if rows and rows.is_of(now) else None for rows, now in zip(before, features, strict=True)]
-        del before
+        kept = {i: rows for i, (rows, now) in enumerate(zip(self._rows, features, strict=False)) if rows.is_of(now)}
         self._rows = []
-        for (kind, name), now, rows in zip(self._names, features, kept, strict=True):
-            self._rows.append(rows or _Rows(kind, name, now, version_of(now), self._store(now)))
+        for i, ((kind, name), now) in enumerate(zip(self._names, features, strict=True)):
+            self._rows.append(kept.get(i) or _Rows(kind, name, now, version_of(now), self._store(now)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""

@@ -111,7 +111,8 @@ class DataLoader:
                     f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
                     "new loader"
                 )
-        if self.data.num_nodes != self._num_nodes:
+        said = "num_nodes" in self.data._store or isinstance(self.data.get("x"), Tensor)  # else it is a guess
+        if said and self.data.num_nodes != self._num_nodes:
             raise ValueError(
                 f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
                 f"{type(self).__name__} was made; make a new loader"

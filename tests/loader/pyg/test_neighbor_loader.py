@@ -350,6 +350,16 @@ def test_other_edges_need_another_loader(data):
         next(iter(new))
 
 
+def test_features_may_go(data):
+    data = Data(x=data.x, edge_index=data.edge_index % 9)  # without x, no one knows of the last vertices
+    loader = NeighborLoader(data, [3], batch_size=64)
+    assert "x" in next(iter(loader))
+    del data.x
+    vertices = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+    assert vertices.tolist() == list(range(NUM_NODES))
+    assert "x" not in next(iter(loader))
+
+
 def test_stores_go_before_others_come(data):
     class Counting(HostFeatures):
         open = 0

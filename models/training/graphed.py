@@ -34,8 +34,8 @@ _requires_grad = attrgetter("requires_grad")
 def without_collection() -> Iterator[None]:
     """For a capture: garbage is collected afterwards.
 
-    What garbage held on a GPU, graphs and loaders for example, is freed by calls that end a capture. Since version 2.9
-    torch does not collect before a capture either.
+    What garbage held on a GPU, graphs and loaders for example, is freed by calls that may end a capture. torch 2.13
+    does not collect before a capture, unless `TORCH_CUDAGRAPH_GC` asks for it.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -51,8 +51,12 @@ class WalkDataModule(GraphDataModule):
         edge_features: None = None,
         **options: Any,
     ) -> None:
-        given = {"eval_sampler": eval_sampler, "features": features, "eval_batch_size": eval_batch_size}
-        given["edge_features"] = edge_features
+        given = {
+            "eval_sampler": eval_sampler,
+            "features": features,
+            "edge_features": edge_features,
+            "eval_batch_size": eval_batch_size,
+        }
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"{name} is {shown(value)}; walks have no such choice: leave it null")

@@ -206,11 +206,12 @@ class NpzDataset(EdgeListDataset):
         left = [name for name in _OPTIONAL if name not in arrays]
         edges = next((arrays[name].shape[-1:] for name in ("edge_index", "src", "indices") if name in arrays), ())
         for name in sorted(arrays.keys() - set(known)):
+            meant = difflib.get_close_matches(name, left, n=1, cutoff=0.85)
             alias = _ALIASES.get(name)
-            of_split = alias in SPLITS and self.split is None
-            of_edges = alias == "edge_weights" and arrays[name].shape == edges
-            meant = [alias] if alias is not None and alias not in arrays and (of_split or of_edges) else []
-            if meant := meant or difflib.get_close_matches(name, left, n=1, cutoff=0.85):
+            wanted = self.split is None if alias in SPLITS else arrays[name].shape == edges
+            if alias is not None and alias not in arrays and wanted:
+                meant = [alias]
+            if meant:
                 raise DatasetError(
                     f"{self.path} has an array '{name}', which is not read; did you mean '{meant[0]}'? Rename it, "
                     "or leave it out"

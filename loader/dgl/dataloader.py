@@ -17,7 +17,7 @@ from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept, Seen, version_of
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler, fused
 from loader.samples import MiniBatch
@@ -121,7 +121,7 @@ class DataLoader:
         )
         self._prob = nodes.prob
         made = self._graph()
-        self._structure = self._structure_now()
+        self._read = [Seen.of(each) for each in self._read_once()]
         self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
         items: Items
         sampler: Sampler
@@ -163,14 +163,15 @@ class DataLoader:
             ValueError: the graph has other edges, vertices or weights than when this loader was made, or a feature is
                 gone.
         """
-        if not self._structure_now().is_that_of(self._structure):
+        if not all(map(Seen.is_of, self._read, self._read_once())):
             weights = "" if self._prob is None else f", or other weights {self._prob!r}"
             raise ValueError(
                 f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
         features = self._features()
-        if len(self._rows) < len(features) or not all(map(_Rows.is_of, self._rows, features)):
+        seen = [rows.seen for rows in self._rows]  # fewer if opening them failed
+        if len(seen) < len(features) or not all(map(Seen.is_of, seen, features)):
             self.loader.gather_from({})
             self._open_rows(features)
             self.loader.gather_from(self._stores_ahead())
@@ -204,7 +205,7 @@ class DataLoader:
         blocks = [dgl_block(self._dgl, block, wide.nodes) for block in wide.blocks]
         for made in blocks:
             made.edata.pop("feat", None)  # of edges, which have their own name below
-        for kind, name, _, _, store in self._rows:
+        for kind, name, _, store in self._rows:
             here = self._ahead.get(kind) == name
             if kind == "node":
                 blocks[0].srcdata[name] = batch.x if here else store.gather(batch.input_nodes)
@@ -235,7 +236,7 @@ class DataLoader:
             made.ndata[self._dgl.NID] = self._ids(seeds)
             graphs.append(made)
         graphs[0].edata[self._dgl.EID] = self._ids(ids)
-        for kind, name, _, _, store in self._rows:
+        for kind, name, _, store in self._rows:
             if kind == "pair":
                 graphs[0].edata[name] = store.gather(ids)
         if self._near:
@@ -279,10 +280,10 @@ class DataLoader:
         device, uva = self.device, self._uva
         return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
-    def _structure_now(self) -> _Structure:
-        graph, weights = self.graph, None if self._prob is None else self.graph.edata.get(self._prob)
-        version = 0 if weights is None else version_of(weights)
-        return _Structure((graph.num_nodes(), graph.num_edges(), version), graph._graph, weights)
+    def _read_once(self) -> list[Any]:
+        """What the sampler reads: DGL's index, another object after a change of vertices or edges, and the weights."""
+        weights = None if self._prob is None else self.graph.edata.get(self._prob)
+        return [self.graph._graph, weights]
 
     def _features(self) -> list[Tensor]:
         """Those that are prefetched, as the graph has them now."""
@@ -296,10 +297,11 @@ class DataLoader:
 
     def _open_rows(self, features: list[Tensor]) -> None:
         """Opens the stores of what has changed. Those of before are let go first: a GPU may have no room for both."""
-        kept = {i: rows for i, (rows, now) in enumerate(zip(self._rows, features, strict=False)) if rows.is_of(now)}
+        both = enumerate(zip(self._rows, features, strict=False))  # fewer rows if opening them failed
+        kept = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
         self._rows = []
         for i, ((kind, name), now) in enumerate(zip(self._names, features, strict=True)):
-            self._rows.append(kept.get(i) or _Rows(kind, name, now, version_of(now), self._store(now)))
+            self._rows.append(kept.get(i) or _Rows(kind, name, Seen.of(now), self._store(now)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""
@@ -317,37 +319,12 @@ class DataLoader:
 
 
 class _Rows(NamedTuple):
-    """Features of a graph: kind, name, and where they are.
-
-    Attributes:
-        tensor, version: as they were read.
-    """
+    """Features of a graph: kind, name, the tensor as it was read, and where its rows are."""
 
     kind: str
     name: str
-    tensor: Tensor
-    version: int
+    seen: Seen
     store: FeatureStore
-
-    def is_of(self, tensor: Tensor) -> bool:
-        return self.tensor is tensor and self.version == version_of(tensor)
-
-
-class _Structure(NamedTuple):
-    """What changes if vertices, edges or weights of a graph do.
-
-    Attributes:
-        counts: of vertices and edges, and the version of the weights.
-        index: DGL's.
-        weights: by which neighbours are picked, or None.
-    """
-
-    counts: tuple[int, int, int]
-    index: Any
-    weights: Tensor | None
-
-    def is_that_of(self, other: _Structure) -> bool:
-        return self.counts == other.counts and self.index is other.index and self.weights is other.weights
 
 
 def _fill(frame: Any, whole: Any, ids: Tensor) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 Made = TypeVar("Made")
@@ -42,3 +43,28 @@ class Kept:
 def version_of(tensor: Tensor) -> int:
     """How often torch saw this tensor written to; -1 for one of inference mode, which does not count."""
     return -1 if tensor.is_inference() else tensor._version
+
+
+class Seen(NamedTuple):
+    """An object as it was, to see later whether it still is: a tensor with its version, or anything else."""
+
+    value: Any
+    version: int
+
+    @classmethod
+    def of(cls, value: Any) -> Seen:
+        return cls(value, version_of(value) if isinstance(value, Tensor) else 0)
+
+    def is_of(self, value: Any) -> bool:
+        """Whether it is this object, and nobody wrote to it."""
+        return self.value is value and self.version == Seen.of(value).version
+
+    def has(self, value: Any) -> bool:
+        """Whether it had these values, too; a module's or a graph's `to(device)` replaces tensors by copies."""
+        if self.is_of(value):
+            return True
+        before = self.value
+        if not (isinstance(before, Tensor) and isinstance(value, Tensor)) or not self.is_of(before):
+            return False
+        alike = before.device != value.device and before.dtype == value.dtype and before.shape == value.shape
+        return alike and torch.equal(before.cpu(), value.cpu())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept, Seen, version_of
 from loader.samples import Subgraph
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features, open_store
 
@@ -128,35 +128,6 @@ class Attributes:
             data.e_id = sample.edge_ids
         data.num_sampled_nodes, data.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
         return data
-
-
-class Seen(NamedTuple):
-    """An attribute as it was, and its version then."""
-
-    value: Any
-    version: int
-
-    @classmethod
-    def of(cls, value: Any) -> Seen:
-        return cls(value, _version(value))
-
-    def is_of(self, value: Any) -> bool:
-        return self.value is value and self.version == _version(value)
-
-    def has(self, value: Any) -> bool:
-        """Whether it had these values, too; `data.to(device)` replaces tensors by copies."""
-        if self.is_of(value):
-            return True
-        before = self.value
-        if not (isinstance(before, Tensor) and isinstance(value, Tensor)) or self.version != _version(before):
-            return False
-        alike = before.device != value.device and before.dtype == value.dtype and before.shape == value.shape
-        return alike and torch.equal(before.cpu(), value.cpu())
-
-
-def _version(value: Any) -> int:
-    """0 for what is no tensor, or is read anew for each mini-batch."""
-    return version_of(value) if isinstance(value, Tensor) and not value.requires_grad else 0
 
 
 def _store_of(name: str, value: Tensor, device: torch.device, make: MakeStore | None) -> FeatureStore:

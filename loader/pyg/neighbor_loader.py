@@ -17,8 +17,8 @@ from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct, check_graph_memory
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
 from loader.machine.arguments import kind_of, shown
-from loader.machine.kept import Kept, version_of
-from loader.pyg.attributes import Attributes, MakeStore, Seen
+from loader.machine.kept import Kept, Seen, version_of
+from loader.pyg.attributes import Attributes, MakeStore
 from loader.samplers import Sampler, SubgraphSampler
 from loader.stores.base import check_store_factory
 

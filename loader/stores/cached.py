@@ -151,7 +151,7 @@ class CachedFeatures(KernelStore):
     @property
     def cached_bytes(self) -> int:
         """GPU memory of the cached rows, of the table of their places, and of what `lookahead` needs."""
-        per_slot, per_row = _sizes(self._format, self.lookahead)
+        per_slot, per_row = _sizes(self._format.nbytes, self.lookahead)
         return self.num_cached * per_slot + self.num_rows * per_row
 
     @property
@@ -337,10 +337,10 @@ def checked_lookahead(rows: RowFormat, lookahead: int, host_threads: int | None)
     return lookahead
 
 
-def _sizes(rows: RowFormat, lookahead: int) -> tuple[int, int]:
+def _sizes(row_bytes: int, lookahead: int) -> tuple[int, int]:
     """GPU memory per cached row, and per row of the table."""
     more_per_slot, more_per_row = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
-    return rows.nbytes + more_per_slot, SLOT_BYTES + more_per_row
+    return row_bytes + more_per_slot, SLOT_BYTES + more_per_row
 
 
 def cached_rows(
@@ -364,9 +364,7 @@ def cached_rows(
         return int(fraction * rows.num_rows)
     assert budget_gib is not None
     budget_gib = as_finite("budget_gib", budget_gib)
-    per_slot, per_row = _sizes(rows, lookahead)
-    if row_bytes is not None:
-        per_slot += row_bytes - rows.nbytes
+    per_slot, per_row = _sizes(rows.nbytes if row_bytes is None else row_bytes, lookahead)
     table = rows.num_rows * per_row
     room = int(budget_gib * 2**30) - table
     if room < 0:

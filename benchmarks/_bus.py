@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from _gpu_batches import milliseconds
 from torch import Tensor
 
 from loader.graph import Graph
@@ -16,14 +16,15 @@ from loader.samplers.gpu.lists import LINE_BYTES
 from loader.stores import PinnedFeatures
 
 
-def lines_of(edge_ids: Iterable[Tensor], entry_bytes: int) -> int:
+def lines_of(edge_ids: Iterable[Tensor | None], entry_bytes: int, begin: int = 0) -> int:
     """Distinct lines of 128 bytes in which picks lie.
 
     Args:
-        edge_ids: integer, places in `indices`, whose memory begins on a line.
+        edge_ids: integer, places in `indices`; None is passed over.
         entry_bytes: of an element of `indices`.
+        begin: of the memory of `indices`, in bytes behind the begin of a line.
     """
-    parts = [torch.unique(ids.long() * entry_bytes // LINE_BYTES) for ids in edge_ids]
+    parts = [torch.unique((ids.long() * entry_bytes + begin) // LINE_BYTES) for ids in edge_ids if ids is not None]
     return torch.unique(torch.cat(parts)).numel()
 
 
@@ -74,7 +75,7 @@ class EpochOverBus:
         session, lines = sampler.open(graph), 0
         for group in self._groups:
             ids = [block.edge_ids for finish in session.begin(group) for block in finish().blocks]
-            lines += lines_of((each for each in ids if each is not None), graph.indices.itemsize)
+            lines += lines_of(ids, graph.indices.itemsize)
         sampler.close()
         return lines
 
@@ -87,14 +88,14 @@ class EpochOverBus:
         sampler = CudaSampler(self._fanouts, seed=0, batches_per_launch=self._together)
         session = sampler.open(graph)
 
-        def sample() -> None:
+        def sample(call: int) -> None:
             for group in self._groups:
                 for finish in session.begin(group):
                     finish()
 
-        seconds = _median_seconds(sample, rounds)
+        taken = milliseconds({"sampling": sample}, 1, rounds)
         sampler.close()
-        return seconds
+        return 1e-3 * taken["sampling"]
 
     def gathering_seconds(self, features: Tensor, rounds: int = 5) -> float:
         """Of the rows that cross the bus, by a GPU that does nothing else; the median.
@@ -104,24 +105,10 @@ class EpochOverBus:
         """
         store = PinnedFeatures(features)
 
-        def gather() -> None:
+        def gather(call: int) -> None:
             for rows in self._rows:
                 store.gather(rows)
 
-        seconds = _median_seconds(gather, rounds)
+        taken = milliseconds({"gathering": gather}, 1, rounds)
         store.close()
-        return seconds
-
-
-def _median_seconds(work: Callable[[], None], rounds: int) -> float:
-    """Of the GPU, after a round that does not count."""
-    found = []
-    for _ in range(rounds + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        found.append(1e-3 * begin.elapsed_time(end))
-    return statistics.median(found[1:])
+        return 1e-3 * taken["gathering"]

@@ -22,9 +22,8 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ints, write_json
+from _report_tables import beside_gpu
 from pipeline_gpu import NUM_CLASSES, Training, make_store, products_like, ready_batches
-from rich.console import Console
-from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from loader.loaders.nodes import NodeLoader
@@ -111,19 +110,11 @@ def main() -> None:
     epochs = {name: statistics.median(times[2:]) for name, times in seconds.items()}
     found = {name: summary(kernels_of(run), len(ahead)) for name, run in runs.items()}
 
-    console = Console(width=140)
-    console.print(f"an epoch: {epochs}, {epochs['beside'] / epochs['alone']:.3f}x")
-    table = Table("microseconds per mini-batch", "alone", "beside", "more")
-    rows = [(name, found["alone"][name], found["beside"][name]) for name in ("epoch", "training", "gaps", "sampling")]
-    own = {name: summed["kernels"]["training"] for name, summed in found.items()}
-    slower = sorted(own["alone"], key=lambda name: own["alone"][name] - own["beside"].get(name, 0.0))
-    rows += [(name[:90], own["alone"][name], own["beside"].get(name, 0.0)) for name in slower[:8]]
-    for name, alone, beside in rows:
-        table.add_row(name, f"{alone:.1f}", f"{beside:.1f}", f"{beside - alone:.1f}")
-    console.print(table)
     settings = {"fanouts": arguments.fanouts, "schedule": arguments.schedule, "blocks_per_sm": arguments.blocks_per_sm}
     gpu = torch.cuda.get_device_name()
-    write_json(arguments.json, {"gpu": gpu, **settings, "batches": len(ahead), "epoch_s": epochs, "profile": found})
+    content = {"gpu": gpu, **settings, "batches": len(ahead), "epoch_s": epochs, "profile": found}
+    print("\n".join(beside_gpu(content)))
+    write_json(arguments.json, content)
     sampler.close()
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _bus import lines_of
 from _common import RESULTS, add_graph_options, load_graph, write_json
 from rich.console import Console
 from rich.table import Table
@@ -67,13 +68,12 @@ def group_of(order: Tensor, size: int, first: int, count: int) -> list[Request]:
     return [Request(order[i % parts * size :][:size], 0, i) for i in range(first, first + count)]
 
 
-def lines_of(session: Session, order: Tensor, size: int, count: int, shift: int, entries: int, groups: int) -> float:
-    """Distinct lines that a mini-batch must read, of `count` that share them; the mean of some groups."""
-    found = []
+def mean_lines(session: Session, order: Tensor, size: int, count: int, indices: Tensor, groups: int) -> float:
+    """Distinct lines of `indices` that a mini-batch must read, of `count` that share them; the mean of some groups."""
+    begin, found = indices.data_ptr() % LINE_BYTES, []
     for g in range(groups):
         ids = [b.edge_ids for f in session.begin(group_of(order, size, g * count, count)) for b in f().blocks]
-        lines = torch.cat([torch.unique((i.long() + shift) // entries) for i in ids if i is not None])
-        found.append(torch.unique(lines).numel() / count)
+        found.append(lines_of(ids, indices.itemsize, begin) / count)
     return statistics.mean(found)
 
 
@@ -91,8 +91,6 @@ def main() -> None:
     pinned, on_gpu = graph.pin_memory(), graph.to("cuda")
     rate = copy_rate(pinned.indices)
     print(f"plain copy from pinned memory: {rate / 1e9:.1f} GB/s", flush=True)
-    entries = LINE_BYTES // pinned.indices.itemsize
-    shift = pinned.indices.data_ptr() % LINE_BYTES // pinned.indices.itemsize
     seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
     order = seeds.to("cuda", graph.indices.dtype)
     by_degree = (
@@ -112,7 +110,7 @@ def main() -> None:
             past.close()
         for count in (1, TOGETHER):
             counting = CudaSampler(fanouts, seed=1, edge_ids=True, batches_per_launch=count)
-            lines = lines_of(counting.open(on_gpu), order, size, count, shift, entries, 10 // count + 1)
+            lines = mean_lines(counting.open(on_gpu), order, size, count, pinned.indices, 10 // count + 1)
             counting.close()
             floor = 1e3 * lines * LINE_BYTES / rate
             sessions = {

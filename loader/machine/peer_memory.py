@@ -17,11 +17,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from loader.machine.freeing import free_when_done
 from loader.machine.shared import RUN, local_ranks
 
 _PARTS = 32  # at most this many of each process: so many that hot rows lie everywhere, and few file descriptors
@@ -90,7 +92,8 @@ def peer_table(
     size = parts[-1].end
     driver("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0), _U64(0), _U64(0))
     mapped: list[Part] = []
-    release = weakref.finalize(driver, _release, driver.library, device, address.value, size, mapped)
+    free = partial(_free, driver.library, device, address.value, size, mapped)
+    release = weakref.finalize(driver, free_when_done, device, free)
 
     def put(part: Part, handle: ctypes.c_uint64) -> None:
         begin, length = _U64(address.value + part.begin), ctypes.c_size_t(part.end - part.begin)
@@ -137,12 +140,11 @@ def peer_table(
             os.close(file_descriptor)
     release.detach()
     table = table.view(dtype).view(shape)
-    weakref.finalize(table, _release, driver.library, device, address.value, size, mapped)
+    weakref.finalize(table, free_when_done, device, free)
     return table
 
 
-def _release(library: Any, device: torch.device, address: int, size: int, mapped: list[Part]) -> None:
-    torch.cuda.synchronize(device)  # kernels of any stream may still read it
+def _free(library: Any, device: torch.device, address: int, size: int, mapped: list[Part]) -> None:
     with torch.cuda.device(device):
         for part in mapped:
             library.cuMemUnmap(_U64(address + part.begin), ctypes.c_size_t(part.end - part.begin))

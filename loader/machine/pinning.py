@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.freeing import free_when_done
 from loader.machine.pages import use_huge_pages
 from loader.machine.shared import shared_copy
 
@@ -91,11 +93,13 @@ class PinnedTensor:
                 use_huge_pages(self.tensor)  # locked pages stay where they are
             registration, holders = _locked.get(key) or (_core.HostRegistration(*key, torch.cuda.current_device()), 0)
             _locked[key] = (registration, holders + 1)
-        self._finalizer = weakref.finalize(self, _release, key, torch.cuda.current_device())
+        self._finalizer = weakref.finalize(
+            self, free_when_done, torch.cuda.current_device(), partial(_release, key, self.tensor)
+        )
 
 
-def _release(key: tuple[int, int], device: int) -> None:
-    torch.cuda.synchronize(device)  # a copy or a kernel may still read it
+def _release(key: tuple[int, int], _: Tensor) -> None:
+    # The memory is there until it is unlocked: another tensor might lie there, and would seem to be locked.
     with _lock:
         registration, holders = _locked.pop(key)
         if holders > 1:

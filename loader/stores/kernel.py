@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from loader import _core
+from loader.machine.freeing import free_when_done
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 
@@ -125,14 +127,13 @@ class KernelStore(StoreOfRows):
         torch.cuda.current_stream(self._device).synchronize()
         self._gatherer = _core.CudaGatherer(table, address, str(self.dtype), raised=raised, notes=notes, **cache)
         memory = [table, raised, notes, *cache.values()]
-        self._finalizer = weakref.finalize(self, _free, self._device, memory, release)
+        self._finalizer = weakref.finalize(self, free_when_done, self._device, partial(_free, memory, release))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._format.describe()}, device='{self._device}')"
 
 
-def _free(device: torch.device, memory: list[Tensor], release: Callable[[], None] | None) -> None:
-    torch.cuda.synchronize(device)  # kernels of any stream may still read it
+def _free(memory: list[Tensor], release: Callable[[], None] | None) -> None:
     if release is not None:
         release()
     memory.clear()

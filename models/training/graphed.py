@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loader.machine.freeing import capturing
 from loader.ops.autocast import autocast_dtype
 from loader.ops.live import Kind, LiveBatch, Room
 from loader.samples import MiniBatch
@@ -28,22 +28,6 @@ _WARM_UP = 2
 # of the stages in loader/stages/.
 PRIORITY = -2
 _requires_grad = attrgetter("requires_grad")
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """For a capture: garbage is collected afterwards.
-
-    What garbage held on a GPU, graphs and loaders for example, is freed by calls that may end a capture. torch 2.13
-    does not collect before a capture, unless `TORCH_CUDAGRAPH_GC` asks for it.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class GraphedLoss:
@@ -299,7 +283,7 @@ class _Captured:
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.forget_draws()
-        with torch.autograd.set_multithreading_enabled(False), without_collection():
+        with torch.autograd.set_multithreading_enabled(False), capturing():
             yield
         _forget_workspaces()
         torch.clear_autocast_cache()

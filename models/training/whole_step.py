@@ -14,7 +14,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from models.training.graphed import PRIORITY, without_collection
+from loader.machine.freeing import capturing
+from models.training.graphed import PRIORITY
 from models.training.strategy import OneExchangeStrategy
 
 # What happens between the loss and the optimiser's step, for who asks to be told.
@@ -177,7 +178,7 @@ class ReplayedAdam:
         try:
             for group in groups:
                 group["capturable"] = True  # the fused form always is; torch asks all the same
-            with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)), without_collection():
+            with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)), capturing():
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     self.optimizer.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, ListCache, require_square
 from loader.machine.cpus import available_cpus
+from loader.machine.freeing import free_when_done
 from loader.machine.gpu import current_stream
 from loader.samplers.gpu.lists import READS, choose_reads, indptr_on, list_cache_of
 from loader.samplers.gpu.sizes import HEADROOM, QUEUES, SCAN_SCHEDULES, GpuOptions, Plan, Sizes
@@ -83,7 +85,7 @@ class Workspace(Sizes):
         self._zero: list[str] = []  # those of them that are zero between launches
         self._unclean = False  # they are not: a launch failed
         # Mini-batches that were begun and dropped may still be sampled, and arrays and headers be written then.
-        self.close = weakref.finalize(self, _free, device, self._arrays, [self.engine])
+        self.close = weakref.finalize(self, free_when_done, device, partial(_free, self._arrays, [self.engine]))
         self.close.atexit = False
         self._stream = current_stream(device.index)
         self._plans: dict[tuple[int, bool], Plan] = {}
@@ -168,7 +170,6 @@ class Workspace(Sizes):
         return self._graph_edge_ids
 
 
-def _free(device: torch.device, arrays: dict[str, Tensor], engine: list[Any]) -> None:
-    torch.cuda.synchronize(device)
+def _free(arrays: dict[str, Tensor], engine: list[Any]) -> None:
     arrays.clear()
     engine.clear()

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from loader.samples import MiniBatch
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss, _Parameters, without_collection
+from models.training.graphed import GraphedLoss, _Parameters
 from models.training.module import NodeClassifier
 
 
@@ -42,21 +42,6 @@ def test_on_the_cpu_the_function_runs_unchanged(random_graph: Any) -> None:
         assert got is logits
         assert loss.requires_grad
     assert (graphed.replayed, graphed.captures) == (0, 0)
-
-
-def test_garbage_is_collected_after_a_capture() -> None:
-    def fail() -> None:
-        with without_collection():
-            assert not gc.isenabled()
-            with without_collection():
-                pass
-            assert not gc.isenabled()
-            raise KeyError
-
-    for _ in range(2):
-        with pytest.raises(KeyError):
-            fail()
-        assert gc.isenabled()
 
 
 def test_only_exchanges_trigger_a_new_parameter_search() -> None:

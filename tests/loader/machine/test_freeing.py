@@ -146,7 +146,7 @@ class TestOnGPU:
     pytestmark = needs_gpu
 
     @pytest.mark.parametrize("cycle", [False, True])
-    def test_what_goes_amid_a_capture_does_not_end_it(self, make: Any, random_graph: Any, cycle: bool) -> None:
+    def test_no_memory_is_freed_amid_a_capture(self, make: Any, random_graph: Any, cycle: bool) -> None:
         held = [make(random_graph())]
         if cycle:
             held.append(held)
@@ -159,7 +159,7 @@ class TestOnGPU:
         graph.replay()
         assert y.eq(2).all()
 
-    def test_other_threads_do_not_end_it(self, make: Any, random_graph: Any) -> None:
+    def test_no_other_thread_ends_a_capture(self, make: Any, random_graph: Any) -> None:
         held = [make(random_graph())]
         x, graph = torch.zeros(1000, device="cuda"), torch.cuda.CUDAGraph()
         with capturing(), torch.cuda.graph(graph, capture_error_mode="thread_local"):

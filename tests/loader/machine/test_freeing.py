@@ -78,9 +78,13 @@ def test_an_error_leaves_the_rest_for_later(gpu: Gpu) -> None:
     def fail() -> None:
         raise OSError("no memory to free")
 
-    with pytest.raises(OSError, match="no memory to free"), capturing():
-        free_when_done(1, fail)
-        gpu.free("a")
+    def capture() -> None:
+        with capturing():
+            free_when_done(1, fail)
+            gpu.free("a")
+
+    with pytest.raises(OSError, match="no memory to free"):
+        capture()
     assert gpu.done == [1]
     gpu.free("b")
     assert gpu.done == [1, 3, "a", 3, "b"]

@@ -8,6 +8,7 @@ from loader.dgl import negative_sampler
 from loader.dgl.dataloader import DataLoader
 from loader.dgl.samplers import (
     EdgePredictionSampler,
+    LaborSampler,
     MultiLayerFullNeighborSampler,
     MultiLayerNeighborSampler,
     NeighborSampler,
@@ -17,6 +18,7 @@ from loader.dgl.samplers import (
 __all__ = [
     "DataLoader",
     "EdgePredictionSampler",
+    "LaborSampler",
     "MultiLayerFullNeighborSampler",
     "MultiLayerNeighborSampler",
     "NeighborSampler",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.dgl.samplers import DGLS, EdgePredictionSampler, NeighborSampler
+from loader.dgl.samplers import DGLS, BlockSampler, EdgePredictionSampler
 from loader.graph import Graph
 from loader.items import EdgeItems, Items, NodeItems
 from loader.items.items import as_vertices
@@ -68,7 +68,7 @@ class DataLoader:
         self,
         graph: Any,
         indices: Tensor,
-        graph_sampler: NeighborSampler | EdgePredictionSampler,
+        graph_sampler: BlockSampler | EdgePredictionSampler,
         device: Any = None,
         use_ddp: bool = False,
         ddp_seed: int = 0,
@@ -87,7 +87,7 @@ class DataLoader:
         if not hasattr(graph, "is_homogeneous"):
             raise TypeError(f"graph is {kind_of(graph)}; it must be a dgl.DGLGraph")
         edges = isinstance(graph_sampler, EdgePredictionSampler)
-        if not edges and not isinstance(graph_sampler, NeighborSampler):
+        if not edges and not isinstance(graph_sampler, BlockSampler):
             raise TypeError(
                 f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler"
             )
@@ -109,15 +109,14 @@ class DataLoader:
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
         self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler
         self._uva = as_flag("use_uva", use_uva)
-        nodes: NeighborSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
+        nodes: BlockSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
         around = fused(
             nodes.fanouts[::-1],  # ours are counted from the seeds
             device=self.device,
             num_threads=meaning.num_threads,
-            replace=nodes.replace,
-            weights=None if nodes.prob is None else "edge_weights",
             edge_ids=True,
             seed=meaning.seed,
+            **nodes.picking,
         )
         self._prob = nodes.prob
         made = self._graph()

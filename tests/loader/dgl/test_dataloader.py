@@ -98,6 +98,65 @@ def test_prefetched_features_are_there(g):
     assert sorted(seen) == list(range(NUM_NODES))
 
 
+@pytest.mark.parametrize("options", [{}, {"layer_dependency": True}, {"batch_dependency": 3}])
+def test_labor_picks_are_those_of_our_sampler(g, options):
+    import loader.dgl as ours
+    from loader import Graph
+    from loader.samplers import FusedSampler
+
+    src, dst = g.edges()
+    graph = Graph.from_edges(src.long(), dst.long(), NUM_NODES, keep_edge_ids=True)
+    expected = FusedSampler([2, 4], labor=True, edge_ids=True, seed=5, **options)
+    seeds = torch.arange(NUM_NODES)
+    made = ours.DataLoader(g, seeds, ours.LaborSampler([4, 2], **options), batch_size=9, seed=5)
+    for epoch in range(2):
+        for i, (inputs, _, blocks) in enumerate(made):
+            batch = expected.sample(graph, seeds[9 * i :][:9], epoch=epoch, batch=i)
+            assert torch.equal(inputs.long(), batch.input_nodes.long())
+            for block, our_block in zip(blocks, batch.blocks, strict=True):
+                ids = [eid for *_, eid in edges_by_ids(block)]
+                assert sorted(ids) == sorted(our_block.edge_ids.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+def test_labor_blocks_are_as_large_as_dgls(g):
+    import dgl
+
+    import loader.dgl as ours
+
+    sizes = []
+    for package in (ours, dgl.dataloading):
+        sampler = package.LaborSampler([3, 2], layer_dependency=True)
+        made = package.DataLoader(g, torch.arange(NUM_NODES, dtype=g.idtype), sampler, batch_size=20, shuffle=True)
+        sizes.append(
+            torch.tensor(
+                [
+                    [len(inputs), *(block.num_edges() for block in blocks)]
+                    for _ in range(70)
+                    for inputs, _, blocks in made
+                ]
+            ).double()
+        )
+    mine, theirs = sizes
+    spread = (mine.var(0) / len(mine) + theirs.var(0) / len(theirs)).sqrt()
+    assert ((mine.mean(0) - theirs.mean(0)).abs() < 5 * spread).all()
+
+
+def test_labor_leaves_out_edges_of_the_mini_batch(both):
+    import loader.dgl as ours
+
+    g, back = both
+    sampler = ours.as_edge_prediction_sampler(
+        ours.LaborSampler([3, 3], prefetch_node_feats=["feat"]), exclude="reverse_id", reverse_eids=back
+    )
+    for inputs, pairs, blocks in ours.DataLoader(g, torch.arange(40), sampler, batch_size=8):
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs])
+        own = set(pairs.edata["_ID"].tolist())
+        own |= {int(back[edge]) for edge in own}
+        for block in blocks:
+            assert not own & set(block.edata["_ID"].tolist())
+
+
 @pytest.mark.parametrize("exclude", [None, "self", "reverse_id"])
 @pytest.mark.parametrize("negatives", [None, "ours", "dgls", "global"])
 def test_batches_of_edges_have_negatives_without_leaks(both, exclude, negatives):
@@ -206,7 +265,19 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"]}), NotImplementedError, "by type"),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="all"), NotImplementedError, "exclude is 'all'"),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="reverse_id"), ValueError, "needs reverse_eids"),
-        (lambda: ours.as_edge_prediction_sampler(None), TypeError, "must be a NeighborSampler of loader.dgl"),
+        (lambda: ours.as_edge_prediction_sampler(None), TypeError, "must be a NeighborSampler or LaborSampler of"),
+        (
+            lambda: ours.LaborSampler([2], prob="weight"),
+            NotImplementedError,
+            "LaborSampler does not know prob='weight'",
+        ),
+        (lambda: ours.LaborSampler([2], importance_sampling=-1), NotImplementedError, "importance_sampling=-1"),
+        (
+            lambda: ours.LaborSampler([2], batch_dependency=0),
+            ValueError,
+            "batch_dependency is 0; it must be at least 1",
+        ),
+        (lambda: ours.LaborSampler([2], layer_dependency="no"), TypeError, "layer_dependency is .no.; it must be"),
         (lambda: ours.as_edge_prediction_sampler(sampler, negative_sampler=4), TypeError, "negative_sampler is an int"),
         (lambda: ours.negative_sampler.GlobalUniform(2), NotImplementedError, "give replace=True"),
         (lambda: ours.DataLoader(g, seeds, None), TypeError, "graph_sampler is None"),

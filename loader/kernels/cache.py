@@ -46,8 +46,11 @@ def folder() -> Path:
     named = os.environ.get("LOADER_KERNEL_CACHE")
     if named:
         return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gnn-loader" / "kernels"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # no HOME, and the system does not know the user, as in some containers
+        base = os.devnull  # below which no file can be: kernels are not kept
+    return Path(base) / "gnn-loader" / "kernels"
 
 
 def key_of(*parts: str) -> str:
@@ -78,7 +81,11 @@ def write(key: str, entry: Entry) -> None:
             Path(draft).unlink(missing_ok=True)
             raise
     except OSError as error:
-        _warn(path.parent, f"kernels that were compiled cannot be kept, so each start compiles them: {error}")
+        _warn(
+            path.parent,
+            f"kernels that were compiled cannot be kept, so each start compiles them: {error}; LOADER_KERNEL_CACHE can "
+            "name another folder",
+        )
 
 
 def remove(key: str) -> None:

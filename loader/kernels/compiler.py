@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -113,21 +114,28 @@ def _compile(
     missing: Mapping[str, Wanted], workers: int, on_compile: Callable[[int], Callable[[], None]] | None
 ) -> dict[str, disk.Entry]:
     _check_driver(compiler().version)
-    with _lock:  # what another thread compiles is waited for
-        futures = {key: _under_way.get(key, Future()) for key in missing}
-        own = [key for key in missing if key not in _under_way]
-        _under_way.update((key, futures[key]) for key in own)
-    done = on_compile(len(own)) if on_compile and own else None
-    try:
-        with ThreadPoolExecutor(max(1, min(len(own), workers)), "kernel-compiler") as pool:
-            list(pool.map(lambda key: _compile_one(key, missing[key], futures[key]), own))
-    finally:
-        with _lock:
-            for key in own:
-                del _under_way[key]
-        if done:
-            done()
-    return {key: future.result() for key, future in futures.items()}
+    found: dict[str, disk.Entry] = {}
+    while left := [key for key in missing if key not in found]:
+        with _lock:  # what another thread compiles is waited for
+            futures = {key: _under_way.get(key, Future()) for key in left}
+            own = [key for key in left if key not in _under_way]
+            _under_way.update((key, futures[key]) for key in own)
+        done = None
+        try:
+            done = on_compile(len(own)) if on_compile and own else None
+            with ThreadPoolExecutor(max(1, min(len(own), workers)), "kernel-compiler") as pool:
+                list(pool.map(lambda key: _compile_one(key, missing[key], futures[key]), own))  # noqa: B023
+        finally:
+            with _lock:
+                for key in own:
+                    del _under_way[key]
+                    futures[key].cancel()  # if this thread was interrupted before it was compiled
+            if done:
+                done()
+        for key, future in futures.items():
+            with suppress(CancelledError):  # another thread was interrupted: it is this one's turn
+                found[key] = future.result()
+    return found
 
 
 def _compile_one(key: str, wanted: Wanted, result: Future[disk.Entry]) -> None:

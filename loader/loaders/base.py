@@ -17,6 +17,7 @@ from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kind_of, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
+from loader.pipeline.threads import join_stopped
 from loader.samplers.base import Sampler, Session
 from loader.samples import Sample
 from loader.stages import AnnounceStage, GatherStage, RequestStage, SampleStage, arrange, choose_device
@@ -286,6 +287,8 @@ class Loader:
         if running is not None:
             running.close()
         self._running = None
+        if self._pipeline is not None:
+            join_stopped(self._pipeline.threads)  # of iterators that were dropped
 
     def release(self) -> None:
         """Ends the iterator and closes the stages and the session. The next epoch makes new ones."""

@@ -20,7 +20,11 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error says that another process of the run is gone or silent."""
     if isinstance(error, LostProcessError):
         return True
-    kinds = tuple(kind for name in ("DistBackendError", "DistNetworkError") if (kind := getattr(dist, name, None)))
+    kinds = tuple(
+        kind
+        for name in ("DistBackendError", "DistNetworkError", "DistStoreError")
+        if (kind := getattr(dist, name, None))
+    )
     return isinstance(error, kinds) or (type(error) is RuntimeError and _SIGNS.search(str(error)) is not None)
 
 

@@ -91,8 +91,12 @@ def shared_block(key: Any, nbytes: int, fill: Callable[[Tensor], None]) -> Tenso
             memory, seen = mmap.mmap(handle, nbytes), [rank]
             whole = torch.frombuffer(memory, dtype=torch.uint8)
             use_huge_pages(whole, shared=True)
-            fill(whole)
-            weakref.finalize(memory, _let_go, handle, meeting)
+            release = weakref.finalize(memory, _let_go, handle, meeting)
+            try:
+                fill(whole)
+            except BaseException:
+                release()  # what refers to the memory may live on with the error
+                raise
             owner = f"{os.getpid()} {handle}"
         else:
             file.seek(0)

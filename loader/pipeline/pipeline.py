@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 from weakref import WeakSet, finalize
 
-from loader.machine.arguments import kind_of
+from loader.machine.arguments import as_size, kind_of
 from loader.pipeline.stage import Stage
 from loader.pipeline.streams import Flight, StageStreams
 from loader.pipeline.threads import StageThread, Threads
@@ -61,14 +61,12 @@ class Pipeline(Setting):
             raise ValueError("a pipeline needs at least one stage")
         if len(set(names)) != len(names):
             raise ValueError(f"stages {names} must have distinct names")
-        if depth < 0:
-            raise ValueError(f"depth is {depth}; give 0 (no prefetching) or more")
         if streams is not None and streams.names != tuple(names):
             raise ValueError(f"the streams are for stages {list(streams.names)}, the stages are {names}")
         for stage in stages:
             if stage.collective and (stage is stages[0] or stage.asynchronous):
                 raise ValueError(f"stage '{stage.name}' is collective; such a stage is neither first nor asynchronous")
-        self.stages, self.depth, self.streams = tuple(stages), depth, streams
+        self.stages, self.depth, self.streams = tuple(stages), as_size("depth", depth, least=0), streams
         self.stats = PipelineStats(names) if stats is None else stats
         self.threads: WeakSet[StageThread] = WeakSet()
         self.numbers = count()

@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -37,21 +37,23 @@ class Threads:
     def close(self) -> None:
         """Ends the threads, which finish their current calls first, and drops the items that nobody will take."""
         self._stop()
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.ident is not None:
-                thread.join()
+        join_stopped(self._threads)
         self._channels, self._threads = [], []
         self._work.close()
 
     def _start(self, channels: list[Channel]) -> None:
-        for thread in list(self._others):  # of a run that was dropped: it may be amid its last call of a stage
-            if thread.is_alive() and all(channel.closed for channel in thread.channels):
-                thread.join()
-        for index in range(len(channels)):
-            thread = StageThread(self._work, index, channels)
-            self._threads.append(thread)
-            self._others.add(thread)
+        join_stopped(self._others)
+        self._threads = [StageThread(self._work, index, channels) for index in range(len(channels))]
+        self._others.update(self._threads)
+        for thread in self._threads:
             thread.start()
+
+
+def join_stopped(threads: Iterable[StageThread]) -> None:
+    """Waits for those of runs that were closed or dropped: each may be amid its last call of a stage."""
+    for thread in {*threads}.difference([threading.current_thread()]):
+        if thread.is_alive() and all(channel.closed for channel in thread.channels):
+            thread.join()
 
 
 @atexit.register

@@ -49,10 +49,10 @@ class Work:
         """The first stage begins groups of items until at least `most` are begun."""
         stage = self.stages[0]
         while self._last is None and len(self._begun) < most:
-            stream = self._enter(self.streams, 0) if self.streams is not None else None
             begin = time.perf_counter()
             group: list[Flight] = []
             try:
+                stream = self._enter(self.streams, 0) if self.streams is not None else None
                 self._draw(group)
                 for flight in group:
                     flight.together = len(group)
@@ -88,9 +88,9 @@ class Work:
         if group[0].error is not None:
             return
         stage, flight = self.stages[index], group[0]
-        stream: Any = self._enter(self.streams, index) if self.streams is not None else None
         begin = time.perf_counter()
         try:
+            stream: Any = self._enter(self.streams, index) if self.streams is not None else None
             if index and flight.done:
                 for waited in group:
                     stream.wait_event(waited.ready)

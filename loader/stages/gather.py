@@ -66,10 +66,15 @@ class GatherStage(Stage):
         samples, error = list(group), None
         for kind, store in self._partitioned.items():
             wanting = [i for i, sample in enumerate(samples) if not sample.has(kind)]
-            ids = [_near(samples[i].ids(kind), store) for i in wanting] if error is None else []
+            ids: list[Tensor] = []
+            try:
+                if error is None:
+                    ids = [_near(samples[i].ids(kind), store) for i in wanting]
+            except Exception as wrong:  # the others wait for the exchanges of this store and the next ones
+                error = wrong
             try:
                 found = store.gather_together(ids, self._exchanges[kind])
-            except (TypeError, ValueError) as wrong:  # the others also wait for the exchanges of the next stores
+            except (TypeError, ValueError) as wrong:
                 error = wrong
                 continue
             for i, rows in zip(wanting, found, strict=error is None):

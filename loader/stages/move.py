@@ -49,15 +49,15 @@ def to_gpu(batch: AnySample, device: torch.device) -> tuple[AnySample, int]:
     Returns:
         The sample, and the bytes that were copied.
     """
-    pageable, size, moved = [], 0, 0
+    pageable, size, moved, there = [], 0, 0, True
     for t in batch.tensors():
         if t.device.type != "cpu":
             continue
-        moved += t.nbytes
+        moved, there = moved + t.nbytes, False
         if not t.is_pinned():
             pageable.append((t, size))
             size += -(-t.nbytes // _ALIGNMENT) * _ALIGNMENT
-    if not moved:
+    if there:
         return batch, 0
     copies: dict[int, Tensor] = {}
     if size:

@@ -61,16 +61,25 @@ class RowExchange:
         self._broken: LostProcessError | None = None
         size, wait = hosts.local_size, timedelta(seconds=timeout)
         whole = torch.arange(hosts.world_size).view(hosts.num_hosts, size)
-        with named_losses():
-            self._here = _Peers(whole.tolist(), hosts.host, device, wait)  # the processes of this host
-            self._across = _Peers(whole.t().tolist(), hosts.local_rank, device, wait)  # one of each host
-            differs = self._here.difference(agreed)
-            differs = self._across.difference(agreed, differs) or differs  # now all processes know of any difference
-        if differs is not None:
-            raise ValueError(
-                f"{differs} is {agreed[differs]} in process {hosts.rank} and differs in others; it must be equal in "
-                "all, so give all processes the same features and options"
-            )
+        self._peers: list[_Peers] = []
+        try:
+            with named_losses():
+                self._here = self._join(whole.tolist(), hosts.host, wait)  # the processes of this host
+                self._across = self._join(whole.t().tolist(), hosts.local_rank, wait)  # one of each host
+                differs = self._here.difference(agreed)
+                differs = self._across.difference(agreed, differs) or differs  # now all know of any difference
+            if differs is not None:
+                raise ValueError(
+                    f"{differs} is {agreed[differs]} in process {hosts.rank} and differs in others; it must be equal "
+                    "in all, so give all processes the same features and options"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self, groups: list[list[int]], mine: int, wait: timedelta) -> _Peers:
+        self._peers.append(_Peers(groups, mine, self._device, wait))
+        return self._peers[-1]
 
     def swap(self, wanted: Tensor, owners: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor]) -> Tensor:
         """The rows of `wanted`, of which all other processes get theirs at the same time.
@@ -117,7 +126,7 @@ class RowExchange:
     def close(self) -> None:
         """Leaves the groups of processes."""
         if dist.is_initialized():
-            for peers in (self._here, self._across):
+            for peers in self._peers:
                 peers.close()
 
 

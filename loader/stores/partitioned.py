@@ -190,6 +190,7 @@ class PartitionedFeatures(StoreOfRows):
             RuntimeError, ValueError: see `RowExchange`.
             LostProcessError: another process ended before, or did not come in time.
         """
+        self._require_open()
         if not self.collective:
             return None
         if self._lost is not None:
@@ -230,8 +231,7 @@ class PartitionedFeatures(StoreOfRows):
         Raises:
             See `gather`. After an error about `ids`, this process has taken part in the exchange, too.
         """
-        if self._closed:
-            raise RuntimeError("this PartitionedFeatures was closed; make a new one")
+        self._require_open()
         if exchange is None:
             return [self._local.gather(ids) for ids in group]
         try:
@@ -256,6 +256,10 @@ class PartitionedFeatures(StoreOfRows):
         if self._own is not None:
             self._own.close()
         self._cache = self._slots = self._own = None
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this PartitionedFeatures was closed; make a new one")
 
     def _fetch(self, parts: Sequence[_Parts], exchange: RowExchange) -> list[Tensor]:
         """The rows of other hosts that each of the parts wants, in the order of its ids."""

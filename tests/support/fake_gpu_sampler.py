@@ -86,6 +86,7 @@ class FakeGPU:
         for module in (cuda_session, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
+        patch.setattr(cuda_workspace, "free_when_done", lambda _, free: free())
         patch.setattr(cuda_session, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)
         patch.setattr(cuda, "cuda_device", lambda *_: torch.device("cpu"))

@@ -71,6 +71,24 @@ def test_parts_of_a_key_do_not_run_together() -> None:
     assert cache.key_of("ab") != cache.key_of("a", "b")
 
 
+def test_without_a_home_kernels_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("LOADER_KERNEL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache.read(KEY) is None
+    cache.write(KEY, ENTRY)
+    cache.remove(KEY)
+    assert list(cache.entries()) == []
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "each start compiles them" in line
+    assert line.endswith("LOADER_KERNEL_CACHE can name another folder")
+
+
 @pytest.mark.parametrize("blocked", ["a file in its place", "a folder that cannot be made"])
 def test_a_read_only_folder_costs_one_line(
     blocked: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -105,6 +106,50 @@ def test_threads_that_need_one_kernel_compile_it_once(tool: FakeCompiler) -> Non
     assert len(got) == 6
     assert all(one == got[0] for one in got)
     assert len(tool.compiled) == 2
+
+
+def test_a_failed_announcement_leaves_nothing_under_way(tool: FakeCompiler) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wanted = [compiler.Wanted(*kernel, 90) for kernel in KERNELS]
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        compiler.make(wanted, on_compile=fail)
+    assert not compiler._under_way
+    assert all(made.compiled for made in compiler.make(wanted))
+
+
+def test_an_interrupted_thread_is_replaced(tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [compiler.Wanted(*kernel, 90) for kernel in KERNELS]
+    began, waits, got = threading.Event(), threading.Event(), []
+
+    class Interrupted(compiler.ThreadPoolExecutor):
+        def map(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
+            began.set()
+            assert waits.wait(30)
+            time.sleep(0.05)  # until the other thread waits for the kernels, too
+            raise KeyboardInterrupt
+
+    def first() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            compiler.make(wanted)
+
+    def second() -> None:
+        waits.set()
+        got.extend(compiler.make(wanted))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "ThreadPoolExecutor", Interrupted)
+        owner = threading.Thread(target=first)
+        owner.start()
+        assert began.wait(30)
+    other = threading.Thread(target=second)
+    other.start()
+    for thread in (owner, other):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert [made.compiled for made in got] == [True, True]
+    assert not compiler._under_way
 
 
 def test_a_failed_kernel_keeps_the_others(tool: FakeCompiler) -> None:

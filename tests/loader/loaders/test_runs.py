@@ -92,6 +92,24 @@ def test_a_new_iterator_waits_for_dropped_threads() -> None:
     loader.close()
 
 
+@pytest.mark.parametrize("end", ["close", "release"])
+def test_closing_waits_for_dropped_threads(end: str) -> None:
+    stage = Held(stop=2)
+    loader = loader_with(stage)
+    batches = iter(loader)
+    next(batches)
+    assert stage.waits.wait(WAIT)
+    del batches  # while a thread of its is in the stage
+    assert loader._pipeline is not None
+    threads = list(loader._pipeline.threads)
+    closing, _ = in_thread(getattr(loader, end))
+    closing.join(0.1)
+    assert closing.is_alive()
+    stage.go.set()
+    closing.join(WAIT)
+    assert not any(thread.is_alive() for thread in [closing, *threads])
+
+
 def test_closing_amid_a_next_ends_no_epoch() -> None:
     stage, loader, batches, thread, found = asked_and_held()
     closing, _ = in_thread(loader.close)

@@ -11,7 +11,13 @@ GLOO = "[/__w/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError(GLOO), dist.DistBackendError("NCCL error"), dist.DistNetworkError("no store")]
+    "error",
+    [
+        RuntimeError(GLOO),
+        dist.DistBackendError("NCCL error"),
+        dist.DistNetworkError("no store"),
+        dist.DistStoreError("wait timeout after 3000ms"),
+    ],
 )
 def test_errors_of_the_network_are_losses(error: RuntimeError) -> None:
     assert is_lost(error)

@@ -13,7 +13,7 @@ import torch
 
 import loader
 from loader.machine.mapped import save_and_map
-from loader.machine.shared import local_ranks, shared_copy
+from loader.machine.shared import local_ranks, shared_block, shared_copy
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no memfd_create")
 
@@ -86,6 +86,27 @@ def test_processes_share_one_copy(tmp_path: Path) -> None:
     finally:
         for rank in ranks:
             rank.end()
+
+
+def test_memory_that_cannot_be_filled_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: torch.Tensor) -> None:
+        raise OSError("cannot be read")
+
+    def handles() -> list[str]:
+        found = Path("/proc/self/fd").iterdir()
+        return [link for path in found if "gnn-loader" in (link := os.readlink(path) if path.is_symlink() else "")]
+
+    for name, value in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = handles()
+    with pytest.raises(OSError, match="cannot be read"):
+        shared_block("a table", 1 << 20, fail)
+    assert handles() == before
+    assert list(tmp_path.iterdir()) == []
+    filled = shared_block("a table", 1 << 20, lambda memory: memory.fill_(7))
+    assert filled is not None
+    assert bool(filled.eq(7).all())
 
 
 def test_a_process_of_its_own_shares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

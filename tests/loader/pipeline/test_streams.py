@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,24 @@ def test_nothing_is_read_before_it_is_written(mode: str, depth: int, seed: int) 
     assert [f.streams for f in functions] == [{s} for s in pipeline.streams.streams]
     assert len(cuda.streams) == 1 + len(NAMES)
     assert [s.priority for s in pipeline.streams.streams] == [-1, 0, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 6, 9])
+def test_a_failure_to_set_streams_is_an_error(mode: str, last: int) -> None:
+    cuda = FakeCuda()
+    pipeline, _ = make(cuda, mode)
+    set_stream, calls = cuda.set_stream, itertools.count(1)
+
+    def fail_once(stream: Any) -> None:
+        if next(calls) == last:
+            raise RuntimeError("an illegal memory access was encountered")
+        set_stream(stream)
+
+    cuda.set_stream = fail_once
+    with pytest.raises(RuntimeError, match="an illegal memory access was encountered"):
+        list(pipeline.run(range(20)))
+    assert no_threads()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,13 @@ class TestRefusals:
     def test_invalid_options_are_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises((TypeError, ValueError), match=message):
             PartitionedFeatures(table(), **{"num_threads": 1, "hosts": Hosts(0, 2, 0, 1), **options})
+
+    def test_a_closed_store_waits_for_no_process(self) -> None:
+        store = PartitionedFeatures(table(), num_threads=1, hosts=Hosts(0, 2, 0, 1))
+        store.close()
+        for call in (store.open_exchange, partial(store.gather, some_ids(0))):
+            with pytest.raises(RuntimeError, match="this PartitionedFeatures was closed"):
+                call()
 
     def test_several_hosts_need_a_process_group(self) -> None:
         store = PartitionedFeatures(table(), num_threads=1, hosts=Hosts(0, 2, 0, 1))

@@ -227,6 +227,8 @@ def test_an_empty_test_split_has_no_accuracy(composed: Composer, capsys: pytest.
     ("change", "message"),
     [
         ("model.hidden=32", "of another model: hidden was 256 and is 32; give the options"),
+        ("model.lr=100", "goes on with the options that it had: lr was 0.003 and is 100"),
+        ("model.weight_decay=5", "goes on with the options that it had: weight_decay was 0.0 and is 5"),
         ("datamodule.batch_size=32", "cannot resume: batch_size was 256 when the state was saved and is 32 now"),
     ],
 )

@@ -60,7 +60,7 @@ void negatives(int64_t num_nodes, uint64_t seed, uint64_t epoch, uint64_t batch,
     ends.each = from.size ? out.size / from.size : 1;
     for (int64_t i = 0; i < from.size; ++i)
       if (from.data[i] < 0 || from.data[i] >= num_nodes)
-        throw py::value_error("given holds vertex " + std::to_string(from.data[i]) + "; valid ids are 0 to " +
+        throw py::value_error("seeds holds vertex " + std::to_string(from.data[i]) + "; valid ids are 0 to " +
                               std::to_string(num_nodes - 1));
   }
   const auto count = static_cast<uint32_t>(num_nodes);

@@ -70,7 +70,11 @@ class NodeDataset:
                 f"they must be {dtype} {shape}{_way_to_labels(self.labels, n, self.multilabel)}"
             )
         check_splits(self.splits, n, name=self.name)
-        if not self.multilabel:
+        if self.multilabel:
+            wrong = (self.labels != 0) & (self.labels != 1)
+            if bool(wrong.any()):
+                raise DatasetError(f"{self.name}: labels hold {float(self.labels[wrong][0])}; each must be 0 or 1")
+        else:
             check_split_labels(self.splits, self.labels, self.num_classes, name=self.name)
 
     def __repr__(self) -> str:

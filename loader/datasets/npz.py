@@ -57,8 +57,8 @@ class NpzDataset(EdgeListDataset):
     or `labels`          [num_nodes, num_classes]       zeros and ones: a vertex may have several labels
     `train`, `val`,      [size] integer or              the split, as vertex ids or as masks; all three, or
     `test`               [num_nodes] bool               none of them together with the option `split`
-    `num_classes`        one integer                    optional; else one more than the largest label, if
-                                                        most numbers up to it occur
+    `num_classes`        one integer                    optional; else one more than the largest label (from
+                                                        1000 on only if most numbers up to it occur)
     ==================== ============================== =====================================================
 
     And if you have them:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.dgl.samplers import DGLS, BlockSampler, EdgePredictionSampler
 from loader.graph import Graph
+from loader.graph.interop import dgl_edges
 from loader.items import EdgeItems, Items, NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.base import Loader
@@ -98,6 +99,7 @@ class DataLoader:
         self.device = device_of(graph.device if device is None else device)
         if use_uva and self.device.type != "cuda":
             raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
+        given_options = dict(options)
         if as_flag("use_ddp", use_ddp):
             for name in ("seed", "rank", "world_size"):
                 if options.get(name) is not None:
@@ -121,6 +123,12 @@ class DataLoader:
         self._prob = nodes.prob
         made = self._graph()
         self._read = [Seen.of(each) for each in self._read_once()]
+        self._given = {
+            "graph": graph, "indices": indices, "graph_sampler": graph_sampler, "device": device,
+            "batch_size": batch_size, "drop_last": drop_last, "shuffle": shuffle, "use_uva": use_uva,
+            "use_ddp": use_ddp, "ddp_seed": ddp_seed,
+            **(given_options if use_ddp else {**options, "generator": None, "seed": meaning.seed}),
+        }  # fmt: skip
         self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
         items: Items
         sampler: Sampler
@@ -145,6 +153,10 @@ class DataLoader:
                 self._ahead.setdefault(kind, name)
         given = {"seed": meaning.seed, "device": self.device, **meaning.loader}
         self.loader = Loader(made, items, sampler, batch_size, stores=self._stores_ahead(), **given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy (`pickle`, `copy`) is made of its own graph, as that is now, and goes on where this one is."""
+        return _again, (type(self), self._given, self.loader.state_dict())
 
     @property
     def stats(self) -> Any:
@@ -250,12 +262,12 @@ class DataLoader:
             )
         ids = as_vertices("indices", self.indices).to(self.graph.device, self.graph.idtype)
         _check_edges("indices", ids, self.graph.num_edges())
-        source, target = self.graph.find_edges(ids)
+        source, target = dgl_edges(self.graph, ids)
         if sampler.exclude == "reverse_id":
             assert sampler.reverse_eids is not None
             _check_reverses(sampler.reverse_eids, self.graph.num_edges())
             reverse = sampler.reverse_eids.to(ids.device)[ids.long()]
-            back, forth = self.graph.find_edges(reverse.to(self.graph.idtype))
+            back, forth = dgl_edges(self.graph, reverse.to(self.graph.idtype))
             if not (torch.equal(back, target) and torch.equal(forth, source)):
                 at = int(((back != target) | (forth != source)).nonzero()[0])
                 raise ValueError(
@@ -315,6 +327,12 @@ class DataLoader:
         device, uva = self.device, self._uva
         make = _pinned if uva else auto_features
         return _stores.get(rows, version_of(rows), (device, uva), lambda: make(tensor.cpu(), device))
+
+
+def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
+    made = cls(**given)
+    made.loader.load_state_dict(state)
+    return made
 
 
 class _Rows(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.dgl.negative_sampler import negatives_of
 from loader.loaders.torch_options import as_fanouts, refuse
 from loader.machine.arguments import as_flag, as_size, kind_of, shown
-from loader.samplers.base import MAX_HOPS
+from loader.samplers.base import MAX_HOPS, resolve_fanouts
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 
@@ -37,6 +37,7 @@ class BlockSampler:
         self.fanouts = as_fanouts("fanouts", fanouts)
         if any(isinstance(fanout, dict) for fanout in self.fanouts):
             raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
+        self.fanouts = list(resolve_fanouts(self.fanouts))
         self.picking, self.prob = dict(picking), prob
         self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
         self.prefetch_labels = _names("prefetch_labels", prefetch_labels)

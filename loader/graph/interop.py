@@ -40,14 +40,17 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
     arrays: dict[str, Any] = {}
     if weight_attr is not None:
-        weights = arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
-        if weights.numel() != src.numel():
+        weights = _attribute(data, weight_attr, "weight_attr")
+        if list(weights.shape) not in ([src.numel()], [src.numel(), 1]):
             raise ValueError(
                 f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
                 f"it must be [{src.numel()}], a weight per edge"
             )
+        arrays["edge_weights"] = weights.reshape(-1)
     if time_attr is not None:
         times = _attribute(data, time_attr, "time_attr")
+        if times.dim() == 2 and times.shape[1] == 1:
+            times = times.reshape(-1)
         arrays["edge_times" if data.is_edge_attr(time_attr) else "node_times"] = times
     try:
         return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
@@ -77,13 +80,38 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
             f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; give "
             "dgl.to_homogeneous(g), whose ids follow each other type by type"
         )
-    src, dst = g.edges(order="eid")
+    src, dst = dgl_edges(g)
     weights = None
     if weight_attr is not None:
         if not isinstance(weight_attr, str) or weight_attr not in g.edata:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
         weights = g.edata[weight_attr]
     return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
+
+
+def dgl_edges(g: Any, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sources and destinations of a `DGLGraph` of one type, also of one that was restricted to lists (`formats`).
+
+    Args:
+        ids: of the edges; by default all of them, by id.
+    """
+    allowed = g.formats()
+    kept = allowed["created"] + allowed["not created"]
+    if "coo" in kept:
+        src, dst = g.edges(order="eid") if ids is None else g.find_edges(ids)
+        return src, dst
+    if ids is not None:
+        src, dst = dgl_edges(g)
+        return src[ids.long()], dst[ids.long()]
+    kind = "csc" if "csc" in kept else "csr"
+    indptr, indices, edge_ids = g.adj_tensors(kind)
+    owners = torch.arange(indptr.numel() - 1, dtype=indices.dtype, device=indices.device)
+    owners = owners.repeat_interleave(indptr.diff().long())
+    src, dst = (indices, owners) if kind == "csc" else (owners, indices)
+    if edge_ids.numel() == 0:  # they are in order
+        return src, dst
+    order = edge_ids.argsort()
+    return src[order], dst[order]
 
 
 def _check_edges(edges: Tensor, num_nodes: int) -> None:
@@ -103,7 +131,7 @@ def _attribute(data: Any, name: str, option: str) -> Tensor:
     value = data[name]
     if not isinstance(value, Tensor):
         raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
-    return value.view(-1)
+    return value
 
 
 def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:

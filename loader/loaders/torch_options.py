@@ -25,6 +25,8 @@ _told = False
 _OURS = ("batch_size", "seed", "generator", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 # Arguments of torch's DataLoader that say how it makes mini-batches, which is ours to say.
 _ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context", "timeout")
+# Those that must have their defaults.
+_DEFAULTS = {"in_order": True, "pin_memory_device": ""}
 
 
 class DataLoaderOptions(NamedTuple):
@@ -57,6 +59,10 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
                 f"{who} takes no {name}: it makes mini-batches itself; shuffle, seed, rank and world_size decide "
                 "their order and the part of each process"
             )
+    for name, default in _DEFAULTS.items():
+        value = given.pop(name, default)
+        if value != default:
+            raise TypeError(f"{who} does not know {name}={shown(value)}; leave it out")
     num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
     prefetch_factor = given.pop("prefetch_factor", None)
     persistent = _flag("persistent_workers", given)

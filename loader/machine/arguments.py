@@ -97,12 +97,18 @@ def as_finite(name: str, value: float, *, positive: bool = False) -> float:
 
 
 def check_dense(name: str, array: Tensor) -> None:
-    """Raises ValueError unless `array` is an ordinary tensor: one that is sparse, nested or quantized is not."""
+    """Raises ValueError unless `array` is an ordinary tensor.
+
+    One that is sparse, nested or quantized is not, nor is a view whose numbers torch negates when it reads them.
+    """
     if array.layout != torch.strided:
         raise ValueError(f"{name} has the layout {array.layout}; it must be dense: .to_dense()")
     if array.is_nested or array.is_quantized:
         kind, way = ("nested", "to_padded_tensor") if array.is_nested else ("quantized", "dequantize")
         raise ValueError(f"{name} is {kind}; it must be dense: .{way}()")
+    if array.is_conj() or array.is_neg():
+        kind, way = ("conjugate", "resolve_conj") if array.is_conj() else ("negative", "resolve_neg")
+        raise ValueError(f"{name} is a {kind} view of other numbers in memory; give a copy: .{way}()")
 
 
 def shown(value: Any) -> str:

@@ -53,6 +53,12 @@ class GraphMemory:
             raise ValueError(f"cached_edges is {self.cached_edges}; it must be in 0 to 1, a share of the edges")
         if self.hotness not in ("degree", "visits"):
             raise ValueError(f"list_hotness is {self.hotness!r}; it must be 'degree' or 'visits'")
+        for field, name in (("cached_edges", "cached_edges"), ("hotness", "list_hotness")):
+            given = getattr(self, field)
+            if self.kind != "cached" and given != getattr(GraphMemory, field):
+                raise ValueError(
+                    f"{name} is {given!r}, which only graph='cached' reads, and graph is {self.kind!r}; leave it out"
+                )
 
     def check(self, samplers: Sequence[Any]) -> None:
         """Raises ValueError if the samplers have no use for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -44,6 +45,7 @@ def install() -> None:
     from loader.pyg.ops import register
 
     register()
+    _refuse_ignored_weights(module.NeighborSampler)
     there = ("WITH_PYG_LIB", "WITH_TORCH_SPARSE", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
     typing = _Instead(torch_geometric.typing, **dict.fromkeys(there, True))
     module.torch_geometric = _Instead(torch_geometric, typing=typing)
@@ -53,3 +55,19 @@ def install() -> None:
 
     node2vec.WITH_PYG_LIB = True
     dropout.torch_geometric = module.torch_geometric
+
+
+def _refuse_ignored_weights(sampler: Any) -> None:
+    """Lets torch_geometric's neighbour sampler refuse weights where it would not hand them on to who samples."""
+    begin = sampler.__init__
+
+    @wraps(begin)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        if self.subgraph_type.value == "induced" and getattr(self, "edge_weight", None) is not None:
+            raise NotImplementedError(
+                "weight_attr goes with subgraph_type='directional' or 'bidirectional': with 'induced', "
+                "torch_geometric does not hand the weights on, and neighbours would be picked uniformly"
+            )
+
+    sampler.__init__ = checked

@@ -78,6 +78,7 @@ class DataLoader:
         given = {"seed": options.seed, "device": device, **options.loader}
         self._make = partial(Loader, made, items, sampler, batch_size, **given)
         self._loader: Loader | None = None
+        self._begin: dict[str, Any] | None = None  # where a copy begins
         self._length = len(self._make(stores={}))  # says at once what is wrong
         self._items, self.batch_size = items, batch_size
 
@@ -91,7 +92,27 @@ class DataLoader:
         if self._loader is None:
             self._attributes = Attributes(self.data, self.device, self._features)
             self._loader = self._make(stores=self._attributes.stores)
+            if self._begin is not None:
+                self._loader.load_state_dict(self._begin)
         return self._loader
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy (`pickle`, `copy`) goes on where this one is, with the attributes of its own `data`."""
+        begin = self._begin if self._loader is None else self._loader.state_dict()
+        read = None if self._differs() is None else self._read  # None: what the copy finds
+        return self.__dict__ | {"_attributes": None, "_loader": None, "_begin": begin, "_read": read}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._read is None:
+            self._read = self._read_once()
+
+    def _differs(self) -> str | None:
+        """What of `data` the sampler read is another now; None if all is as it was."""
+        now = self._read_once().items()
+        return next(
+            (name for name, seen in now if name not in self._read or not self._read[name].has(seen.value)), None
+        )
 
     def _read_once(self) -> dict[str, Seen]:
         """What the sampler read, of what `data` has now."""
@@ -104,20 +125,18 @@ class DataLoader:
         Raises:
             ValueError: `data` has other edges or vertices, or other weights to pick by, than when this was made.
         """
-        now = self._read_once()
-        for name, seen in now.items():
-            if name not in self._read or not self._read[name].has(seen.value):
-                raise ValueError(
-                    f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
-                    "new loader"
-                )
+        if (name := self._differs()) is not None:
+            raise ValueError(
+                f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
+                "new loader"
+            )
         said = "num_nodes" in self.data._store or isinstance(self.data.get("x"), Tensor)  # else it is a guess
         if said and self.data.num_nodes != self._num_nodes:
             raise ValueError(
                 f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
                 f"{type(self).__name__} was made; make a new loader"
             )
-        self._read |= now
+        self._read |= self._read_once()
         loader = self.loader
         assert self._attributes is not None
         if not self._attributes.are_those_of(self.data):
@@ -351,6 +370,8 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         raise ValueError(
             f"input_id has shape {list(input_id.shape)}, input_nodes {list(seeds.shape)}; they must be equal"
         )
+    if input_id is not None and (input_id.is_floating_point() or input_id.is_complex()):
+        raise TypeError(f"input_id has dtype {input_id.dtype}; it must be integers, [{seeds.numel()}]")
     items = NodeItems(as_vertices("input_nodes", seeds).cpu())
     check_distinct("input_nodes", items.ids, num_nodes, f", or take {THEIRS}")
     return items, input_id

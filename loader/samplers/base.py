@@ -283,10 +283,13 @@ class PickOptions(TypedDict, total=False):
             probability of each pick is proportional to its weight among the neighbours that are not picked yet
             (successive sampling, the law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked,
             also not by fanout -1.
-        weight_tables: with weights: pick from tables, which are made once from the weights of that time. False: each
-            mini-batch reads the weights of all entries of its lists, so changes in place take effect. This draws other
-            random numbers and takes longer. A negative, infinite or NaN weight is then found by the mini-batch that
-            reads it.
+        weight_tables: with weights: pick from tables, which are made once from the weights of that time. They round
+            weights to multiples of 2**-32 of the mean weight of their list, and at least to one of these: an edge 20
+            million times lighter than the mean is picked by up to 1 % too often, one four billion times lighter twice
+            as often, and one that is lighter still as if it had that weight (csrc/weights/cpu/tables.h). False: weights
+            are not rounded; each mini-batch reads the weights of all entries of its lists, so changes in place take
+            effect. This draws other random numbers and takes longer. A negative, infinite or NaN weight is then found
+            by the mini-batch that reads it.
         top_k: take the heaviest `fanout` edges of each vertex, of equal ones the first. Nothing is random.
         labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). A vertex gets `fanout`
             neighbours on average. Each neighbour has one random number for all vertices that may pick it, so vertices

@@ -64,7 +64,7 @@ class WalkSampler(Sampler):
             of the mean weight of their list (csrc/weights/cpu/tables.h). With p and q the probabilities above are
             multiplied by the weights. Then the largest of 1/p, 1 and 1/q may be at most 1024 times the smallest.
         metapath: types of edges (`graph.edge_types`), one per step (metapath2vec: Dong et al., KDD 2017). After the
-            last one, the first one follows again. At most 64 types.
+            last one, the first one follows again. At most 64 types. A type that no edge has ends all walks.
         next: a function of your own for the next vertex, instead of the laws above; see `loader.Next`. It goes with
             `weights` if it uses them, and not with `p`, `q`, `stop`, `restart`, `metapath` and `edge_ids`.
         num_negatives: random vertices per step of each walk, negative samples for skip-gram (Mikolov et al., NeurIPS

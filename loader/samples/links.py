@@ -69,7 +69,7 @@ class Links(Sample):
             if heads is None:
                 heads = self.sources.repeat_interleave(tails.numel() // max(self.sources.numel(), 1))
             ends = torch.cat([ends, torch.stack([heads, tails])], 1)
-        truth = torch.zeros(ends.shape[1], device=ends.device)
+        truth = torch.zeros(ends.shape[1], dtype=torch.float32, device=ends.device)
         truth[: self.sources.numel()] = 1
         return ends, truth
 

@@ -104,6 +104,9 @@ def _shares(graph: Graph, given: Tensor) -> Tensor:
         raise ValueError(f"personalization has shape {list(given.shape)}; it must be [{graph.num_nodes}]")
     numbers = given.cpu().double()
     total = float(numbers.sum())
+    if total == math.inf and bool(numbers.isfinite().all()):
+        numbers = numbers / numbers.max()
+        total = float(numbers.sum())
     if graph.num_nodes and (not bool((numbers >= 0).all()) or not 0 < total < math.inf):
         raise ValueError(f"personalization has the sum {total}; its numbers must be finite, at least 0 and not all 0")
     return (numbers / total * _WHOLE).long() if graph.num_nodes else numbers.long()

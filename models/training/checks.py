@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from models.training.metrics import METRICS
 
+_OF_OPTIMIZER = ("lr", "weight_decay")  # a checkpoint brings them back
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
 
 
@@ -97,10 +98,16 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
     saved = read_checkpoint(path)
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
-    if shapes == theirs:
-        return
     before = saved["hyper_parameters"]
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
+    if shapes == theirs:
+        told = [f"{name} was {before[name]} and is {hparams[name]}" for name in _OF_OPTIMIZER if name in changed]
+        if told:
+            raise ValueError(
+                f"ckpt_path is {path}, whose optimizer goes on with the options that it had: {', '.join(told)}; give "
+                "those"
+            )
+        return
     raise ValueError(
         f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
         "options (and the dataset) of the run that wrote it"

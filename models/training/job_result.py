@@ -96,15 +96,21 @@ def _read(path: Path) -> tuple[str, float]:
 
 
 def _settings(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved configuration without the places, wherever others refer to them."""
+    """The resolved configuration without the places, wherever others refer to them.
+
+    `data_dir` counts if it says which file of the user's the dataset is; the files of a name are the same everywhere.
+    """
+    path = OmegaConf.select(cfg, "dataset.path")
+    own = path is not None and not Path(str(path)).expanduser().is_absolute()
+    places = [key for key in _PLACES if not (own and key == "data_dir")]
     blank = cfg.copy()
     OmegaConf.set_readonly(blank, False)
     OmegaConf.set_struct(blank, False)
-    for key in _PLACES:
+    for key in places:
         blank[key] = None
     settings = OmegaConf.to_container(blank, resolve=True)
     assert isinstance(settings, dict)
-    return {str(key): value for key, value in settings.items() if key not in _PLACES}
+    return {str(key): value for key, value in settings.items() if key not in places}
 
 
 def _digest(settings: dict[str, Any]) -> str:

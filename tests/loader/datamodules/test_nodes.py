@@ -406,6 +406,16 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
     ("change", "error", "message"),
     [
         ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned, cached"),
+        (
+            {"cached_edges": 0.5},
+            ValueError,
+            "cached_edges is 0.5, which only graph='cached' reads, and graph is 'auto'",
+        ),
+        (
+            {"list_hotness": "visits", "graph": "device"},
+            ValueError,
+            "list_hotness is 'visits', which only graph='cached'",
+        ),
         ({"cached_edges": 2}, ValueError, "cached_edges is 2; it must be in 0 to 1, a share of the edges"),
         ({"list_hotness": "age"}, ValueError, "list_hotness is 'age'; it must be 'degree' or 'visits'"),
         (

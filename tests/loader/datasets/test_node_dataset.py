@@ -43,6 +43,8 @@ def test_multilabel_labels_are_rows():
         ({"features": np.zeros((5, 3))}, r"features is an ndarray; it must be a torch tensor: torch\.as_tensor"),
         ({"features": torch.zeros(5, 3).to_sparse()}, "features has the layout torch.sparse_coo; it must be dense"),
         ({"labels": torch.zeros(5, 1, dtype=torch.int64)}, r"of shape \[5, 1\].*: labels\.view\(-1\)\.long\(\)"),
+        ({"labels": torch.full((5, 2), 3.0), "multilabel": True}, "labels hold 3.0; each must be 0 or 1"),
+        ({"labels": torch.full((5, 2), torch.nan), "multilabel": True}, "labels hold nan; each must be 0 or 1"),
         ({"num_classes": 4.7}, r"num_classes is 4\.7; it must be an integer of at least 1"),
         ({"num_classes": 10**30}, "num_classes is 10+; it must be an integer of at least 1 and below"),
         ({"splits": [1, 2]}, r"splits is \[1, 2\]; it must be a dict of train, val, test"),

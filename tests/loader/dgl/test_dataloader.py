@@ -1,5 +1,8 @@
 """DGL's signatures over our pipeline, beside DGL itself."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from marks import HAS_GPU, needs_dgl
@@ -66,6 +69,40 @@ def test_with_all_neighbours_blocks_hold_dgls_edges(g):
         for block, their_block in zip(blocks, their_blocks, strict=True):
             assert block.idtype == their_block.idtype
             assert edges_by_ids(block) == edges_by_ids(their_block)
+
+
+@pytest.mark.parametrize("copied", ["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize("edges", [False, True])
+def test_a_copy_goes_on_where_its_original_is(g, copied, edges):
+    import loader.dgl as ours
+
+    def copy_of(made):
+        return pickle.loads(pickle.dumps(made)) if copied == "pickle" else getattr(copy, copied)(made)
+
+    sampler = ours.NeighborSampler([3, 2], prefetch_node_feats=["feat"])
+    if edges:
+        sampler = ours.as_edge_prediction_sampler(sampler, negative_sampler=ours.negative_sampler.Uniform(2))
+    made = ours.DataLoader(g, torch.arange(NUM_NODES), sampler, batch_size=16, shuffle=True)
+    fresh = copy_of(made)
+    batches = iter(made)
+    first = next(batches)[0].tolist()
+    amid = copy_of(copy_of(made))
+    rest = [batch[0].tolist() for batch in batches]
+    assert [batch[0].tolist() for batch in amid] == rest
+    assert [batch[0].tolist() for batch in fresh] == [first, *rest]
+    for inputs, *_, blocks in amid:
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs.long()])
+
+
+def test_graphs_of_lists_alone_work(g):
+    import loader.dgl as ours
+
+    def epoch(graph):
+        sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([3, 2]))
+        made = ours.DataLoader(graph, torch.arange(30), sampler, batch_size=16, shuffle=True, seed=4)
+        return [(inputs.tolist(), [end.tolist() for end in pairs.edges()]) for inputs, pairs, _ in made]
+
+    assert epoch(g.formats(["csc"])) == epoch(g.formats(["csr"])) == epoch(g)
 
 
 def test_fanouts_are_counted_from_the_input(g):
@@ -261,6 +298,7 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.as_edge_prediction_sampler(sampler, "reverse_id", [1]), TypeError, r"reverse_eids is \[1\]"),
         (lambda: ours.DataLoader([g], seeds, sampler), TypeError, "graph is a list; it must be a dgl.DGLGraph"),
         (lambda: ours.DataLoader(g, "all", sampler), TypeError, "indices is 'all'; it must be a tensor or a list"),
+        (lambda: ours.NeighborSampler([0, 2]), ValueError, "fanout 0 is not possible: give 1 to 1024, or -1"),
         (lambda: ours.NeighborSampler([{"a": 2}]), NotImplementedError, "fanouts by type"),
         (lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"]}), NotImplementedError, "by type"),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="all"), NotImplementedError, "exclude is 'all'"),

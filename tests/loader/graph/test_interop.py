@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from marks import needs_dgl
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.datasets import FakeDataset
 
@@ -38,6 +39,31 @@ def test_from_pyg_keeps_weights_and_times(edges):
     assert torch.equal(graph.edge_weights, weights.view(-1)[graph.edge_ids])
     assert torch.equal(graph.edge_times, graph.edge_ids)
     assert torch.equal(Graph.from_pyg(data, time_attr="node_age").node_times, ages)
+
+
+@pytest.mark.parametrize("shape", [(150, 2), (1, 300), (300, 2), (299,), (300, 1, 1)])
+def test_weights_are_one_per_edge(edges, shape):
+    data = Data(edge_index=edges, num_nodes=NUM_NODES, w=torch.rand(*shape))
+    with pytest.raises(ValueError, match=r"data\.w has shape .*; it must be \[300\], a weight per edge"):
+        Graph.from_pyg(data, weight_attr="w")
+
+
+@needs_dgl
+@pytest.mark.parametrize("formats", [["csc"], ["csr"], ["csr", "csc"], ["coo"]])
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_from_dgl_reads_every_format(edges, formats, idtype):
+    import dgl
+
+    from loader.graph.interop import dgl_edges
+
+    g = dgl.graph(tuple(edges), num_nodes=NUM_NODES, idtype=idtype)
+    g.edata["w"] = torch.rand(300)
+    restricted = g.formats(formats)
+    graph = Graph.from_dgl(restricted, weight_attr="w")
+    assert_has(graph, edges)
+    assert torch.equal(graph.edge_weights, g.edata["w"][graph.edge_ids])
+    some = torch.tensor([7, 0, 299, 7], dtype=idtype)
+    assert torch.equal(torch.stack(dgl_edges(restricted, some)).long(), edges[:, some.long()])
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")

@@ -67,6 +67,10 @@ def test_only_ordinary_tensors_are_dense():
         check_dense("x", torch.eye(2).to_sparse())
     with pytest.raises(ValueError, match=r"x is nested; it must be dense: \.to_padded_tensor\(\)"):
         check_dense("x", torch.nested.nested_tensor([torch.rand(3), torch.rand(2)]))
+    with pytest.raises(ValueError, match=r"x is a conjugate view of other numbers in memory; .*: \.resolve_conj\(\)"):
+        check_dense("x", torch.rand(3, dtype=torch.complex64).conj())
+    with pytest.raises(ValueError, match=r"x is a negative view of other numbers in memory; .*: \.resolve_neg\(\)"):
+        check_dense("x", torch.rand(3, dtype=torch.complex64).conj().imag)
 
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), torch.tensor(0.5)])

@@ -1,6 +1,8 @@
 """torch_geometric's loader with our pipeline under it."""
 
+import copy
 import logging
+import pickle
 
 import numpy as np
 import pytest
@@ -197,6 +199,34 @@ def test_changes_before_the_first_batch_count(data):
     assert len(made.dataset) == NUM_NODES
 
 
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda made: pickle.loads(pickle.dumps(made))}
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("weight_attr", [None, "w"])
+def test_a_copy_goes_on_where_its_original_is(data, copied, weight_attr):
+    data.w = torch.rand(NUM_EDGES)
+    made = NeighborLoader(data, [3, 2], batch_size=64, shuffle=True, weight_attr=weight_attr)
+    fresh = COPIES[copied](made)
+    batches = iter(made)
+    first = next(batches)
+    amid = COPIES[copied](COPIES[copied](made))  # the second copy has not begun either
+    rest = [batch.n_id.tolist() for batch in batches]
+    assert [batch.n_id.tolist() for batch in amid] == rest
+    assert [batch.n_id.tolist() for batch in fresh] == [first.n_id.tolist(), *rest]
+    amid.data.y = amid.data.y + 1
+    for batch in amid:
+        assert torch.equal(batch.y, amid.data.y[batch.n_id])
+        assert torch.equal(batch.x, data.x[batch.n_id])
+    data.edge_index = data.edge_index.flip(0)
+    with pytest.raises(ValueError, match=r"data\.edge_index is another than when this NeighborLoader was made"):
+        list(COPIES[copied](made))
+
+
+def test_torchs_defaults_are_taken(data):
+    list(NeighborLoader(data, [2], in_order=True, pin_memory_device="", timeout=0, collate_fn=None, batch_size=200))
+
+
 def test_the_note_is_told_once(data, caplog, monkeypatch):
     monkeypatch.setattr(torch_options, "_told", False)
     with caplog.at_level(logging.WARNING, logger="loader"):
@@ -215,6 +245,9 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced'"),
         ({"sampler": object()}, TypeError, "takes no sampler: it makes mini-batches itself"),
         ({"nonsense": 1}, TypeError, "takes no argument 'nonsense'; it takes batch_size, drop_last"),
+        ({"in_order": False}, TypeError, "does not know in_order=False; leave it out"),
+        ({"pin_memory_device": "cuda"}, TypeError, "does not know pin_memory_device='cuda'; leave it out"),
+        ({"input_nodes": [1, 2], "input_id": torch.rand(2)}, TypeError, "input_id has dtype torch.float32; it must be"),
         ({"bach_size": 1}, TypeError, r"takes no argument 'bach_size'; did you mean batch_size\?"),
         ({"num_neighbors": {("a", "b"): [3]}}, TypeError, "it must be a list of integers, one per hop"),
         ({"input_nodes": []}, ValueError, "input_nodes is empty; a loader needs at least one seed"),

@@ -337,6 +337,19 @@ def test_an_induced_subgraph_has_all_its_edges(seeds):
     assert list(zip(row.tolist(), col.tolist(), ids.tolist(), strict=True)) == wanted
 
 
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional", "induced"])
+def test_weights_count_or_are_refused(subgraph_type):
+    edge_index = torch.stack([torch.arange(1, 11), torch.zeros(10, dtype=torch.int64)])
+    data = Data(num_nodes=11, edge_index=edge_index, w=torch.eye(10)[4])
+    options = {"input_nodes": torch.tensor([0]), "subgraph_type": subgraph_type}
+    if subgraph_type == "induced":
+        with pytest.raises(NotImplementedError, match="torch_geometric does not hand the weights on"):
+            NeighborLoader(data, [3], weight_attr="w", **options)
+        assert next(iter(NeighborLoader(data, [3], **options))).num_nodes == 4
+    else:
+        assert next(iter(NeighborLoader(data, [3], weight_attr="w", **options))).n_id.tolist() == [0, 5]
+
+
 def ring(num_nodes=64):
     ids = torch.arange(num_nodes)
     edge_index = torch.cat([torch.stack([ids, (ids + k) % num_nodes]) for k in range(1, 9)], 1)

@@ -115,6 +115,16 @@ def test_excluded_edges_are_those_of_the_reference(seed, exclude, kind, count):
             assert block.indptr.dtype == graph.indptr.dtype
 
 
+def test_truth_is_float32_whatever_the_default():
+    sampler = LinkSampler(FusedSampler([2]), Negatives("binary", 1))
+    torch.set_default_dtype(torch.float64)
+    try:
+        links = sampler.sample(Graph.from_edges(torch.arange(9), torch.arange(1, 10), 10), torch.tensor([[1, 2]]))
+        assert links.pairs()[1].dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_planted_leak_is_found():
     """Vertices have one neighbour each: whoever sees the edge knows the answer. Excluded, nothing is to be seen."""
     ids = torch.arange(0, 100, 2)
@@ -244,7 +254,7 @@ def test_bad_links_are_refused():
             LinkSampler(FusedSampler([1])).sample(graph, torch.tensor(pairs))
     with pytest.raises(TypeError, match=r"seeds is a list; it must be a tensor of links"):
         LinkSampler(FusedSampler([1])).sample(graph, [[0, 1]])
-    with pytest.raises(ValueError, match="given holds vertex 30"):
+    with pytest.raises(ValueError, match="seeds holds vertex 30"):
         LinkSampler(FusedSampler([1]), Negatives("triplet")).sample(graph, torch.tensor([[30, 1]]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import networkx as nx
 import numpy as np
@@ -58,6 +59,12 @@ def test_a_graph_without_vertices_has_no_ranks() -> None:
     assert pagerank(Graph.from_edges(empty, empty, 0)).tolist() == []
 
 
+def test_a_sum_beyond_float64_is_no_matter() -> None:
+    own = torch.tensor([1e308, 1e308, 0, 5e307, 0], dtype=torch.float64)
+    found, wanted = (pagerank(chain(5), personalization=numbers) for numbers in (own, own / 1e308))
+    assert torch.allclose(found, wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -70,6 +77,7 @@ def test_a_graph_without_vertices_has_no_ranks() -> None:
         ({"personalization": [1, 2]}, TypeError, "personalization is a list"),
         ({"personalization": torch.arange(5)}, TypeError, "personalization is torch.int64"),
         ({"personalization": torch.ones(4)}, ValueError, r"personalization has shape \[4\]; it must be \[5\]"),
+        ({"personalization": torch.full((5,), math.inf)}, ValueError, "finite, at least 0 and not all 0"),
         ({"personalization": torch.zeros(5)}, ValueError, "personalization has the sum 0.0"),
         ({"personalization": torch.tensor([1.0, -1, 3, 0, 0])}, ValueError, "finite, at least 0 and not all 0"),
     ],

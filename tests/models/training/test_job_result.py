@@ -56,6 +56,15 @@ def test_a_moved_finished_job_is_recognised(tmp_path: Path, capsys) -> None:
     assert "finished before" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("path", "same"), [("mine.npz", False), ("/data/mine.npz", True), ("~/mine.npz", True)])
+def test_data_dir_counts_for_a_relative_file(tmp_path: Path, path: str, same: bool) -> None:
+    dataset = {"path": path, "data_dir": "${data_dir}"}
+    JobResult(config(tmp_path, dataset=dataset)).write(0.75, {}, [])
+    assert JobResult(config(tmp_path, dataset=dataset)).metric == 0.75
+    other = JobResult(config(tmp_path, dataset=dataset, data_dir="elsewhere"))
+    assert other.metric == (0.75 if same else None)
+
+
 @pytest.mark.parametrize("changes", [{"seed": 2}, {"device": "cuda"}, {"dataset": {"name": "other"}}])
 def test_a_job_of_other_settings_runs_again(tmp_path: Path, capsys, changes) -> None:
     JobResult(config(tmp_path)).write(0.75, {}, [])

@@ -156,7 +156,7 @@ def _layer(
 
     dim = conv.out_dim if project_first else conv.in_dim
     where = device_for(dim)
-    copy_first = not project_first and h.device != where
+    copy_first = not project_first and (h.device != where or h.dtype != weight.dtype)  # a mean has the type of its rows
     report(total=num_nodes * (1 + (project_first or copy_first)))
     neighbours = h
     if project_first or copy_first:

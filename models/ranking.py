@@ -1,6 +1,11 @@
-"""How well scores tell links from others: AUC, average precision, mean reciprocal rank, hits."""
+"""How well scores tell links from others: AUC, average precision, mean reciprocal rank, hits.
+
+Scores of a model that diverged are NaN. All measures of them are NaN, too, so no run is chosen for them.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -12,6 +17,8 @@ def auc(positive: Tensor, negative: Tensor) -> float:
     Args:
         positive, negative: `[n]` and `[m]` scores, at least one each.
     """
+    if positive.isnan().any() or negative.isnan().any():
+        return math.nan
     ordered = torch.sort(negative.double()).values
     scores = positive.double().contiguous()
     below = torch.searchsorted(ordered, scores, right=False)
@@ -27,6 +34,8 @@ def average_precision(positive: Tensor, negative: Tensor) -> float:
     Args:
         positive, negative: `[n]` and `[m]` scores, at least one positive.
     """
+    if positive.isnan().any() or negative.isnan().any():
+        return math.nan
     scores = positive.double().contiguous()
 
     def at_least(ordered: Tensor) -> Tensor:
@@ -37,7 +46,8 @@ def average_precision(positive: Tensor, negative: Tensor) -> float:
 
 
 def ranks(positive: Tensor, negative: Tensor) -> Tensor:
-    """`[n]` the rank of each positive among its own negatives, from 1; of equal scores the mean rank.
+    """`[n]` the rank of each positive among its own negatives, from 1; of equal scores the mean rank. It is NaN if one
+    of these scores is.
 
     Args:
         positive: `[n]` scores.
@@ -52,7 +62,8 @@ def ranks(positive: Tensor, negative: Tensor) -> Tensor:
         )
     above = (negative > positive[:, None]).sum(1)
     equal = (negative == positive[:, None]).sum(1)
-    return 1 + above + equal.double() / 2
+    unknown = positive.isnan() | negative.isnan().any(1)
+    return (1 + above + equal.double() / 2).masked_fill(unknown, math.nan)
 
 
 def mrr(ranks: Tensor) -> float:
@@ -62,4 +73,4 @@ def mrr(ranks: Tensor) -> float:
 
 def hits(ranks: Tensor, k: int) -> float:
     """The share of ranks of at most `k`."""
-    return float((ranks <= k).double().mean())
+    return float((ranks <= k).double().masked_fill(ranks.isnan(), math.nan).mean())

@@ -12,7 +12,15 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from loader.datasets.cache import CachedArrays, cache_folder, current_version, has_conversion, open_cache, read_meta
+from loader.datasets.cache import (
+    CachedArrays,
+    cache_folder,
+    current_version,
+    has_conversion,
+    open_cache,
+    read_current_meta,
+    read_meta,
+)
 from loader.datasets.cache_lock import conversion_lock
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
@@ -204,7 +212,7 @@ class Dataset(ABC):
         """Whether the topology is to be read into memory."""
         if self.in_memory is not None:
             return self.in_memory
-        arrays = read_meta(current_version(folder))["arrays"]
+        arrays = read_current_meta(folder)["arrays"]
         nbytes = sum(array["bytes"] for name, array in arrays.items() if name in _TOPOLOGY)
         if nbytes <= _MEMORY_SHARE * usable_memory():
             return True

@@ -19,10 +19,10 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from torch import Tensor
 
 from loader.datasets.errors import CacheError
 from loader.machine.mapped import map_array
+
+Read = TypeVar("Read")
 
 FORMAT = "gnn-loader dataset"
 VERSION = 2
@@ -78,10 +80,15 @@ def open_cache(
         CacheError: it was made by something else, by another version, from another source, or files are
             missing, truncated or changed; the message names the file and the way out.
     """
+    return _of_current(folder, lambda version: _open_version(version, key, mapped, frozenset() if verify else trusted))
+
+
+def _of_current(folder: Path, read: Callable[[Path], Read]) -> Read:
+    """What `read` reads of the version that readers open, also while another takes its place."""
     version = current_version(folder)
     while True:
         try:
-            return _open_version(version, key, mapped, frozenset() if verify else trusted)
+            return read(version)
         except CacheError:  # noqa: PERF203 - once, but for a rebuild in between
             newer = current_version(folder)
             if newer == version:
@@ -99,6 +106,11 @@ def current_version(folder: Path) -> Path:
     if not VERSION_NAME.fullmatch(name):
         raise _damaged(folder, CURRENT, f"it holds {name[:40]!r}, which is no version")
     return folder / name
+
+
+def read_current_meta(folder: Path) -> dict[str, Any]:
+    """`read_meta` of the version that readers open."""
+    return _of_current(folder, read_meta)
 
 
 def read_meta(version: Path) -> dict[str, Any]:

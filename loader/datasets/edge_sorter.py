@@ -254,5 +254,5 @@ def cut(count: int, step: int) -> Sequence[tuple[int, int]]:
 def _keys(high: NDArray[np.integer], low: NDArray[np.integer]) -> NDArray[np.int64]:
     keys = high.astype(np.int64)
     keys <<= _LOW
-    keys |= low
+    keys |= low.astype(np.int64, copy=False)
     return keys

@@ -142,7 +142,7 @@ def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:
             rows = torch.arange(lengths.numel(), device=lengths.device).repeat_interleave(lengths)
             return rows, adj_t.col_indices()
         if adj_t.layout == torch.sparse_coo:
-            row, col = adj_t.coalesce().indices()
+            row, col = adj_t._indices()  # also of entries that are out of order, or there several times
             return row, col
         raise ValueError(f"adj_t has layout {adj_t.layout}; it must be torch.sparse_csr or torch.sparse_coo")
     if not hasattr(adj_t, "coo"):

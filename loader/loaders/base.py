@@ -130,6 +130,8 @@ class Loader:
             )
         if session is not None and not isinstance(session, Session):
             raise TypeError(f"session is {kind_of(session)}; it must be the session that sampler.open(graph) returned")
+        if session is not None:
+            session.require(sampler, graph)
         if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
             raise TypeError(f"stages is {shown(stages)}; it must be a list of loader.pipeline.Stage")
         names = [stage.name for stage in stages]

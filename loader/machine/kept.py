@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -41,8 +42,16 @@ class Kept:
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often torch saw this tensor written to; -1 for one of inference mode, which does not count."""
-    return -1 if tensor.is_inference() else tensor._version
+    """A number that changes when torch sees this tensor written to.
+
+    Torch does not count writes to a tensor of inference mode. Its number follows from its values, which are read.
+    """
+    if not tensor.is_inference():
+        return tensor._version
+    if tensor.layout != torch.strided:
+        return -1
+    values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    return -1 - int.from_bytes(blake2b(values.numpy().tobytes(), digest_size=8).digest(), "little")
 
 
 class Seen(NamedTuple):

@@ -77,6 +77,17 @@ def place_in_file(tensor: Tensor) -> tuple[str, str, int] | None:
     return device, inode, offset
 
 
+def is_replaced(tensor: Tensor) -> bool:
+    """Whether another file lies where the one lay that `tensor` is mapped from, or none."""
+    file, mapped = file_behind(tensor), place_in_file(tensor)
+    if file is None or mapped is None:
+        return False
+    try:
+        return mapped[1] != str(file.stat().st_ino)
+    except OSError:
+        return True
+
+
 def _bounds(tensor: Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
 

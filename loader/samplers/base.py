@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import wraps
 from typing import Any, NamedTuple, TypedDict
 
 import torch
@@ -87,6 +89,7 @@ class Session(ABC):
     """
 
     together = 1
+    _made_for: tuple[dict[str, Any], weakref.ref[Graph]] | None = None  # by whom (its spec), and for which graph
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -111,6 +114,29 @@ class Session(ABC):
     def close(self) -> None:  # noqa: B027 - most sessions hold nothing
         """Frees threads and workspaces."""
 
+    def require(self, sampler: Sampler, graph: Graph) -> None:
+        """Raises ValueError unless a sampler like this one opened the session, for this graph."""
+        spec, known = self._made_for or (None, None)
+        other = None
+        if spec is not None and spec != sampler.spec():
+            other = "sampler"
+        elif known is not None and known() is not graph:
+            other = "graph"
+        if other is not None:
+            raise ValueError(f"session was opened for another {other}; give what {sampler}.open(graph) returned")
+
+
+def _noted(open_session: Callable[[Any, Graph], Session]) -> Callable[[Any, Graph], Session]:
+    """`open`, whose sessions know what they are for."""
+
+    @wraps(open_session)
+    def opened(self: Sampler, graph: Graph) -> Session:
+        session = open_session(self, graph)
+        session._made_for = self.spec(), weakref.ref(graph)
+        return session
+
+    return opened
+
 
 class Sampler(ABC):
     """The configuration of a sampler. It can be copied, pickled and compared by its `spec()`.
@@ -132,6 +158,11 @@ class Sampler(ABC):
     edge_ids: bool = False
 
     _closed = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "open" in cls.__dict__:
+            cls.open = _noted(cls.open)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
@@ -166,6 +197,7 @@ class Sampler(ABC):
             return self
         raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
 
+    @_noted
     def open(self, graph: Graph) -> Session:
         """A session for `graph`, which the caller closes. An implementation calls `require_open` first.
 
@@ -289,7 +321,7 @@ class PickOptions(TypedDict, total=False):
             as often, and one that is lighter still as if it had that weight (csrc/weights/cpu/tables.h). False: weights
             are not rounded; each mini-batch reads the weights of all entries of its lists, so changes in place take
             effect. This draws other random numbers and takes longer. A negative, infinite or NaN weight is then found
-            by the mini-batch that reads it.
+            by the mini-batch that reads it. Weights below 1e-290, of float64, are picked in the order of the list.
         top_k: take the heaviest `fanout` edges of each vertex, of equal ones the first. Nothing is random.
         labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). A vertex gets `fanout`
             neighbours on average. Each neighbour has one random number for all vertices that may pick it, so vertices

@@ -178,6 +178,8 @@ class _LinkSession(Session):
         if pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError(f"seeds has shape {list(pairs.shape)}; links are [n, 2], (source, destination)")
         pairs = pairs.to(self._device)
+        if pairs.dtype not in (torch.int32, torch.int64):  # others may be too narrow for the negatives
+            pairs = pairs.long()
         drawn = self._sampler.negatives
         if self._on_gpu is not None:
             return self._links_on_gpu(self._on_gpu, pairs, drawn, request)
@@ -193,8 +195,6 @@ class _LinkSession(Session):
     def _links_on_gpu(
         self, gpu: GpuLinks, pairs: Tensor, drawn: Negatives | None, request: Request
     ) -> tuple[Tensor, dict[str, Any]]:
-        if pairs.dtype not in (torch.int32, torch.int64):
-            pairs = pairs.long()
         links = pairs.shape[0]
         count = 0 if drawn is None else drawn.of(links)
         each = int(drawn.amount) if drawn is not None and drawn.mode == "triplet" else 0

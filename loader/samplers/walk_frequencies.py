@@ -97,6 +97,8 @@ def _counts(graph: Graph, weighted: bool, metapath: Sequence[int] | None) -> Ten
         return torch.bincount(indices, minlength=graph.num_nodes).cpu()
     assert graph.edge_weights is not None
     weights = graph.edge_weights.cpu().double()
+    if weights.numel() == 0:
+        return torch.zeros(graph.num_nodes, dtype=torch.int64)
     whole = (weights / weights.max().clamp(min=torch.finfo(torch.float64).tiny) * _HEAVIEST).round_().long()
     whole = torch.where(weights > 0, whole.clamp(min=1), 0)
     # Integers, whose sum does not depend on the order.

@@ -108,7 +108,10 @@ class MiniBatch(Sample):
             return self.output_nodes
         if kind == "edge":
             # One gather for all hops: few large ones cost less than many small ones.
-            return torch.cat([block.edge_ids for block in self.blocks if block.edge_ids is not None])
+            ids = [block.edge_ids for block in self.blocks if block.edge_ids is not None]
+            if len(ids) < len(self.blocks):
+                raise ValueError("the mini-batch has no edge ids; make its sampler with edge_ids=True")
+            return torch.cat(ids)
         return super().ids(kind)
 
     def has(self, kind: str) -> bool:

@@ -146,9 +146,8 @@ def onward_weights(graph: Graph, at: Where, weights: Tensor, symmetric: bool | N
         moved = weights[places.to(weights.device).long()]
         return moved.pin_memory() if weights.device.type == "cpu" and weights.is_pinned() else moved
 
-    state = (version_of(weights), _state(graph))
     with _lock:
-        moved = _kept.get(weights, state, "turned", make)
+        moved = _by_weights(graph).get(weights, version_of(weights), "turned", make)
     return Lists(_offsets(graph, turned.indptr, "turned indptr", at.device), turned.indices), moved
 
 
@@ -167,7 +166,7 @@ def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tenso
     with _lock:
         if weights is None:
             return _kept.get(graph, _state(graph), "symmetric", look)
-        return _kept.get(weights, (version_of(weights), _state(graph)), "symmetric", look)
+        return _by_weights(graph).get(weights, version_of(weights), "symmetric", look)
 
 
 def memory_for(lists: Lists, device: torch.device, *, numbers: bool = False) -> Tensor:
@@ -202,8 +201,14 @@ def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str)
         raise ValueError(f"{name} holds no vertex; it must hold at least 1")
     low, high = (int(x) for x in torch.aminmax(given))
     if low < 0 or high >= graph.num_nodes:
-        raise ValueError(f"{name} holds vertex {low if low < 0 else high}; valid ids are 0 to {graph.num_nodes - 1}")
+        valid = f"valid ids are 0 to {graph.num_nodes - 1}" if graph.num_nodes else "the graph has no vertices"
+        raise ValueError(f"{name} holds vertex {low if low < 0 else high}; {valid}")
     return given.to(graph.indices.dtype)
+
+
+def _by_weights(graph: Graph) -> Kept:
+    """What was made of the graph and of weights. It goes with either of them."""
+    return _kept.get(graph, _state(graph), "by weights", Kept)
 
 
 def _state(graph: Graph) -> tuple[object, ...]:

@@ -73,7 +73,7 @@ def pagerank(
     ranks = torch.empty(graph.num_nodes, dtype=torch.float64, device=at.device)
     if graph.num_nodes == 0:
         return ranks
-    close = min(max(int(limit * _WHOLE), 1), 2**63)
+    close = max(int(min(limit * _WHOLE, 2.0**63)), 1)
     lists = onward_lists(graph, at, symmetric) if turned else back_lists(graph, at.device)
     damping = round(follows * _WHOLE)
     if at.on_gpu:

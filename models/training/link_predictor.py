@@ -76,7 +76,7 @@ class LinkPredictor(LightningModule):
     def training_step(self, batch: Links, batch_idx: int) -> Tensor:
         loss = F.binary_cross_entropy_with_logits(self(batch), batch.pairs()[1])
         weight = 0 if batch.repeats else batch.batch_size  # what repeats is counted by another process
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=max(weight, 1), sync_dist=True)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight, sync_dist=True)
         return loss
 
     def validation_step(self, batch: HeldOutLinks, batch_idx: int) -> None:

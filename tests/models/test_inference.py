@@ -39,6 +39,15 @@ def test_equals_the_full_neighbourhood_forward(
     assert not got.requires_grad
 
 
+@pytest.mark.parametrize("widths", [(6, 16, 3), (30, 8, 12)])
+def test_means_of_half_features_are_not_rounded(random_graph: Any, widths: tuple[int, int, int]) -> None:
+    graph: Graph = random_graph(num_nodes=60, num_edges=600)
+    model = GraphSAGE(*widths, 2).eval()
+    x = (torch.rand(60, widths[0]) * 100).half()
+    found, wanted = (layerwise_inference(model, graph, rows, progress=False) for rows in (x, x.float()))
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
+
+
 def test_reads_features_that_lie_on_disk(random_graph: Any, tmp_path: Path) -> None:
     graph: Graph = random_graph(num_nodes=50, num_edges=150)
     x = torch.randn(50, 9)

@@ -1,5 +1,7 @@
 """Measures of ranking beside scikit-learn and a slow reference."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -45,3 +47,16 @@ def test_mrr_and_hits_average_the_ranks():
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"positive has shape \[3\] and negative \[2, 4\]; they must be"):
         ranks(torch.rand(3), torch.rand(2, 4))
+
+
+@pytest.mark.parametrize("positive", [[math.nan, 1.0], [1.0, 1.0]])
+def test_measures_of_nan_are_nan(positive):
+    positive, negative = torch.tensor(positive), torch.tensor([[1.0, math.nan], [0.0, 0.5]])
+    placed = ranks(positive, negative)
+    assert placed.isnan().tolist() == [True, False]
+    measures = auc(positive, negative[0]), average_precision(positive, negative[0]), mrr(placed), hits(placed, 1)
+    assert all(math.isnan(measure) for measure in measures)
+    assert math.isnan(hits(placed, 10))
+    with_one = torch.tensor([math.nan, 1.0])
+    assert math.isnan(auc(with_one, torch.ones(3)))
+    assert math.isnan(average_precision(with_one, torch.ones(3)))

@@ -13,7 +13,7 @@ from conversions import ARRAYS, KEY, write
 
 from loader.datasets import CacheError
 from loader.datasets import cache as cache_module
-from loader.datasets.cache import cache_folder, current_version, open_cache
+from loader.datasets.cache import cache_folder, current_version, open_cache, read_current_meta, read_meta
 from loader.datasets.cache_lock import conversion_lock
 from loader.datasets.cache_writer import CacheWriter
 
@@ -184,6 +184,18 @@ def test_a_reader_whose_version_was_replaced_begins_again(folder, monkeypatch):
     cached = open_cache(folder, KEY)
     assert cached.properties == {"mark": 4}
     assert set(cached.arrays["marks"].tolist()) == {4}
+
+
+def test_a_meta_that_was_replaced_is_read_anew(folder, monkeypatch):
+    def slow(version: Path) -> Any:
+        if len(writes) < 3:
+            writes.append(1)
+            write(folder, mark=1 + len(writes))
+        return read_meta(version)
+
+    writes: list[int] = []
+    monkeypatch.setattr(cache_module, "read_meta", slow)
+    assert read_current_meta(folder)["properties"] == {"mark": 4}
 
 
 def test_another_source_or_option_has_another_place(tmp_path):

@@ -55,6 +55,13 @@ def test_the_graph_is_that_of_all_edges(
 OPTIONS = {"undirected": False, "self_loops": "keep", "parallel_edges": "keep"}
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, np.int64])
+def test_ids_may_be_unsigned(dtype):
+    src, dst = (np.random.default_rng(1).integers(0, 200, (2, 500))).astype(dtype)
+    for one, other in zip(edges_to_csc(src, dst, 200, **OPTIONS), through_files(src, dst, 200, **OPTIONS), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_hub_larger_than_a_file_is_kept(tmp_path):
     src, dst = np.arange(3000), np.full(3000, 7)
     indptr, indices = through_files(src, dst, 3000, **OPTIONS)

@@ -81,6 +81,17 @@ def test_from_pyg_reads_a_transposed_matrix(edges, layout):
     assert_has(graph, once[:, order])
 
 
+def test_entries_out_of_order_keep_their_weights():
+    rows, columns = torch.tensor([[2, 0, 1, 0], [0, 1, 2, 1]])
+    data = Data(num_nodes=3, w=torch.tensor([10.0, 20, 30, 40]))
+    data.adj_t = torch.sparse_coo_tensor(torch.stack([rows, columns]), torch.ones(4), (3, 3), check_invariants=True)
+    graph = Graph.from_pyg(data, weight_attr="w")
+    assert graph.indptr.tolist() == [0, 2, 3, 4]
+    assert graph.indices.tolist() == [1, 1, 2, 0]
+    assert graph.edge_weights.tolist() == [20, 40, 30, 10]
+    assert graph.edge_ids.tolist() == [1, 3, 2, 0]
+
+
 def test_from_pyg_takes_an_edge_index(edges):
     from torch_geometric import EdgeIndex
 

@@ -7,6 +7,7 @@ import gc
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,6 +64,22 @@ def test_one_array_goes_to_a_file_and_back(tmp_path: Path) -> None:
     (tmp_path / "indices.npy").unlink()  # the mapping stays
     assert equal(there, graph)
     assert equal(pickle.loads(pickle.dumps(there)), graph)
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux tells where a mapping lies")
+@pytest.mark.parametrize("there_is_another", [True, False])
+def test_a_file_that_was_replaced_is_written_again(tmp_path: Path, there_is_another: bool) -> None:
+    place = f"disk:{tmp_path}/indices.npy"
+    graph = make()
+    first = graph.place(indices=place)
+    if there_is_another:
+        Graph(graph.indptr, (graph.indices + 1) % graph.num_nodes).place(indices=place)
+    else:
+        (tmp_path / "indices.npy").unlink()
+    again = first.place(indices=place)
+    assert torch.equal(again.indices, graph.indices)
+    assert torch.equal(torch.from_numpy(np.load(tmp_path / "indices.npy")), graph.indices)
+    assert again.place(indices=place).indices is again.indices
 
 
 def test_a_placement_on_disk_needs_a_path(tmp_path: Path) -> None:

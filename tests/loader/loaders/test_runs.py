@@ -12,7 +12,7 @@ import pytest
 import torch
 from graphs import messy_graph
 
-from loader import FusedSampler, HopwiseSampler, NodeLoader, _core
+from loader import FusedSampler, HopwiseSampler, NodeLoader, WalkSampler, _core
 from loader.items import NodeItems, Order
 from loader.loaders.base import Loader
 from loader.pipeline import Stage
@@ -20,6 +20,11 @@ from loader.samples import MiniBatch
 
 GRAPH = messy_graph(200, 1500, seed=1)
 WAIT = 60  # seconds; a test that needs them has failed
+
+
+class Like(FusedSampler):
+    def spec(self) -> dict[str, Any]:
+        return super().spec() | {"of another law": True}
 
 
 class Held(Stage):
@@ -90,6 +95,23 @@ def test_a_new_iterator_waits_for_dropped_threads() -> None:
     assert (found[0].epoch, found[0].index) == (1, 0)
     assert stage.most == 1
     loader.close()
+
+
+def test_a_session_of_something_else_is_refused() -> None:
+    sampler, seeds = FusedSampler([2, 2], seed=1, num_threads=1), torch.arange(20)
+    others = [FusedSampler([2], seed=1), FusedSampler([2, 2], seed=2), WalkSampler(3), Like([2, 2], seed=1)]
+    for other in others:
+        session = other.open(GRAPH)
+        with pytest.raises(ValueError, match="session was opened for another sampler; give what FusedSampler"):
+            NodeLoader(GRAPH, None, None, seeds, sampler, 10, session=session)
+        session.close()
+    session = sampler.open(messy_graph(200, 1500, seed=1))
+    with pytest.raises(ValueError, match="session was opened for another graph"):
+        NodeLoader(GRAPH, None, None, seeds, sampler, 10, session=session)
+    session.close()
+    session = FusedSampler([2, 2], seed=1).open(GRAPH)  # one of the same spec
+    assert len(list(NodeLoader(GRAPH, None, None, seeds, sampler, 10, session=session))) == 2
+    session.close()
 
 
 @pytest.mark.parametrize("end", ["close", "release"])

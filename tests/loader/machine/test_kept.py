@@ -2,9 +2,10 @@
 
 import gc
 
+import pytest
 import torch
 
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept, Seen, version_of
 
 
 class Owner:
@@ -31,5 +32,15 @@ def test_counts_the_writes_to_a_tensor():
     before = version_of(tensor)
     tensor[0] = 1
     assert version_of(tensor) != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64])
+def test_values_count_where_torch_counts_nothing(dtype):
     with torch.inference_mode():
-        assert version_of(torch.zeros(3)) == -1
+        tensor = torch.tensor([1, 0, 0]).to(dtype)
+        before = version_of(tensor)
+        assert version_of(tensor) == before
+        tensor.copy_(torch.tensor([0, 1, 0]))
+        assert version_of(tensor) != before
+        assert version_of(torch.zeros(0, 4, dtype=dtype)) == version_of(torch.zeros(0, dtype=dtype))
+        assert Seen.of(tensor).is_of(tensor)

@@ -125,6 +125,16 @@ def test_truth_is_float32_whatever_the_default():
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_narrow_pairs_have_the_same_negatives(dtype):
+    graph = Graph.from_edges(torch.arange(1000), (torch.arange(1000) + 1) % 1000, 1000)
+    sampler, pairs = LinkSampler(FusedSampler([2]), Negatives("binary", 3)), torch.tensor([[1, 2], [3, 4]])
+    for batch in range(5):
+        found, wanted = (sampler.sample(graph, p, batch=batch) for p in (pairs.to(dtype), pairs))
+        assert torch.equal(found.nodes.long(), wanted.nodes.long())
+        assert torch.equal(found.pairs()[0], wanted.pairs()[0])
+
+
 def test_a_planted_leak_is_found():
     """Vertices have one neighbour each: whoever sees the edge knows the answer. Excluded, nothing is to be seen."""
     ids = torch.arange(0, 100, 2)

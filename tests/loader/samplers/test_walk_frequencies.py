@@ -113,6 +113,13 @@ def test_bad_exponents_are_refused() -> None:
             WalkSampler(4, num_negatives=1, negative_exponent=value)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="num_negatives is 0; draw some"):
         WalkSampler(4, negative_exponent=0.75)
+    weightless = Graph(
+        torch.zeros(6, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), edge_weights=torch.zeros(0)
+    )
+    with pytest.raises(ValueError, match="so no vertex has a frequency"):
+        WalkSampler(4, num_negatives=1, negative_exponent=0.75, weights="edge_weights").sample(
+            weightless, torch.tensor([0])
+        )
     empty = listed([], 5)
     with pytest.raises(ValueError, match="so no vertex has a frequency"):
         WalkSampler(4, num_negatives=1, negative_exponent=0.75).sample(empty, torch.arange(5))

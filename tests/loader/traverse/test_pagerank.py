@@ -59,6 +59,10 @@ def test_a_graph_without_vertices_has_no_ranks() -> None:
     assert pagerank(Graph.from_edges(empty, empty, 0)).tolist() == []
 
 
+def test_any_change_is_within_an_infinite_tol() -> None:
+    assert float(pagerank(chain(5), tol=math.inf, max_iter=1).sum()) == pytest.approx(1)
+
+
 def test_a_sum_beyond_float64_is_no_matter() -> None:
     own = torch.tensor([1e308, 1e308, 0, 5e307, 0], dtype=torch.float64)
     found, wanted = (pagerank(chain(5), personalization=numbers) for numbers in (own, own / 1e308))

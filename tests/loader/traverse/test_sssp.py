@@ -115,3 +115,21 @@ def test_bad_weights_are_refused(weights: object, error: type[Exception], messag
 def test_delta_must_be_above_0(delta: float) -> None:
     with pytest.raises(ValueError, match="it must be finite and above 0"):
         sssp(chain(4), 3, torch.ones(3), delta=delta)
+
+
+@pytest.mark.parametrize("symmetric", [None, False])
+def test_no_answer_of_a_graph_that_is_gone(symmetric: bool | None) -> None:
+    weights = torch.tensor([1.0, 5, 2, 7, 3, 4])
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):  # graphs whose arrays come to lie where those before them lay
+        graph = Graph.from_edges(*torch.randint(5, (2, 6), generator=generator), 5)
+        assert torch.equal(
+            sssp(graph, 0, weights, symmetric=symmetric), sssp(graph, 0, weights.clone(), symmetric=symmetric)
+        )
+
+
+def test_weights_changed_in_inference_mode_count() -> None:
+    with torch.inference_mode():
+        graph, weights = chain(4), torch.ones(3)
+        before = sssp(graph, 3, weights)
+        assert torch.equal(sssp(graph, 3, weights.mul_(2)), before * 2)

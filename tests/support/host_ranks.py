@@ -36,7 +36,7 @@ def start_ranks(
         **{name: value for name, value in os.environ.items() if name not in LAUNCHED},
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": str(hosts * local), "LOCAL_WORLD_SIZE": str(local),
-        "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, ROOT / "tests" / "support", *paths)), *_paths(os.environ)]),
+        "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, Path(__file__).parent, *paths)), *_paths(os.environ)]),
         **environment,
     }  # fmt: skip
     return [

@@ -154,6 +154,7 @@ class TestOnGPU:
         held = [make(random_graph())]
         if cycle:
             held.append(held)
+        gc.collect()  # garbage of other tests may hold graphs, and torch ends a capture when it frees one
         x, graph = torch.zeros(1000, device="cuda"), torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             y = x + 1

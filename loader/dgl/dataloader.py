@@ -99,7 +99,11 @@ class DataLoader:
         self.device = device_of(graph.device if device is None else device)
         if use_uva and self.device.type != "cuda":
             raise ValueError(f"use_uva lets a GPU read host memory, but device is {self.device}; give a GPU")
-        given_options = dict(options)
+        self._given = {
+            "graph": graph, "indices": indices, "graph_sampler": graph_sampler, "device": device,
+            "batch_size": batch_size, "drop_last": drop_last, "shuffle": shuffle, "use_uva": use_uva,
+            "use_ddp": use_ddp, "ddp_seed": ddp_seed, **options,
+        }  # fmt: skip
         if as_flag("use_ddp", use_ddp):
             for name in ("seed", "rank", "world_size"):
                 if options.get(name) is not None:
@@ -109,9 +113,11 @@ class DataLoader:
                     )
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
+        if not use_ddp:
+            self._given |= {"generator": None, "seed": meaning.seed}  # a copy picks the same
         self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler
         self._uva = as_flag("use_uva", use_uva)
-        nodes: BlockSampler = graph_sampler.sampler if edges else graph_sampler  # type: ignore[union-attr,assignment]
+        nodes = graph_sampler.sampler if isinstance(graph_sampler, EdgePredictionSampler) else graph_sampler
         around = fused(
             nodes.fanouts[::-1],  # ours are counted from the seeds
             device=self.device,
@@ -123,17 +129,11 @@ class DataLoader:
         self._prob = nodes.prob
         made = self._graph()
         self._read = [Seen.of(each) for each in self._read_once()]
-        self._given = {
-            "graph": graph, "indices": indices, "graph_sampler": graph_sampler, "device": device,
-            "batch_size": batch_size, "drop_last": drop_last, "shuffle": shuffle, "use_uva": use_uva,
-            "use_ddp": use_ddp, "ddp_seed": ddp_seed,
-            **(given_options if use_ddp else {**options, "generator": None, "seed": meaning.seed}),
-        }  # fmt: skip
         self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
         items: Items
         sampler: Sampler
-        if edges:
-            items, sampler = self._edges(graph_sampler, around)  # type: ignore[arg-type]
+        if isinstance(graph_sampler, EdgePredictionSampler):
+            items, sampler = self._edges(graph_sampler, around)
         else:
             items, sampler = NodeItems(as_vertices("indices", self.indices)), around
             check_distinct("indices", items.ids, graph.num_nodes())

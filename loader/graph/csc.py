@@ -117,7 +117,7 @@ class Graph:
         self.indptr = indptr.to(torch.int64 if wide_edges or wide_nodes else torch.int32).contiguous()
         self.indices = indices.to(torch.int64 if wide_nodes else torch.int32).contiguous()
         self.edge_ids = None if edge_ids is None else edge_ids.contiguous()
-        if edge_weights is not None and edge_weights.requires_grad:  # they only say what is picked
+        if edge_weights is not None and edge_weights.requires_grad:  # weights decide the picks, and get no gradient
             edge_weights = edge_weights.detach()
         self.edge_weights = None if edge_weights is None else edge_weights.contiguous()
         self.edge_times = None if edge_times is None else edge_times.to(torch.int64).contiguous()

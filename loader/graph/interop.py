@@ -40,17 +40,14 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
     arrays: dict[str, Any] = {}
     if weight_attr is not None:
-        weights = _attribute(data, weight_attr, "weight_attr")
-        if list(weights.shape) not in ([src.numel()], [src.numel(), 1]):
+        weights = arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
+        if weights.shape != (src.numel(),):
             raise ValueError(
                 f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
                 f"it must be [{src.numel()}], a weight per edge"
             )
-        arrays["edge_weights"] = weights.reshape(-1)
     if time_attr is not None:
         times = _attribute(data, time_attr, "time_attr")
-        if times.dim() == 2 and times.shape[1] == 1:
-            times = times.reshape(-1)
         arrays["edge_times" if data.is_edge_attr(time_attr) else "node_times"] = times
     try:
         return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
@@ -126,12 +123,13 @@ def _check_edges(edges: Tensor, num_nodes: int) -> None:
 
 
 def _attribute(data: Any, name: str, option: str) -> Tensor:
+    """The attribute that an option names; one column is taken as a vector."""
     if not isinstance(name, str) or name not in data:
         raise ValueError(f"{option} is {shown(name)}; data has {sorted(data.keys())}")
     value = data[name]
     if not isinstance(value, Tensor):
         raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
-    return value
+    return value.reshape(-1) if value.dim() == 2 and value.shape[1] == 1 else value
 
 
 def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:

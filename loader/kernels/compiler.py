@@ -124,7 +124,7 @@ def _compile(
         try:
             done = on_compile(len(own)) if on_compile and own else None
             with ThreadPoolExecutor(max(1, min(len(own), workers)), "kernel-compiler") as pool:
-                list(pool.map(lambda key: _compile_one(key, missing[key], futures[key]), own))  # noqa: B023
+                list(pool.map(_compile_one, own, [missing[key] for key in own], [futures[key] for key in own]))
         finally:
             with _lock:
                 for key in own:

@@ -79,11 +79,12 @@ def place_in_file(tensor: Tensor) -> tuple[str, str, int] | None:
 
 def is_replaced(tensor: Tensor) -> bool:
     """Whether another file lies where the one lay that `tensor` is mapped from, or none."""
-    file, mapped = file_behind(tensor), place_in_file(tensor)
-    if file is None or mapped is None:
+    file = file_behind(tensor)
+    if file is None:
         return False
+    _, _, inode, _ = _mapping(tensor.data_ptr())
     try:
-        return mapped[1] != str(file.stat().st_ino)
+        return inode != str(file.stat().st_ino)
     except OSError:
         return True
 

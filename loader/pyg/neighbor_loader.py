@@ -99,7 +99,7 @@ class DataLoader:
     def __getstate__(self) -> dict[str, Any]:
         """A copy (`pickle`, `copy`) goes on where this one is, with the attributes of its own `data`."""
         begin = self._begin if self._loader is None else self._loader.state_dict()
-        read = None if self._differs() is None else self._read  # None: what the copy finds
+        read = None if self._differs(self._read_once()) is None else self._read  # None: what the copy finds
         return self.__dict__ | {"_attributes": None, "_loader": None, "_begin": begin, "_read": read}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,12 +107,10 @@ class DataLoader:
         if self._read is None:
             self._read = self._read_once()
 
-    def _differs(self) -> str | None:
-        """What of `data` the sampler read is another now; None if all is as it was."""
-        now = self._read_once().items()
-        return next(
-            (name for name, seen in now if name not in self._read or not self._read[name].has(seen.value)), None
-        )
+    def _differs(self, now: dict[str, Seen]) -> str | None:
+        """What the sampler read and is another `now`; None if all is as it was."""
+        read = self._read
+        return next((name for name, seen in now.items() if name not in read or not read[name].has(seen.value)), None)
 
     def _read_once(self) -> dict[str, Seen]:
         """What the sampler read, of what `data` has now."""
@@ -125,7 +123,8 @@ class DataLoader:
         Raises:
             ValueError: `data` has other edges or vertices, or other weights to pick by, than when this was made.
         """
-        if (name := self._differs()) is not None:
+        now = self._read_once()
+        if (name := self._differs(now)) is not None:
             raise ValueError(
                 f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
                 "new loader"
@@ -136,7 +135,7 @@ class DataLoader:
                 f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
                 f"{type(self).__name__} was made; make a new loader"
             )
-        self._read |= self._read_once()
+        self._read |= now
         loader = self.loader
         assert self._attributes is not None
         if not self._attributes.are_those_of(self.data):

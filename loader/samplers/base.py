@@ -161,7 +161,7 @@ class Sampler(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "open" in cls.__dict__:
+        if "open" in cls.__dict__:  # of a user's, too: a loader has to know what each session is for
             cls.open = _noted(cls.open)  # type: ignore[method-assign]
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +101,11 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
     before = saved["hyper_parameters"]
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
     if shapes == theirs:
-        told = [f"{name} was {before[name]} and is {hparams[name]}" for name in _OF_OPTIMIZER if name in changed]
-        if told:
+        kept = [name for name in _OF_OPTIMIZER if name in changed]
+        if kept:
             raise ValueError(
-                f"ckpt_path is {path}, whose optimizer goes on with the options that it had: {', '.join(told)}; give "
-                "those"
+                f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
+                f"{_told(kept, before, hparams)}; give those"
             )
         return
     raise ValueError(
@@ -115,17 +115,20 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
 
 
 def _difference(
-    changed: Iterable[str],
+    changed: Sequence[str],
     before: Mapping[str, Any],
     now: Mapping[str, Any],
     shapes: Mapping[str, list[int]],
     theirs: Mapping[str, list[int]],
 ) -> str:
-    told = [f"{name} was {before[name]} and is {now[name]}" for name in changed]
-    if told:
-        return ", ".join(told)
+    if changed:
+        return _told(changed, before, now)
     name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
     return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
+
+
+def _told(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} was {before[name]} and is {now[name]}" for name in names)
 
 
 def not_run(cfg: DictConfig, metric: str) -> str | None:

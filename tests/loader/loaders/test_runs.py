@@ -82,13 +82,18 @@ def asked_and_held() -> tuple[Held, NodeLoader, Any, threading.Thread, list[Any]
     return stage, loader, batches, thread, found
 
 
-def test_a_new_iterator_waits_for_dropped_threads() -> None:
+def held_and_dropped() -> tuple[Held, NodeLoader]:
+    """A stage that holds the second mini-batch, and its loader, whose iterator was dropped meanwhile."""
     stage = Held(stop=2)
     loader = loader_with(stage)
     batches = iter(loader)
     next(batches)
     assert stage.waits.wait(WAIT)
-    del batches  # while a thread of its is in the stage
+    return stage, loader
+
+
+def test_a_new_iterator_waits_for_dropped_threads() -> None:
+    stage, loader = held_and_dropped()
     thread, found = in_thread(lambda: next(iter(loader)))
     stage.go.set()
     thread.join(WAIT)
@@ -116,12 +121,7 @@ def test_a_session_of_something_else_is_refused() -> None:
 
 @pytest.mark.parametrize("end", ["close", "release"])
 def test_closing_waits_for_dropped_threads(end: str) -> None:
-    stage = Held(stop=2)
-    loader = loader_with(stage)
-    batches = iter(loader)
-    next(batches)
-    assert stage.waits.wait(WAIT)
-    del batches  # while a thread of its is in the stage
+    stage, loader = held_and_dropped()
     assert loader._pipeline is not None
     threads = list(loader._pipeline.threads)
     closing, _ = in_thread(getattr(loader, end))

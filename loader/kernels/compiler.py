@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -26,6 +26,8 @@ OLDEST_ARCHITECTURE = 75
 # An include of one of our headers, or of a stand-in for a standard one.
 _INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
 _TELL_AFTER = 1.0  # seconds of compilation, until a line says what is being done
+_MOST_TOGETHER = 2  # kernels of a program: more save nothing, and make files larger
+_PROGRAMS_PER_WORKER = 4  # at least: they take from a tenth of a second to several
 
 
 class Wanted(NamedTuple):
@@ -123,8 +125,9 @@ def _compile(
         done = None
         try:
             done = on_compile(len(own)) if on_compile and own else None
-            with ThreadPoolExecutor(max(1, min(len(own), workers)), "kernel-compiler") as pool:
-                list(pool.map(_compile_one, own, [missing[key] for key in own], [futures[key] for key in own]))
+            programs = _programs({key: missing[key] for key in own}, workers)
+            with ThreadPoolExecutor(max(1, min(len(programs), workers)), "kernel-compiler") as pool:
+                list(pool.map(partial(_compile_program, results=futures), programs))
         finally:
             with _lock:
                 for key in own:
@@ -138,16 +141,36 @@ def _compile(
     return found
 
 
-def _compile_one(key: str, wanted: Wanted, result: Future[disk.Entry]) -> None:
+def _programs(wanted: Mapping[str, Wanted], workers: int) -> list[dict[str, Wanted]]:
+    """The kernels dealt to programs, which are compiled one by one. Several of one header take less time together.
+
+    A kernel's file then has the code of all of its program. So where there are cores enough, each has its own.
+    """
+    each = max(1, min(_MOST_TOGETHER, len(wanted) // (_PROGRAMS_PER_WORKER * workers)))
+    by_source: dict[tuple[str, int], list[str]] = {}
+    for key, one in wanted.items():
+        by_source.setdefault((one.header, one.architecture), []).append(key)
+    return [
+        {key: wanted[key] for key in keys[first : first + each]}
+        for keys in by_source.values()
+        for first in range(0, len(keys), each)
+    ]
+
+
+def _compile_program(wanted: Mapping[str, Wanted], results: Mapping[str, Future[disk.Entry]]) -> None:
     try:
         tool = compiler()
-        source, options = f'#include "{wanted.header}"\n', _options(wanted.architecture)
-        code, symbol = tool.compile(source, closure_of(wanted.header), wanted.name, options)
-        entry = disk.Entry(wanted.name, wanted.architecture, f"NVRTC {tool.text}", symbol, code)
-        disk.write(key, entry)
-        result.set_result(entry)
+        header, _, architecture = next(iter(wanted.values()))
+        names = [one.name for one in wanted.values()]
+        code, symbols = tool.compile(f'#include "{header}"\n', closure_of(header), names, _options(architecture))
+        for key, name, symbol in zip(wanted, names, symbols, strict=True):
+            entry = disk.Entry(name, architecture, f"NVRTC {tool.text}", symbol, code)
+            disk.write(key, entry)
+            results[key].set_result(entry)
     except BaseException as error:
-        result.set_exception(error)  # whoever asks for the result gets it
+        for key in wanted:  # whoever asks for a result gets it
+            if not results[key].done():
+                results[key].set_exception(error)
 
 
 def _options(architecture: int) -> list[str]:

@@ -50,44 +50,53 @@ class Compiler:
         self._check(self._library.nvrtcGetSupportedArchs(values), "asking for architectures")
         return list(values)
 
-    def compile(self, source: str, headers: Mapping[str, str], name: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """Compiles one kernel.
+    def compile(
+        self, source: str, headers: Mapping[str, str], kernels: Sequence[str], options: Sequence[str]
+    ) -> tuple[bytes, list[str]]:
+        """Compiles one program.
 
         Args:
             source: C++.
             headers: texts by the name that they are included by.
-            name: of the kernel, as C++ spells it.
+            kernels: names, as C++ spells them, of those that the program is to have.
             options: of NVRTC; `-arch=sm_NN` is among them.
 
         Returns:
-            Code for the chip (a cubin), and the kernel's name in it.
+            Code for the chip (a cubin), and the kernels' names in it.
 
         Raises:
             CompilationError: with the compiler's messages.
         """
         library, program = self._library, ctypes.c_void_p()
         texts = (ctypes.c_char_p * len(headers))(*(text.encode() for text in headers.values()))
-        names = (ctypes.c_char_p * len(headers))(*(included.encode() for included in headers))
+        included = (ctypes.c_char_p * len(headers))(*(name.encode() for name in headers))
         created = library.nvrtcCreateProgram(
-            ctypes.byref(program), source.encode(), b"kernel.cu", len(headers), texts, names
+            ctypes.byref(program), source.encode(), b"kernel.cu", len(headers), texts, included
         )
         self._check(created, "beginning a compilation")
         try:
-            self._check(library.nvrtcAddNameExpression(program, name.encode()), f"naming {name}")
+            for name in kernels:
+                self._check(library.nvrtcAddNameExpression(program, name.encode()), f"naming {name}")
             encoded = [option.encode() for option in options]
             if library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)):
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-                raise CompilationError(f"NVRTC {self.text} does not compile {name}: {log.decode().strip()}")
-            symbol = ctypes.c_char_p()
-            self._check(library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(symbol)), f"looking up {name}")
-            assert symbol.value is not None
-            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN", keep_end=True), symbol.value.decode()
+                names = ", ".join(kernels)
+                raise CompilationError(f"NVRTC {self.text} does not compile {names}: {log.decode().strip()}")
+            symbols = [self._symbol(program, name) for name in kernels]
+            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN", keep_end=True), symbols
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
 
     @property
     def text(self) -> str:
         return f"{self.version[0]}.{self.version[1]}"
+
+    def _symbol(self, program: ctypes.c_void_p, name: str) -> str:
+        symbol = ctypes.c_char_p()
+        found = self._library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(symbol))
+        self._check(found, f"looking up {name}")
+        assert symbol.value is not None
+        return symbol.value.decode()
 
     def _text(self, program: ctypes.c_void_p, size_of: str, get: str, *, keep_end: bool = False) -> bytes:
         size = ctypes.c_size_t()

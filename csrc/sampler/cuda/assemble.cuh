@@ -77,6 +77,7 @@ struct Assembly : Space<Args> {
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       const int64_t row = group * 32 + lane;
       const uint32_t degree = row < this->num_seeds() ? this->row_degree()[row] : 0;
+#pragma unroll 1
       for (int j = 1; j <= hops; ++j) add(edge_value(hops, 0, j), this->count_of(degree, j));
     }
     for_each_chunk([&](int64_t first, int64_t end, uint32_t all) {
@@ -91,6 +92,7 @@ struct Assembly : Space<Args> {
         add(fresh_value(h), __popc(fresh));
         if (h == hops) break;
         this->deal_rows(first, fresh, [&](uint32_t, const Rows& dealt) {
+#pragma unroll 1
           for (int j = h + 1; j <= hops; ++j) {
             Sum edges = 0;
 #pragma unroll
@@ -143,6 +145,7 @@ struct Assembly : Space<Args> {
         frontiers[h] = frontiers[h - 1] + total[fresh_value(h)];
         enough &= frontiers[h] <= args.frontier_capacity[h];
         int64_t sum = 0;
+#pragma unroll 1
         for (int g = 0; g < h; ++g) {
           begin_of[edge_value(hops, g, h)] = sum;
           sum += total[edge_value(hops, g, h)];
@@ -153,7 +156,9 @@ struct Assembly : Space<Args> {
       fits = enough && this->status() == SampleStatus::kOk;
       if (block == 0) {
         SampleHeader& header = this->header();
+#pragma unroll 1
         for (int h = 0; h <= hops; ++h) header.frontiers[h] = frontiers[h];
+#pragma unroll 1
         for (int h = 0; h < hops; ++h) header.edges[h] = edges[h];
         header.hops_done = hops;
         if (!fits) this->fail(SampleStatus::kOverflow, 0);
@@ -163,6 +168,7 @@ struct Assembly : Space<Args> {
     __syncthreads();
     if (!fits) return false;
     unsigned long long* const cursor = cursors[own];
+#pragma unroll 1
     for (int v = lane; v < num_values(); v += 32)
       cursor[v] = begin_of[v] + before[v] + warp_before(this->warp())[v];
     __syncwarp();
@@ -177,6 +183,7 @@ struct Assembly : Space<Args> {
         this->local()[v] = static_cast<N>(row);
       }
       const uint32_t degree = valid ? this->row_degree()[row] : 0;
+#pragma unroll 1
       for (int j = 1; j <= hops; ++j) write_indptr(j, valid, row, degree, cursor[edge_value(hops, 0, j)]);
     }
     for_each_chunk([&](int64_t first, int64_t end, uint32_t) {

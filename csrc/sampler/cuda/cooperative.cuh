@@ -84,10 +84,10 @@ struct Cooperative : Expansion<Args> {
     if (lane == 0)
       begin = atomicAdd(&this->state().found.of_hop[hop - 1], static_cast<unsigned long long>(total));
     int64_t at = rows + __shfl_sync(kFullMask, begin, 0) + before;
+    this->mark_beyond(picked, hop);
 #pragma unroll
     for (int i = 0; i < K; ++i)
       if (picked.fresh >> i & 1) {
-        this->mark_beyond(picked.u[i], hop);
         if (at < args.rows_capacity) this->list()[at] = picked.u[i];
         ++at;
       }

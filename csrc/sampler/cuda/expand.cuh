@@ -25,7 +25,21 @@ struct Expansion : Space<Args> {
 
   // Marks a vertex that is new at `hop` in the sets of the hops beyond: it will be sampled there, too.
   __device__ void mark_beyond(N u, int hop) const {
+#pragma unroll 1
     for (int h = hop + 1; h <= args.hops; ++h) atomicOr(&this->reached(h)[u / 32], 1u << u % 32);
+  }
+
+  // The same for those of the picks that are new, hop after hop. On an H200 (15, 10, 5) x 1,024 takes 7 %
+  // less time than with an unrolled loop for each pick, and a fifth less than with one that is not.
+  template <int K>
+  __device__ void mark_beyond(const Picked<K, N>& picked, int hop) const {
+#pragma unroll 1
+    for (int h = hop + 1; h <= args.hops; ++h) {
+      uint32_t* const set = this->reached(h);
+#pragma unroll
+      for (int i = 0; i < K; ++i)
+        if (picked.fresh >> i & 1) atomicOr(set + picked.u[i] / 32, 1u << picked.u[i] % 32);
+    }
   }
 
   // One task a lane, fanout at most K; lanes without a task have degree 0. Their places in the graph's

@@ -164,7 +164,9 @@ struct HashSet : Space<Args> {
 
   // After a failure: the same, whatever is in it.
   __device__ void clean() const {
+#pragma unroll 1
     for (int64_t i = thread(); i < args.hash.size; i += threads()) keys()[i] = 0;
+#pragma unroll 1
     for (int64_t i = thread(); i < kRanges; i += threads()) counts()[i] = 0;
     if (thread() == 0) this->state().found.value = 0;
     this->clean_pieces();

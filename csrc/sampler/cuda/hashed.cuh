@@ -113,6 +113,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
     }
     if (full) any_full = true;
     __syncthreads();
+#pragma unroll 1
     for (int64_t r = this->thread(); r < kRanges; r += this->threads()) this->begins()[r] = begin[r];
     if (this->thread() == 0) {
       this->begins()[kRanges] = total;
@@ -128,6 +129,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
       N u[kEach];
     };
     const bool next = hop < args.hops, any_full = this->begins()[kRanges + 1];
+#pragma unroll 1
     for (int64_t r = this->thread(); r < kRanges; r += this->threads()) this->counts()[r] = 0;
     for (int64_t i = this->thread(); i < rows - old_rows; i += this->threads()) {
       const N v = this->grouped()[i];
@@ -176,6 +178,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
       const auto num_words = static_cast<int>(min((ids - low + 31) / 32, int64_t{kWindowWords}));
       const auto bit_of = [&](int64_t v) { return static_cast<uint64_t>(v - first); };
       const auto num_bits = static_cast<uint64_t>(num_words) * 32;
+#pragma unroll 1
       for (int w = threadIdx.x; w < num_words; w += kBlock) words[w] = 0;
       __syncthreads();
       for (uint32_t i = begin + threadIdx.x; i < end; i += kBlock) {
@@ -202,8 +205,10 @@ struct HashedPhases : Picking<HashSet<Args>> {
     const int each = (num_words + kBlock - 1) / kBlock;
     const int first = static_cast<int>(threadIdx.x) * each, end = min(first + each, num_words);
     uint32_t mine = 0, total;
+#pragma unroll 1
     for (int w = first; w < end; ++w) mine += __popc(words[w]);
     uint32_t at = block_exclusive(mine, total);
+#pragma unroll 1
     for (int w = first; w < end; ++w) {
       before[w] = at;
       at += __popc(words[w]);

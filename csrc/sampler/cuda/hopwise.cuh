@@ -202,7 +202,8 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
 
   // The local id of the first vertex that `hop` added in this warp's share, which is the same at every hop.
   __device__ uint32_t& first_rank(int hop) const {
-    auto* const behind = reinterpret_cast<uint32_t*>(this->warp_totals() + int64_t{kMaxBlocks} * kWarps);
+    auto* const behind =
+        reinterpret_cast<uint32_t*>(this->template warp_totals<Counts>() + int64_t{kMaxBlocks} * kWarps);
     return behind[this->warp() * kMaxHops + hop - 1];
   }
   static_assert(sizeof(Counts) * (1 + kWarps) + sizeof(uint32_t) * kWarps * kMaxHops <=

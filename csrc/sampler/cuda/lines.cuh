@@ -180,6 +180,7 @@ struct LineSet {
     for (int64_t at = thread; at < args.words; at += threads) {
       if (!args.marks[at]) continue;
       args.marks[at] = 0;
+#pragma unroll 1
       for (int h = 0; h < hops; ++h) ranks(at)[h] = {0, 0};
     }
   }
@@ -187,6 +188,7 @@ struct LineSet {
  private:
   __device__ uint32_t asked_before(int64_t word, int hop) const {
     uint32_t bits = 0;
+#pragma unroll 1
     for (int h = 0; h < hop - 1; ++h) bits |= ranks(word)[h].bits;
     return bits;
   }

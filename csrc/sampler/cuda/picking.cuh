@@ -7,6 +7,7 @@
 
 namespace loader {
 
+// What is counted if vertices are found and made rows at once.
 struct Counts {
   int64_t old_edges, fresh, fresh_edges;
 
@@ -40,10 +41,15 @@ struct Picking : Sets {
   using Sets::Sets;
   static constexpr bool kScans = Sets::kScans;
 
-  __device__ Counts* block_totals() const {
-    return reinterpret_cast<Counts*>(args.totals + this->slot * workspace_totals());
+  // `T` is what is counted: Counts, or edges only, int64_t.
+  template <typename T>
+  __device__ T* block_totals() const {
+    return reinterpret_cast<T*>(args.totals + this->slot * workspace_totals());
   }
-  __device__ Counts* warp_totals() const { return block_totals() + kMaxBlocks; }
+  template <typename T>
+  __device__ T* warp_totals() const {
+    return block_totals<T>() + kMaxBlocks;
+  }
 
   // Picks of hop `hop` for the first `rows` vertices. `stage`: kWarps * stage_entries<K>() of shared memory.
   template <int K>
@@ -156,27 +162,29 @@ struct Picking : Sets {
   }
 
   // The counts of a warp, and of its block, for `prefix`. `partial`: kWarps entries of shared memory.
-  __device__ void write_totals(Counts mine, Counts* partial) const {
+  template <typename T>
+  __device__ void write_totals(T mine, T* partial) const {
     mine = warp_sum(mine);
     if (lane == 0) {
       partial[threadIdx.x / 32] = mine;
-      warp_totals()[this->warp()] = mine;
+      warp_totals<T>()[this->warp()] = mine;
     }
     __syncthreads();
     if (threadIdx.x < 32) {
-      Counts c = lane < kWarps ? partial[lane] : Counts{0, 0, 0};
+      T c = lane < kWarps ? partial[lane] : T{};
       c = warp_sum(c);
-      if (lane == 0) block_totals()[block] = c;
+      if (lane == 0) block_totals<T>()[block] = c;
     }
     __syncthreads();
   }
 
   // Sums of all warps before this one, and of all warps. Every thread of the grid gets the same total.
-  __device__ void prefix(Counts& before, Counts& total) const {
-    __shared__ Counts shared_before[kWarps], shared_total[kWarps];
-    Counts b{0, 0, 0}, t{0, 0, 0};
+  template <typename T>
+  __device__ void prefix(T& before, T& total) const {
+    __shared__ T shared_before[kWarps], shared_total[kWarps];
+    T b{}, t{};
     for (int i = threadIdx.x; i < blocks; i += kBlock) {
-      const Counts c = block_totals()[i];
+      const T c = block_totals<T>()[i];
       t += c;
       if (i < block) b += c;
     }
@@ -188,9 +196,9 @@ struct Picking : Sets {
     }
     __syncthreads();
     const int own = threadIdx.x / 32;
-    before = lane < kWarps ? shared_before[lane] : Counts{0, 0, 0};
-    total = lane < kWarps ? shared_total[lane] : Counts{0, 0, 0};
-    if (static_cast<int>(lane) < own) before += warp_totals()[int64_t{block} * kWarps + lane];
+    before = lane < kWarps ? shared_before[lane] : T{};
+    total = lane < kWarps ? shared_total[lane] : T{};
+    if (static_cast<int>(lane) < own) before += warp_totals<T>()[int64_t{block} * kWarps + lane];
     before = warp_sum(before);
     total = warp_sum(total);
     __syncthreads();
@@ -213,6 +221,7 @@ struct Picking : Sets {
   __device__ int64_t edges_of_rows(int hop, int64_t rows) const {
     const Share groups = own_groups(rows);
     int64_t edges = 0;
+#pragma unroll 1
     for (int64_t row = groups.begin * 32 + lane; row < min(groups.end * 32, rows); row += 32)
       edges += picks_of_row(row, hop + 1);
     return edges;
@@ -222,6 +231,7 @@ struct Picking : Sets {
   __device__ void write_indptr(int hop, int64_t rows, int64_t at) const {
     P* const indptr = this->indptr(hop + 1);
     const Share groups = own_groups(rows);
+#pragma unroll 1
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       const int64_t row = group * 32 + lane;
       uint32_t sum;
@@ -234,17 +244,16 @@ struct Picking : Sets {
   // Once all vertices known after `hop` are rows, with the picks that each has at hop + 1 known: counts them
   // for `assign_rows`. Ends with the block's total written.
   __device__ void count_rows(int hop, int64_t rows) const {
-    __shared__ Counts partial[kWarps];
+    __shared__ int64_t partial[kWarps];
     if (kScans && this->thread() == 0) this->state().head.value = 0;  // the scan's tickets
-    write_totals({edges_of_rows(hop, rows), 0, 0}, partial);
+    write_totals(edges_of_rows(hop, rows), partial);
   }
 
   // Writes the indptr of hop + 1; `edges` becomes its size. False where the outputs are too small: nothing
   // was written then.
   __device__ bool assign_rows(int hop, int64_t rows, int64_t& edges) const {
-    Counts before, total;
-    prefix(before, total);
-    edges = total.old_edges;
+    int64_t before;
+    prefix(before, edges);
     const bool fits = rows <= args.frontier_capacity[hop] && edges <= args.edge_capacity[hop];
     if (this->thread() == 0) {
       if (hop == 0) this->header().frontiers[0] = rows;
@@ -256,7 +265,7 @@ struct Picking : Sets {
       }
     }
     if (!fits) return false;
-    write_indptr(hop, rows, before.old_edges);
+    write_indptr(hop, rows, before);
     if (this->warp() == this->warps() - 1 && lane == 0) this->indptr(hop + 1)[rows] = static_cast<P>(edges);
     return true;
   }

@@ -166,6 +166,7 @@ struct WarpRace {
   template <typename W>
   __device__ uint32_t num_positive(const W* weights, uint32_t count) const {
     uint32_t positive = 0;
+#pragma unroll 1
     for (uint32_t i = lane; i < count; i += 32) positive += bounded(load(weights + i)) > 0;
     return warp_sum(positive);
   }
@@ -318,6 +319,7 @@ struct WarpRace {
     uint32_t last_two = many ? __ballot_sync(kFullMask, has_two && before_two == fanout - 1) : 0;
     if (static_cast<uint32_t>(__popc(ones) + __popc(twos)) != fanout || (last | last_two) == 0) {
       before_one = before_two = 0;
+#pragma unroll 1
       for (uint32_t j = 0; j < held; ++j) {
         const uint64_t other = buffer.times[j];
         before_one += other < one || (other == one && j < lane);
@@ -342,6 +344,7 @@ struct WarpRace {
       const uint64_t middle = low + (high - low) / 2;
       uint32_t count = 0;
       uint64_t last = 0;
+#pragma unroll 1
       for (uint32_t i = lane; i < held; i += 32) {
         const uint64_t time = buffer.times[i];
         if (time > middle) continue;

@@ -93,6 +93,7 @@ __device__ void run_cooperative(const Cooperative<Args>& sampling, const Sync& s
   if (seeds_are_good) assembly.count();
   sync();
   if (sampling.block == 0 && threadIdx.x == 0) {
+#pragma unroll 1
     for (int hop = 1; hop < args.hops; ++hop) sampling.state().found.of_hop[hop - 1] = 0;
     if (!seeds_are_good) sampling.publish();
   }

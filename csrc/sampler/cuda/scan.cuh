@@ -78,6 +78,7 @@ struct Scan : ScannedLists<Phases> {
     RaceResult found{0, -1};
     if (fanout == kAllNeighbours) {
       with_weights([&](const auto* weights) {
+#pragma unroll 1
         for (uint32_t i = lane; i < count; i += 32) {
           const int64_t at = int64_t{list.begin} + first + i;
           const float weight = WarpRace::bounded(load(weights + at));
@@ -250,6 +251,7 @@ struct Scan : ScannedLists<Phases> {
         uint32_t total;
         const uint32_t before = all + warp_exclusive(found, total);
         const Kept kept = kept_of(slot);
+#pragma unroll 1
         for (uint32_t i = 0; i < found && i < width && before + i < width; ++i)
           out.places[before + i] = __ldcg(kept.places + i);
         all += total;

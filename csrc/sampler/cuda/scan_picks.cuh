@@ -158,6 +158,7 @@ struct ScanPicks : ScannedLists<Phases> {
       if (lane == 0) found_of[threadIdx.x / 32] = __popc(votes);
       __syncthreads();
       uint32_t before = 0, all = 0;
+#pragma unroll 1
       for (int w = 0; w < kWarps; ++w) {
         before += w < static_cast<int>(threadIdx.x / 32) ? found_of[w] : 0;
         all += found_of[w];

@@ -84,6 +84,7 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_
         own_begin = phases.row_begin()[row + phases.lane];
         own_degree = phases.row_degree()[row + phases.lane];
       }
+#pragma unroll 1
       for (int i = 1; i < static_cast<int>(end - row); ++i)
         soon(__shfl_sync(kFullMask, own_begin, i), __shfl_sync(kFullMask, own_degree, i));
     }
@@ -128,17 +129,17 @@ __device__ __forceinline__ void for_each_list(const Phases& phases, int64_t num_
 // blocks of the mini-batch; `sync` is their barrier.
 template <typename Phases, typename Sync>
 __device__ __forceinline__ void lay_merge_path(const Phases& phases, int64_t rows, const Sync& sync) {
-  __shared__ Counts partial[kWarps];
+  __shared__ int64_t partial[kWarps];
   const Share groups = phases.own_groups(rows);
   int64_t entries = 0;
 #pragma unroll 1
   for (int64_t row = groups.begin * 32 + phases.lane; row < min(groups.end * 32, rows); row += 32)
     entries += int64_t{phases.row_degree()[row]} + 1;
-  phases.write_totals({entries, 0, 0}, partial);
+  phases.write_totals(entries, partial);
   sync();
-  Counts before, total;
+  int64_t before, total;
   phases.prefix(before, total);
-  int64_t at = before.old_edges;
+  int64_t at = before;
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     const int64_t row = group * 32 + phases.lane;
     int64_t own = row < rows ? int64_t{phases.row_degree()[row]} + 1 : 0;

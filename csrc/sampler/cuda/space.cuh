@@ -15,7 +15,9 @@ constexpr int kDealt = 2;  // rows that a lane looks up at once
 // places that may do this, and runs one of them.
 static __device__ __noinline__ void hand_over(const SampleHeader& own, SampleHeader* host, int hops,
                                               SampleStatus status, int64_t lines, uint64_t sequence) {
+#pragma unroll 1
   for (int h = 0; h <= hops; ++h) host->frontiers[h] = own.frontiers[h];
+#pragma unroll 1
   for (int h = 0; h < hops; ++h) host->edges[h] = own.edges[h];
   host->status = status;
   host->detail = own.detail;
@@ -129,6 +131,7 @@ struct Space {
 
   // After a failure: no piece is left, and none is done.
   __device__ void clean_pieces() const {
+#pragma unroll 1
     for (int64_t i = thread(); i < args.scan.pieces_capacity; i += threads()) pieces()[i].done = 0;
     if (thread() == 0) state().head.value = state().tail.value = 0;
   }
@@ -170,6 +173,7 @@ struct Space {
   // After a failure: leaves the bitmaps as the next launch wants them.
   __device__ void clean() const {
     uint32_t* const words = reached(0);
+#pragma unroll 1
     for (int64_t i = thread(); i < (args.hops + 1) * num_words(); i += threads()) words[i] = 0;
   }
 
@@ -181,6 +185,7 @@ struct Space {
     const int hops = args.hops;
     const auto frontier = [&](int h) { return all ? 0 : header().frontiers[h]; };
     const auto edges = [&](int h) { return all ? 0 : header().edges[h]; };
+#pragma unroll 1
     for (int64_t i = frontier(hops) + thread; i < args.frontier_capacity[hops]; i += threads) nodes()[i] = 0;
     for (int hop = 1; hop <= hops; ++hop) {
       for (int64_t i = edges(hop - 1) + thread; i < args.edge_capacity[hop - 1]; i += threads) {

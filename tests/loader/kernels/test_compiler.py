@@ -23,25 +23,30 @@ KERNELS = [(HEADER, "loader::items_at_kernel"), (HEADER, "loader::another_kernel
 
 
 class FakeCompiler:
-    """An NVRTC whose code is the name of what it compiled."""
+    """An NVRTC whose code is the names of what it compiled."""
 
     version = (13, 0)
     text = "13.0"
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.compiled: list[str] = []
+        self.programs: list[Sequence[str]] = []
         self.seconds = seconds
         self.options: list[Sequence[str]] = []
         self.headers: Mapping[str, str] = {}
 
-    def compile(self, source: str, headers: Mapping[str, str], name: str, options: Sequence[str]) -> tuple[bytes, str]:
+    def compile(
+        self, source: str, headers: Mapping[str, str], kernels: Sequence[str], options: Sequence[str]
+    ) -> tuple[bytes, list[str]]:
         time.sleep(self.seconds)
-        if "bad" in name:
-            raise CompilationError(f"{name} does not compile")
-        self.compiled.append(name)
+        names = ", ".join(kernels)
+        if "bad" in names:
+            raise CompilationError(f"{names} does not compile")
+        self.programs.append(kernels)
+        self.compiled += kernels
         self.options.append(options)
         self.headers = headers
-        return f"code of {name}".encode(), name.replace("::", "_")
+        return f"code of {names}".encode(), [name.replace("::", "_") for name in kernels]
 
 
 @pytest.fixture
@@ -159,6 +164,44 @@ def test_a_failed_kernel_keeps_the_others(tool: FakeCompiler) -> None:
     assert tool.compiled == [KERNELS[0][1]]
 
 
+class TestManyAtOnce:
+    """What lies between one program per kernel, and programs of four."""
+
+    def wanted(self, count: int, architecture: int = 90) -> list[compiler.Wanted]:
+        headers = [HEADER, "sampler/cuda/kernels.cuh"]
+        return [compiler.Wanted(headers[i % 2], f"kernel_{i}", architecture) for i in range(count)]
+
+    @pytest.mark.parametrize(
+        ("count", "workers", "most"),
+        [(30, 16, 1), (30, 2, 3), (64, 4, 4), (400, 2, 4), (3, 1, 1), (7, 1, 1), (8, 1, 2)],
+    )
+    def test_programs_grow_with_work_per_core(self, tool: FakeCompiler, count: int, workers: int, most: int) -> None:
+        wanted = self.wanted(count)
+        made = compiler.make(wanted, workers=workers)
+        assert max(map(len, tool.programs)) == most
+        assert sorted(tool.compiled) == sorted(one.name for one in wanted)
+        assert [one.entry.name for one in made] == [one.name for one in wanted]
+        assert [one.entry.symbol for one in made] == [one.name for one in wanted]
+        assert all(one.name.encode() in got.entry.code for one, got in zip(wanted, made, strict=True))
+        assert not any(one.compiled for one in compiler.make(wanted))
+
+    def test_programs_have_one_header_and_chip(self, tool: FakeCompiler) -> None:
+        wanted = [*self.wanted(40), *(compiler.Wanted(HEADER, f"other_{i}", 80) for i in range(20))]
+        of = {one.name: (one.header, one.architecture) for one in wanted}
+        compiler.make(wanted, workers=1)
+        assert all(len({of[name] for name in program}) == 1 for program in tool.programs)
+        chips = ["80" in options[0] for options in tool.options]
+        assert chips == [of[program[0]][1] == 80 for program in tool.programs]
+
+    def test_a_failure_is_that_of_its_program(self, tool: FakeCompiler) -> None:
+        wanted = self.wanted(40)
+        wanted[6] = compiler.Wanted(HEADER, "bad_kernel", 90)
+        with pytest.raises(CompilationError, match="bad_kernel"):
+            compiler.make(wanted, workers=1)
+        assert len(tool.compiled) == 36  # all but its program, which had four
+        assert not compiler._under_way
+
+
 def test_one_line_announces_a_long_compilation(
     tool: FakeCompiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +299,16 @@ class TestWithNvrtc:
             assert entry is not None
             assert entry.code.startswith(b"\x7fELF")
             assert entry.symbol.encode() in entry.code
+
+    def test_a_program_of_several_is_like_several(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        chosen = [one for one in compiler.all_kernels(75) if one.header == "features/cuda/kernels.cuh"][:8]
+        together = compiler.make(chosen, workers=1)
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "apart"))
+        apart = compiler.make(chosen, workers=8)
+        assert [len({one.entry.code for one in made}) for made in (together, apart)] == [4, 8]  # programs
+        assert [one.entry.symbol for one in together] == [one.entry.symbol for one in apart]
+        for one in together:
+            assert one.entry.symbol.encode() in one.entry.code
 
     def test_wrong_arguments_are_named(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["compile", "--arch", "70"]) == 2

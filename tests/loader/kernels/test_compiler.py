@@ -167,9 +167,9 @@ def test_a_failed_kernel_keeps_the_others(tool: FakeCompiler) -> None:
 class TestManyAtOnce:
     """Kernels are compiled one by one, or if there are many per core two by two."""
 
-    def wanted(self, count: int, architecture: int = 90) -> list[compiler.Wanted]:
+    def wanted(self, count: int) -> list[compiler.Wanted]:
         headers = [HEADER, "sampler/cuda/kernels.cuh"]
-        return [compiler.Wanted(headers[i % 2], f"kernel_{i}", architecture) for i in range(count)]
+        return [compiler.Wanted(headers[i % 2], f"kernel_{i}", 90) for i in range(count)]
 
     @pytest.mark.parametrize(
         ("count", "workers", "most"),

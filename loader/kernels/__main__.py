@@ -105,9 +105,9 @@ def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
 
 
 def _list(_options: argparse.Namespace) -> int:
-    held, damaged, size = Counter[tuple[int, str]](), 0, 0
+    held, damaged, sizes = Counter[tuple[int, str]](), 0, dict[int, int]()
     for path, entry in disk.entries():
-        size += path.stat().st_size
+        sizes[path.stat().st_ino] = path.stat().st_size  # kernels of one program are one file
         if entry is None:
             damaged += 1
             print(f"damaged: {path.name}")
@@ -116,7 +116,7 @@ def _list(_options: argparse.Namespace) -> int:
             print(f"{_chip(entry.architecture):<5}  {len(entry.code):>9,} bytes  {entry.name}")
     groups = "; ".join(f"{count} for {_chip(arch)} by {made_by}" for (arch, made_by), count in sorted(held.items()))
     broken = f"; {damaged} damaged" if damaged else ""
-    print(f"{disk.folder()}: {groups or 'nothing'}{broken} ({size / 2**20:.1f} MiB)")
+    print(f"{disk.folder()}: {groups or 'nothing'}{broken} ({sum(sizes.values()) / 2**20:.1f} MiB)")
     return 0
 
 

@@ -1,7 +1,8 @@
-"""Compiled kernels on disk: one file per kernel, named by a digest of all that decides its content.
+"""Compiled kernels on disk: a file per kernel, named by a digest of all that decides its content.
 
-If a file is not whole, or does not fit its name, its kernel is compiled again. Nothing is locked: a file gets its name
-only when it is complete. So several processes do not disturb each other; at worst they do the same work.
+Kernels that were compiled together are one file with several names (hard links). If a file is not whole, or does not
+fit its name, the kernel is compiled again. Nothing is locked: a file gets its name only when it is complete. So several
+processes do not disturb each other; at worst they do the same work.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_MAGIC = b"gnn-loader kernel 1\n"
+_MAGIC = b"gnn-loader kernel 2\n"
 _SUFFIX = ".kernel"
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -67,22 +69,23 @@ def read(key: str) -> Entry | None:
     return _read(_path(key), key)
 
 
-def write(key: str, entry: Entry) -> None:
-    """Keeps a kernel. A folder that cannot be written costs a line in the log, once: the kernel is made again."""
-    path = _path(key)
+def write(program: Mapping[str, Entry]) -> None:
+    """Keeps kernels, by key, that have one code: those of a program.
+
+    A folder that cannot be written costs a line in the log, once: the kernels are made again.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{key[:8]}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_packed(key, entry))
-            Path(draft).replace(path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder(), prefix=".draft-") as drafts:
+            whole = Path(drafts, "program")
+            whole.write_bytes(_packed(program))
+            for key in program:
+                named = Path(drafts, key)
+                _link(named, whole)
+                named.replace(_path(key))
     except OSError as error:
         _warn(
-            path.parent,
+            folder(),
             f"kernels that were compiled cannot be kept, so each start compiles them: {error}; LOADER_KERNEL_CACHE can "
             "name another folder",
         )
@@ -106,10 +109,18 @@ def _path(key: str) -> Path:
     return folder() / f"{key}{_SUFFIX}"
 
 
-def _packed(key: str, entry: Entry) -> bytes:
-    about = {"key": key, "name": entry.name, "architecture": entry.architecture, "compiler": entry.compiler}
-    head = json.dumps(about | {"symbol": entry.symbol, "bytes": len(entry.code)}).encode()
-    body = len(head).to_bytes(8, "little") + head + entry.code
+def _link(name: Path, whole: Path) -> None:
+    try:
+        name.hardlink_to(whole)
+    except OSError:  # of a file system without links
+        shutil.copyfile(whole, name)
+
+
+def _packed(program: Mapping[str, Entry]) -> bytes:
+    (code,) = {entry.code for entry in program.values()}
+    kernels = {key: (one.name, one.architecture, one.compiler, one.symbol) for key, one in program.items()}
+    head = json.dumps({"kernels": kernels, "bytes": len(code)}).encode()
+    body = len(head).to_bytes(8, "little") + head + code
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
@@ -125,9 +136,10 @@ def _read(path: Path, key: str) -> Entry | None:
     size = int.from_bytes(body[:8], "little")
     about = json.loads(body[8 : 8 + size])
     code = body[8 + size :]
-    if about["key"] != key or about["bytes"] != len(code):
+    if key not in about["kernels"] or about["bytes"] != len(code):
         return None  # a file of another name
-    return Entry(about["name"], about["architecture"], about["compiler"], about["symbol"], code)
+    name, architecture, made_by, symbol = about["kernels"][key]
+    return Entry(name, architecture, made_by, symbol, code)
 
 
 def _warn(where: Path, message: str) -> None:

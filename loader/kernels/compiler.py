@@ -26,8 +26,9 @@ OLDEST_ARCHITECTURE = 75
 # An include of one of our headers, or of a stand-in for a standard one.
 _INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
 _TELL_AFTER = 1.0  # seconds of compilation, until a line says what is being done
-_MOST_TOGETHER = 2  # kernels of a program: more save nothing, and make files larger
-_PROGRAMS_PER_WORKER = 4  # at least: they take from a tenth of a second to several
+_MOST_TOGETHER = 16  # kernels of a program
+_MOST_SOURCE = 2**20  # characters per program, its sources counted per kernel: the longest gain nothing beyond four
+_PROGRAMS_PER_WORKER = 16  # at least: they take from a tenth of a second to many
 
 
 class Wanted(NamedTuple):
@@ -144,17 +145,18 @@ def _compile(
 def _programs(wanted: Mapping[str, Wanted], workers: int) -> list[dict[str, Wanted]]:
     """The kernels dealt to programs, which are compiled one by one. Several of one header take less time together.
 
-    A kernel's file then has the code of all of its program. So where there are cores enough, each has its own.
+    A kernel's code is then that of all its program. So where there are cores enough, each has its own.
     """
-    each = max(1, min(_MOST_TOGETHER, len(wanted) // (_PROGRAMS_PER_WORKER * workers)))
+    most = max(1, min(_MOST_TOGETHER, len(wanted) // (_PROGRAMS_PER_WORKER * workers)))
     by_source: dict[tuple[str, int], list[str]] = {}
     for key, one in wanted.items():
         by_source.setdefault((one.header, one.architecture), []).append(key)
-    return [
-        {key: wanted[key] for key in keys[first : first + each]}
-        for keys in by_source.values()
-        for first in range(0, len(keys), each)
-    ]
+    programs = []
+    for (header, _), keys in by_source.items():
+        source = sum(map(len, closure_of(header).values()))  # 0 if there is no such header, which NVRTC will say
+        each = min(most, max(1, _MOST_SOURCE // max(1, source)))
+        programs += [{key: wanted[key] for key in keys[first : first + each]} for first in range(0, len(keys), each)]
+    return programs
 
 
 def _compile_program(wanted: Mapping[str, Wanted], results: Mapping[str, Future[disk.Entry]]) -> None:
@@ -163,9 +165,13 @@ def _compile_program(wanted: Mapping[str, Wanted], results: Mapping[str, Future[
         header, _, architecture = next(iter(wanted.values()))
         names = [one.name for one in wanted.values()]
         code, symbols = tool.compile(f'#include "{header}"\n', closure_of(header), names, _options(architecture))
-        for key, name, symbol in zip(wanted, names, symbols, strict=True):
-            entry = disk.Entry(name, architecture, f"NVRTC {tool.text}", symbol, code)
-            disk.write(key, entry)
+        made_by = f"NVRTC {tool.text}"
+        program = {
+            key: disk.Entry(name, architecture, made_by, symbol, code)
+            for key, name, symbol in zip(wanted, names, symbols, strict=True)
+        }
+        disk.write(program)
+        for key, entry in program.items():
             results[key].set_result(entry)
     except BaseException as error:
         for key in wanted:  # whoever asks for a result gets it

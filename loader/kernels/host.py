@@ -49,7 +49,7 @@ def function_of(header: str, text: str, last_line: str, name: str, what: str) ->
             entry = disk.read(key)
             if entry is None:
                 entry = _compile(sources, f'#include "{header}"\n{last_line}\n', name, what)
-                disk.write(key, entry)
+                disk.write({key: entry})
             _open[key] = _address(entry)
         return _open[key]
 

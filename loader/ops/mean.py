@@ -80,7 +80,7 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
 
     `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row when the row is read, so neither `f(x)` nor
     its gradient takes memory. There the dropped elements depend on a number that is drawn from torch's CPU generator
-    (`torch.manual_seed`), by Philox 2x32-10, and the probability is rounded to a multiple of 1/65536. Under autocast,
+    (`torch.manual_seed`), by Philox 2x32-7, and the probability is rounded to a multiple of 1/65536. Under autocast,
     the result of a float32 `x` has autocast's dtype and is summed in float32.
 
     Args:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader.kernels import cache
+from loader.kernels.__main__ import main
 
 ENTRY = cache.Entry("loader::a_kernel<10>", 90, "NVRTC 13.0", "_Z8a_kernel", bytes(range(256)) * 40)
 KEY = cache.key_of("a", "b")
+KEYS = (KEY, cache.key_of("c"), cache.key_of("d"))
+PROGRAM = {key: replace(ENTRY, name=f"kernel_{i}", symbol=f"_Z{i}") for i, key in enumerate(KEYS)}
 
 
 @pytest.fixture(autouse=True)
@@ -30,19 +35,55 @@ def file_in(folder: Path) -> Path:
 
 def test_a_written_kernel_is_read_back(folder: Path) -> None:
     assert cache.read(KEY) is None
-    cache.write(KEY, ENTRY)
+    cache.write({KEY: ENTRY})
     assert cache.read(KEY) == ENTRY
     assert [path.name for path in folder.iterdir()] == [f"{KEY}.kernel"]  # no draft is left
 
 
+class TestProgramOfSeveral:
+    """Kernels that have one code are one file with a name per kernel."""
+
+    def test_each_is_read_by_its_key(self, folder: Path) -> None:
+        cache.write(PROGRAM)
+        assert {key: cache.read(key) for key in KEYS} == PROGRAM
+        assert len({path.stat().st_ino for path in folder.iterdir()}) == 1
+        assert len(list(folder.iterdir())) == 3
+        cache.remove(KEY)
+        assert [cache.read(key) is None for key in KEYS] == [True, False, False]
+
+    def test_one_can_be_made_again(self, folder: Path) -> None:
+        cache.write(PROGRAM)
+        file = next(folder.glob("*.kernel"))
+        file.write_bytes(b"")
+        assert [cache.read(key) for key in KEYS] == [None] * 3
+        cache.write({KEY: ENTRY})
+        assert [cache.read(key) for key in KEYS] == [ENTRY, None, None]
+        cache.write(PROGRAM)
+        assert {key: cache.read(key) for key in KEYS} == PROGRAM
+
+    def test_without_links_each_has_a_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_links(name: Path, _whole: Path) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted", str(name))
+
+        monkeypatch.setattr(Path, "hardlink_to", no_links)
+        cache.write(PROGRAM)
+        assert {key: cache.read(key) for key in KEYS} == PROGRAM
+        assert len({path.stat().st_ino for path in folder.iterdir()}) == 3
+
+    def test_the_list_counts_a_file_once(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        cache.write({key: replace(entry, code=bytes(2**20)) for key, entry in PROGRAM.items()})
+        assert main([]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"{folder}: 3 for sm_90 by NVRTC 13.0 (1.0 MiB)"
+
+
 @pytest.mark.parametrize("size", [0, 5, 30, 60, 200, 9000, 10_000])
 def test_a_truncated_file_is_as_good_as_none(size: int, folder: Path) -> None:
-    cache.write(KEY, ENTRY)
+    cache.write({KEY: ENTRY})
     path = file_in(folder)
     path.write_bytes(path.read_bytes()[:size])
     assert cache.read(KEY) is None
     assert [entry for _, entry in cache.entries()] == [None]
-    cache.write(KEY, ENTRY)
+    cache.write({KEY: ENTRY})
     assert cache.read(KEY) == ENTRY
 
 
@@ -51,7 +92,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, at: in
     folder = tmp_path_factory.mktemp("flipped")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOADER_KERNEL_CACHE", str(folder))
-        cache.write(KEY, ENTRY)
+        cache.write({KEY: ENTRY})
         path = file_in(folder)
         data = bytearray(path.read_bytes())
         data[at % len(data)] ^= 1 << bit
@@ -60,7 +101,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, at: in
 
 
 def test_a_file_under_another_name_is_not_taken(folder: Path) -> None:
-    cache.write(KEY, ENTRY)
+    cache.write({KEY: ENTRY})
     other = cache.key_of("c")
     file_in(folder).rename(folder / f"{other}.kernel")
     assert cache.read(other) is None
@@ -81,7 +122,7 @@ def test_without_a_home_kernels_are_not_kept(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert cache.read(KEY) is None
-    cache.write(KEY, ENTRY)
+    cache.write({KEY: ENTRY})
     cache.remove(KEY)
     assert list(cache.entries()) == []
     (line,) = capsys.readouterr().err.splitlines()
@@ -98,7 +139,7 @@ def test_a_read_only_folder_costs_one_line(
     else:
         monkeypatch.setenv("LOADER_KERNEL_CACHE", "/proc/no-such-folder/kernels")
     for _ in range(3):
-        cache.write(KEY, ENTRY)
+        cache.write({KEY: ENTRY})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert "each start compiles them" in lines[0]
@@ -109,8 +150,12 @@ def test_a_read_only_folder_costs_one_line(
 def test_a_full_disk_leaves_no_part(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(os, "fdopen", lambda handle, mode: (os.close(handle), open("/dev/full", mode))[1])  # noqa: SIM115
-    cache.write(KEY, ENTRY)
+    def on_full_disk(_path: Path, data: bytes) -> int:
+        with open("/dev/full", "wb") as file:
+            return file.write(data)
+
+    monkeypatch.setattr(Path, "write_bytes", on_full_disk)
+    cache.write({KEY: ENTRY})
     assert "No space left" in capsys.readouterr().err
     assert list(folder.iterdir()) == []
 
@@ -119,7 +164,7 @@ def _write_and_read(folder: str, start: object) -> None:
     os.environ["LOADER_KERNEL_CACHE"] = folder
     start.wait()  # type: ignore[attr-defined]
     for _ in range(50):
-        cache.write(KEY, ENTRY)
+        cache.write({KEY: ENTRY})
         assert cache.read(KEY) == ENTRY
 
 

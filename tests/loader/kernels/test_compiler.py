@@ -165,7 +165,7 @@ def test_a_failed_kernel_keeps_the_others(tool: FakeCompiler) -> None:
 
 
 class TestManyAtOnce:
-    """Kernels are compiled one by one, or if there are many per core two by two."""
+    """Kernels are compiled one by one, or together if there are many per core: few if their sources are long."""
 
     def wanted(self, count: int) -> list[compiler.Wanted]:
         headers = [HEADER, "sampler/cuda/kernels.cuh"]
@@ -173,7 +173,7 @@ class TestManyAtOnce:
 
     @pytest.mark.parametrize(
         ("count", "workers", "most"),
-        [(30, 16, 1), (30, 2, 2), (64, 4, 2), (400, 2, 2), (3, 1, 1), (7, 1, 1), (8, 1, 2)],
+        [(64, 16, 1), (64, 2, 2), (400, 2, 12), (900, 2, 16), (3, 1, 1), (31, 1, 1), (32, 1, 2)],
     )
     def test_programs_grow_with_work_per_core(self, tool: FakeCompiler, count: int, workers: int, most: int) -> None:
         wanted = self.wanted(count)
@@ -184,6 +184,12 @@ class TestManyAtOnce:
         assert [one.entry.symbol for one in made] == [one.name for one in wanted]
         assert all(one.name.encode() in got.entry.code for one, got in zip(wanted, made, strict=True))
         assert not any(one.compiled for one in compiler.make(wanted))
+
+    def test_programs_of_long_sources_are_small(self, tool: FakeCompiler) -> None:
+        of = {one.name: one.header for one in self.wanted(400)}
+        compiler.make(self.wanted(400), workers=1)
+        assert {len(program) for program in tool.programs if of[program[0]] == HEADER} == {16, 8}
+        assert {len(program) for program in tool.programs if of[program[0]] != HEADER} == {4}
 
     def test_programs_have_one_header_and_chip(self, tool: FakeCompiler) -> None:
         wanted = [*self.wanted(40), *(compiler.Wanted(HEADER, f"other_{i}", 80) for i in range(20))]
@@ -302,10 +308,11 @@ class TestWithNvrtc:
 
     def test_a_program_of_several_is_like_several(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         chosen = [one for one in compiler.all_kernels(75) if one.header == "features/cuda/kernels.cuh"][:8]
+        monkeypatch.setattr(compiler, "_PROGRAMS_PER_WORKER", 1)
         together = compiler.make(chosen, workers=1)
         monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "apart"))
         apart = compiler.make(chosen, workers=8)
-        assert [len({one.entry.code for one in made}) for made in (together, apart)] == [4, 8]  # programs
+        assert [len({one.entry.code for one in made}) for made in (together, apart)] == [1, 8]  # programs
         assert [one.entry.symbol for one in together] == [one.entry.symbol for one in apart]
         for one in together:
             assert one.entry.symbol.encode() in one.entry.code

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import reference_dropout
 import torch
 from marks import HAS_GPU, needs_gpu
 from torch import Tensor
 
 from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
+from loader.ops.live import draw_keys
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
@@ -305,7 +307,10 @@ class TestOnGPU:
         own, mean = both[:, :dim], both[:, dim:]
         assert torch.equal(own, mean)
         kept = own != 0
-        scale = 65536 / (65536 - round(p * 65536))
+        threshold = round(p * 65536)
+        torch.manual_seed(5)
+        assert torch.equal(kept.cpu(), reference_dropout.kept(n, dim, draw_keys(1)[0], threshold))
+        scale = 65536 / (65536 - threshold)
         assert torch.equal(own[kept], torch.full_like(own[kept], scale))
         share = kept.double().mean().item()
         assert abs(share - (1 - p)) < 5 * (p * (1 - p) / (n * dim)) ** 0.5

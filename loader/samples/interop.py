@@ -73,13 +73,20 @@ def to_pyg(batch: Any) -> Any:
     return data
 
 
-def dgl_block(dgl: Any, block: Block, nodes: Tensor) -> Any:
-    """DGL's form of a block, with the ids of its vertices and edges; `nodes` are those of the mini-batch."""
+def dgl_block(dgl: Any, block: Block, nodes: Tensor, etype: tuple[str, str, str] = ("_N", "_E", "_N")) -> Any:
+    """DGL's form of a block, with the ids of its vertices and edges.
+
+    Args:
+        nodes: those of the mini-batch.
+        etype: types of the sources, of the edges and of the destinations; by default those of a graph without names.
+    """
     indptr, indices = block.indptr, block.indices
     if indptr.dtype != indices.dtype:
         indptr, indices = indptr.long(), indices.long()
-    order = torch.empty(0, dtype=indices.dtype, device=indices.device)  # edges lie in the order of the CSC
-    made = dgl.create_block(("csc", (indptr, indices, order)), block.num_src, block.num_dst)
+    # Edges lie in the order of the CSC, which an empty array says, too; but DGL's kernels for CPUs read the array.
+    order = torch.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
+    sizes = {etype[0]: block.num_src}, {etype[2]: block.num_dst}
+    made = dgl.create_block({etype: ("csc", (indptr, indices, order))}, *sizes)
     made.srcdata[dgl.NID] = nodes[: block.num_src]
     made.dstdata[dgl.NID] = nodes[: block.num_dst]
     if block.edge_ids is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +33,30 @@ def sample(graph: Graph, *, full: bool = False, edge_ids: bool = True, hops: int
     )
     batch = sampler.sample(graph, SEEDS)
     return batch.replace(x=batch.nodes.float()[:, None].repeat(1, 4), y=batch.output_nodes % 3)
+
+
+MESSAGES = ["copy_u", "copy_e"] + [
+    f"{left}_{op}_{right}"
+    for left, right in itertools.permutations("uve", 2)
+    for op in ("add", "sub", "mul", "div", "dot")
+]
+
+
+def block_and_dgls_own(graph: Graph, wide: bool) -> tuple[Any, Any]:
+    """A block of ours, and one that DGL builds from its edges; both have the same data."""
+    import dgl
+
+    batch = sample(graph)
+    if wide:
+        batch = batch.replace(blocks=tuple(replace(b, indptr=b.indptr.long()) for b in batch.blocks))
+    ours = batch.to_dgl()[2][0]
+    sizes = ours.num_src_nodes(), ours.num_dst_nodes()
+    theirs = dgl.create_block(ours.edges(order="eid"), *sizes, idtype=ours.idtype)
+    generator = torch.Generator().manual_seed(3)
+    data = [torch.rand(n, 4, generator=generator) + 1 for n in (*sizes, ours.num_edges())]
+    for block in (ours, theirs):
+        block.srcdata["u"], block.dstdata["v"], block.edata["e"] = data
+    return ours, theirs
 
 
 def sources_of(graph: Graph) -> tuple[Tensor, Tensor]:
@@ -92,6 +119,71 @@ class TestDGL:
             rows = batch.x[ours.indices[ours.indptr[i] : ours.indptr[i + 1]].long()]
             expected = rows.mean(0) if len(rows) else torch.zeros(4)
             torch.testing.assert_close(block.dstdata["h"][i], expected)
+
+    @pytest.mark.parametrize("wide", [False, True])
+    @pytest.mark.parametrize("message", MESSAGES)
+    def test_messages_equal_those_of_dgls_block(self, graph: Graph, message: str, wide: bool) -> None:
+        import dgl.function as fn
+
+        fields = message[-1] if message.startswith("copy") else (message[0], message[-1])
+        for reduce in ("sum", "max", "min", "mean"):
+            found = []
+            for block in block_and_dgls_own(graph, wide):
+                assert block.idtype == (torch.int64 if wide else torch.int32)
+                leaves = [data[name].requires_grad_() for data in (block.srcdata, block.dstdata, block.edata)
+                          for name in data if name in "uve"]  # fmt: skip
+                block.update_all(getattr(fn, message)(*fields, "m"), getattr(fn, reduce)("m", "h"))
+                block.dstdata["h"].square().sum().backward()
+                found.append([block.dstdata["h"].detach(), *(leaf.grad for leaf in leaves)])
+            torch.testing.assert_close(*found)
+            assert any(grad is not None and bool(grad.any()) for grad in found[0][1:])
+
+    @pytest.mark.parametrize("wide", [False, True])
+    def test_layers_by_edge_equal_those_of_dgls_block(self, graph: Graph, wide: bool) -> None:
+        import dgl.nn.pytorch as nn
+
+        def run(layer: Any, block: Any, *more: Any) -> list[Tensor]:
+            layer.zero_grad()
+            out = layer(block, block.srcdata["u"], *more)
+            out.square().sum().backward()
+            return [out.detach(), *(p.grad.clone() for p in layer.parameters())]
+
+        ours, theirs = block_and_dgls_own(graph, wide)
+        kinds = torch.arange(ours.num_edges()) % 3
+        for layer, *more in (
+            (nn.GATConv(4, 3, 2, allow_zero_in_degree=True),),
+            (nn.GATv2Conv(4, 3, 2, allow_zero_in_degree=True),),
+            (nn.EdgeConv(4, 3, allow_zero_in_degree=True),),
+            (nn.RelGraphConv(4, 3, 3), kinds),
+            (nn.NNConv(4, 3, torch.nn.Linear(4, 12)), ours.edata["e"]),
+            (nn.GINEConv(torch.nn.Linear(4, 3)), ours.edata["e"]),
+        ):
+            torch.testing.assert_close(run(layer, ours, *more), run(layer, theirs, *more))
+
+    @pytest.mark.parametrize("wide", [False, True])
+    def test_other_calls_equal_those_of_dgls_block(self, graph: Graph, wide: bool) -> None:
+        import dgl
+
+        calls: dict[str, Callable[[Any], Any]] = {
+            "edges": lambda b: b.edges("all", order="eid"),
+            "by source": lambda b: b.edges("all", order="srcdst"),
+            "degrees": lambda b: (b.in_degrees(), b.out_degrees()),
+            "lists": lambda b: (*b.adj_tensors("csc")[:2], *b.adj_tensors("csr"), *b.adj_tensors("coo")),
+            "found": lambda b: b.find_edges(torch.tensor([0, 3, 5], dtype=b.idtype)),
+            "ids": lambda b: b.edge_ids(*(end[:5] for end in b.edges(order="eid"))),
+            "in edges": lambda b: b.in_edges(torch.tensor([0, 1], dtype=b.idtype), form="all"),
+            "softmax": lambda b: dgl.nn.functional.edge_softmax(b, b.edata["e"]),
+            "pickled": lambda b: pickle.loads(pickle.dumps(b)).edges(order="eid"),
+            "moved": lambda b: b.to("cpu").edges(order="eid"),
+            "cast": lambda b: (*b.int().edges(order="eid"), *b.long().edges(order="eid")),
+            "graph": lambda b: dgl.block_to_graph(b).edges(order="eid"),
+            "graph's data": lambda b: dgl.block_to_graph(b).edata["e"],
+            "part": lambda b: b.edge_subgraph(torch.tensor([4, 2], dtype=b.idtype), relabel_nodes=False).edges(),
+            "filtered": lambda b: b.filter_edges(lambda edges: edges.data["e"][:, 0] > 1.5),
+        }
+        ours, theirs = block_and_dgls_own(graph, wide)
+        for name, call in calls.items():
+            torch.testing.assert_close(call(ours), call(theirs), msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_without_dgl_the_message_names_the_package(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,17 @@ neighbours each. `loader.FusedSampler` and the rest of this package count them f
 
 from loader.dgl import negative_sampler
 from loader.dgl.dataloader import DataLoader
+from loader.dgl.edges import EdgePredictionSampler, as_edge_prediction_sampler
 from loader.dgl.samplers import (
-    EdgePredictionSampler,
+    BlockSampler,
     LaborSampler,
     MultiLayerFullNeighborSampler,
     MultiLayerNeighborSampler,
     NeighborSampler,
-    as_edge_prediction_sampler,
 )
 
 __all__ = [
+    "BlockSampler",
     "DataLoader",
     "EdgePredictionSampler",
     "LaborSampler",

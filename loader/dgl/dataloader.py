@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.dgl.samplers import DGLS, BlockSampler, EdgePredictionSampler
-from loader.graph import Graph
-from loader.graph.interop import dgl_edges
+from loader.dgl.edges import EdgePredictionSampler, links_of
+from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
+from loader.dgl.plain import AskedSampler, epoch_of, own_methods, tell
+from loader.dgl.samplers import BlockSampler
 from loader.items import EdgeItems, Items, NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.base import Loader
@@ -20,13 +21,20 @@ from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.kept import Kept, Seen, version_of
 from loader.machine.optional import import_dgl
-from loader.samplers import LinkSampler, Sampler, fused
+from loader.samplers import LinkSampler, Sampler
 from loader.samples import MiniBatch
-from loader.samples.interop import dgl_block
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
 
-_graphs = Kept()  # loaders of one graph share it
-_stores = Kept()  # and those of one tensor its rows on a GPU
+_stores = Kept()  # loaders of one tensor share its rows on a GPU
+
+
+# Arguments and attributes of DGL's and torch's loaders that a loader reads when it is made.
+_FIXED = frozenset(
+    ("graph", "indices", "graph_sampler", "device", "batch_size", "drop_last", "shuffle", "use_uva", "use_ddp",
+     "ddp_seed", "seed", "generator", "dataset", "sampler", "batch_sampler", "collate_fn", "filter_fn", "num_workers",
+     "worker_init_fn", "prefetch_factor", "persistent_workers", "pin_memory", "pin_prefetcher", "use_prefetch_thread",
+     "use_alternate_streams")
+)  # fmt: skip
 
 
 class DataLoader:
@@ -44,10 +52,15 @@ class DataLoader:
     edges, and the weights by which neighbours are picked, are read when the loader is made. If the graph has others
     when an epoch begins, an error says so.
 
+    If the sampler is one of DGL's, or it or its negative sampler has methods of your own (`sample_blocks`, `_generate`
+    and so on), its `sample` is called for each mini-batch in the thread that asks for it. This is slower, and a log
+    message says so. Before the call torch's and DGL's generators are seeded for this mini-batch.
+
     Args:
-        graph: a graph of one type. It is sorted once for all its loaders.
-        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges.
-        graph_sampler: a sampler of `loader.dgl`.
+        graph: a graph of one type, which may have names. It is sorted once for all its loaders.
+        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges. A dict from the name of
+            the type gives `output_nodes` as such a dict, as in DGL.
+        graph_sampler: a sampler of `loader.dgl`, a subclass of one, or one of DGL.
         device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
         use_ddp: the processes of `torch.distributed` take turns in the mini-batches.
@@ -69,7 +82,7 @@ class DataLoader:
         self,
         graph: Any,
         indices: Tensor,
-        graph_sampler: BlockSampler | EdgePredictionSampler,
+        graph_sampler: Any,
         device: Any = None,
         use_ddp: bool = False,
         ddp_seed: int = 0,
@@ -87,13 +100,26 @@ class DataLoader:
         refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
         if not hasattr(graph, "is_homogeneous"):
             raise TypeError(f"graph is {kind_of(graph)}; it must be a dgl.DGLGraph")
+        for name in ("collate_fn", "filter_fn"):
+            if hasattr(type(self), name):
+                raise TypeError(
+                    f"{type(self).__name__} has a {name}, which nobody would call: mini-batches are made by the "
+                    "graph_sampler; change them in its sample, or in __iter__"
+                )
         edges = isinstance(graph_sampler, EdgePredictionSampler)
-        if not edges and not isinstance(graph_sampler, BlockSampler):
+        theirs = isinstance(graph_sampler, self._dgl.dataloading.Sampler)
+        if not (edges or theirs or isinstance(graph_sampler, BlockSampler)):
             raise TypeError(
-                f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler"
+                f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler, or "
+                "one of DGL"
             )
-        if isinstance(indices, dict):
+        if not graph.is_homogeneous and isinstance(indices, dict):
             raise NotImplementedError(f"indices by type are not possible; give a tensor, or take {DGLS}")
+        own = own_methods(graph_sampler)
+        if own and use_uva:
+            raise NotImplementedError(
+                f"use_uva is not possible with {own[0]}, which is not of loader.dgl; leave it out"
+            )
         if use_uva and device is None:
             device = "cuda"
         self.device = device_of(graph.device if device is None else device)
@@ -115,44 +141,50 @@ class DataLoader:
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
         if not use_ddp:
             self._given |= {"generator": None, "seed": meaning.seed}  # a copy picks the same
-        self.graph, self.indices, self.graph_sampler = graph, as_ids("indices", indices), graph_sampler
-        self._uva = as_flag("use_uva", use_uva)
-        nodes = graph_sampler.sampler if isinstance(graph_sampler, EdgePredictionSampler) else graph_sampler
-        around = fused(
-            nodes.fanouts[::-1],  # ours are counted from the seeds
-            device=self.device,
-            num_threads=meaning.num_threads,
-            edge_ids=True,
-            seed=meaning.seed,
-            **nodes.picking,
-        )
-        self._prob = nodes.prob
-        made = self._graph()
+        self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
+        types = (edge_types(graph) if edges or theirs else []) + (node_types(graph) if not edges else [])
+        self._seeds = as_ids("indices", of_one_type("indices", indices, types))
+        self._uva, self._own = as_flag("use_uva", use_uva), own
+        self._picks = () if own else self._settings()
+        self._seed = meaning.seed
+        self._rows: list[_Rows] = []
+        self._ahead: dict[str, str] = {}
+        prob = None if own else self._picks[0].prob
+        place = torch.device("cpu") if own else self.device
+        made = graph_of(graph, prob, place, self._uva)
+        self._prob = prob
         self._read = [Seen.of(each) for each in self._read_once()]
         self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
-        items: Items
-        sampler: Sampler
-        if isinstance(graph_sampler, EdgePredictionSampler):
-            items, sampler = self._edges(graph_sampler, around)
+        links = (
+            links_of(graph, self._seeds, graph_sampler) if isinstance(graph_sampler, EdgePredictionSampler) else None
+        )
+        ids = as_vertices("indices", self._seeds)
+        items: Items = NodeItems(ids)
+        if not edges and not theirs:
+            check_distinct("indices", ids, graph.num_nodes())
+        options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
+        sampler: Sampler = AskedSampler(meaning.seed, own)
+        if own:
+            options |= {"device": "cpu", "prefetch": 0}
+            tell(own)
         else:
-            items, sampler = NodeItems(as_vertices("indices", self.indices)), around
-            check_distinct("indices", items.ids, graph.num_nodes())
-        names = {
-            "node": nodes.prefetch_node_feats,
-            "seed": nodes.prefetch_labels,
-            "edge": nodes.prefetch_edge_feats,
-            "pair": graph_sampler.prefetch_labels if edges else [],
-        }
-        self._names = [(kind, name) for kind, given in names.items() for name in given]
-        self._rows: list[_Rows] = []
-        self._open_rows(self._features())
-        # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
-        self._ahead: dict[str, str] = {}
-        for kind, name in self._names:
-            if kind == "node" or (kind == "edge" and not edges):
-                self._ahead.setdefault(kind, name)
-        given = {"seed": meaning.seed, "device": self.device, **meaning.loader}
-        self.loader = Loader(made, items, sampler, batch_size, stores=self._stores_ahead(), **given)
+            sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=meaning.seed)
+            if links is not None:
+                items = EdgeItems(links)
+                exclude = {None: "none", "self": "self", "reverse_id": "reverse"}[graph_sampler.exclude]
+                sampler = LinkSampler(sampler, graph_sampler.negatives(), exclude=exclude)
+            self._open_rows(self._features())
+            # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
+            for kind, name in self._names():
+                if kind == "node" or (kind == "edge" and not edges):
+                    self._ahead.setdefault(kind, name)
+        self.loader = Loader(made, items, sampler, batch_size, stores=self._stores_ahead(), **options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What a loader was made with stays."""
+        if name in _FIXED and "loader" in self.__dict__:
+            raise AttributeError(f"{name} of a DataLoader cannot be changed; make a new one")
+        super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy (`pickle`, `copy`) is made of its own graph, as that is now, and goes on where this one is."""
@@ -180,6 +212,15 @@ class DataLoader:
                 f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
+        if self._own:
+            items = iter(self.loader)
+            yield from epoch_of(self.graph, self.graph_sampler, self.device, self._seed, items, self._as_given)
+            return
+        if self._settings() != self._picks:
+            raise ValueError(
+                f"the {type(self.graph_sampler).__name__} has other settings now than when this loader was made; make "
+                "a new DataLoader"
+            )
         features = self._features()
         seen = [rows.seen for rows in self._rows]  # fewer if opening them failed
         if len(seen) < len(features) or not all(map(Seen.is_of, seen, features)):
@@ -189,7 +230,7 @@ class DataLoader:
         for sample in self.loader:
             if isinstance(sample, MiniBatch):
                 blocks = self._blocks(sample)
-                yield self._ids(sample.input_nodes), self._ids(sample.output_nodes), blocks
+                yield self._ids(sample.input_nodes), self._as_given(sample.output_nodes), blocks
             else:
                 blocks = self._blocks(sample.around)
                 yield (self._ids(sample.around.input_nodes), *self._pairs(sample), blocks)
@@ -209,13 +250,29 @@ class DataLoader:
     def _ids(self, ids: Tensor) -> Tensor:
         return ids.to(self.graph.idtype)
 
+    def _as_given(self, ids: Tensor) -> Any:
+        """Ids of items, in the form of `indices`."""
+        ids = self._ids(ids.to(self.graph.device) if self._own else ids)
+        return dict.fromkeys(self.indices, ids) if isinstance(self.indices, dict) else ids
+
+    def _settings(self) -> tuple[Any, ...]:
+        """All that decides what the sampler does."""
+        sampler: Any = self.graph_sampler
+        graph = self.graph
+        if not isinstance(sampler, EdgePredictionSampler):
+            return sampler.picking(graph), own_methods(sampler), {**sampler.to_prefetch(graph), "pair": []}
+        around: Any = sampler.sampler
+        names = of_one_type("prefetch_labels", sampler.prefetch_labels, edge_types(graph))
+        drawn = sampler.exclude, id(sampler.reverse_eids), sampler.negatives()
+        return around.picking(graph), own_methods(sampler), {**around.to_prefetch(graph), "pair": names}, drawn
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Features to prefetch: the kinds of rows, and the names."""
+        return [(kind, name) for kind, given in self._picks[2].items() for name in given]
+
     def _blocks(self, batch: MiniBatch) -> list[Any]:
         batch = batch.gathered()
-        kept = batch.replace(x=None, y=None, blocks=batch.blocks)
-        wide = kept.map(lambda t: t if t.is_floating_point() else self._ids(t))
-        blocks = [dgl_block(self._dgl, block, wide.nodes) for block in wide.blocks]
-        for made in blocks:
-            made.edata.pop("feat", None)  # of edges, which have their own name below
+        blocks = blocks_of(self.graph, batch, self._near)
         for kind, name, _, store in self._rows:
             here = self._ahead.get(kind) == name
             if kind == "node":
@@ -226,12 +283,6 @@ class DataLoader:
                 for made, block in zip(blocks, batch.blocks, strict=True):
                     assert block.edge_ids is not None
                     made.edata[name] = block.edge_features if here else store.gather(block.edge_ids)
-        if self._near:
-            for made in blocks:
-                source, target = made._node_frames
-                _fill(source, self.graph._node_frames[0], made.srcdata[self._dgl.NID])
-                _fill(target, self.graph._node_frames[0], made.dstdata[self._dgl.NID])
-                _fill(made._edge_frames[0], self.graph._edge_frames[0], made.edata[self._dgl.EID])
         return blocks
 
     def _pairs(self, links: Any) -> list[Any]:
@@ -239,11 +290,11 @@ class DataLoader:
         seeds = links.nodes[: links.around.batch_size]
         ends, truth = links.pairs()
         positives = links.sources.numel()
-        ids = self.indices.to(links.places.device)[links.places]
+        ids = self._seeds.to(links.places.device)[links.places]
         graphs = []
         for part in (ends[:, :positives], ends[:, positives:]) if truth.numel() > positives else (ends,):
-            source, target = self._ids(part)
-            made = self._dgl.graph((source, target), num_nodes=seeds.numel(), idtype=self.graph.idtype)
+            ends, sizes = {self.graph.canonical_etypes[0]: tuple(self._ids(part))}, {self.graph.ntypes[0]: len(seeds)}
+            made = self._dgl.heterograph(ends, sizes, idtype=self.graph.idtype)
             made.ndata[self._dgl.NID] = self._ids(seeds)
             graphs.append(made)
         graphs[0].edata[self._dgl.EID] = self._ids(ids)
@@ -251,45 +302,9 @@ class DataLoader:
             if kind == "pair":
                 graphs[0].edata[name] = store.gather(ids)
         if self._near:
-            _fill(graphs[0]._node_frames[0], self.graph._node_frames[0], graphs[0].ndata[self._dgl.NID])
-            _fill(graphs[0]._edge_frames[0], self.graph._edge_frames[0], ids)
+            fill(graphs[0]._node_frames[0], self.graph._node_frames[0], graphs[0].ndata[self._dgl.NID])
+            fill(graphs[0]._edge_frames[0], self.graph._edge_frames[0], ids)
         return graphs
-
-    def _edges(self, sampler: EdgePredictionSampler, around: Sampler) -> tuple[Items, Sampler]:
-        if self.indices.dim() == 2:
-            raise ValueError(
-                f"indices has shape {list(self.indices.shape)}; it must be ids of edges [n]: graph.edge_ids(src, dst)"
-            )
-        ids = as_vertices("indices", self.indices).to(self.graph.device, self.graph.idtype)
-        _check_edges("indices", ids, self.graph.num_edges())
-        source, target = dgl_edges(self.graph, ids)
-        if sampler.exclude == "reverse_id":
-            assert sampler.reverse_eids is not None
-            _check_reverses(sampler.reverse_eids, self.graph.num_edges())
-            reverse = sampler.reverse_eids.to(ids.device)[ids.long()]
-            back, forth = dgl_edges(self.graph, reverse.to(self.graph.idtype))
-            if not (torch.equal(back, target) and torch.equal(forth, source)):
-                at = int(((back != target) | (forth != source)).nonzero()[0])
-                raise ValueError(
-                    f"reverse_eids says that edge {int(reverse[at])}, {int(back[at])} -> {int(forth[at])}, is the "
-                    f"reverse of edge {int(ids[at])}, {int(source[at])} -> {int(target[at])}"
-                )
-        exclude = {None: "none", "self": "self", "reverse_id": "reverse"}[sampler.exclude]
-        pairs = torch.stack([source, target], 1).cpu()
-        return EdgeItems(pairs), LinkSampler(around, sampler.negatives, exclude=exclude)
-
-    def _graph(self) -> Graph:
-        """The graph where the sampler reads it, made once."""
-        graph, prob, owner = self.graph, self._prob, self.graph
-        state: tuple[int, ...] = graph.num_nodes(), graph.num_edges(), id(graph._graph)
-        if prob is not None:
-            if prob not in graph.edata:
-                raise ValueError(f"prob is {prob!r}; the edges of the graph have {sorted(graph.edata)}")
-            owner = graph.edata[prob]
-            state = *state, version_of(owner)
-        made = _graphs.get(owner, state, "graph", lambda: Graph.from_dgl(graph, weight_attr=prob).to("cpu"))
-        device, uva = self.device, self._uva
-        return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
     def _read_once(self) -> list[Any]:
         """What the sampler reads: DGL's index, another object after a change of vertices or edges, and the weights."""
@@ -299,7 +314,7 @@ class DataLoader:
     def _features(self) -> list[Tensor]:
         """Those that are prefetched, as the graph has them now."""
         found = []
-        for kind, name in self._names:
+        for kind, name in self._names():
             frame = self.graph.ndata if kind in ("node", "seed") else self.graph.edata
             if name not in frame:
                 raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
@@ -311,7 +326,7 @@ class DataLoader:
         both = enumerate(zip(self._rows, features, strict=False))  # fewer rows if opening them failed
         kept = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
         self._rows = []
-        for i, ((kind, name), now) in enumerate(zip(self._names, features, strict=True)):
+        for i, ((kind, name), now) in enumerate(zip(self._names(), features, strict=True)):
             self._rows.append(kept.get(i) or _Rows(kind, name, Seen.of(now), self._store(now)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
@@ -344,13 +359,6 @@ class _Rows(NamedTuple):
     store: FeatureStore
 
 
-def _fill(frame: Any, whole: Any, ids: Tensor) -> None:
-    """Gives a frame of DGL the other columns of the whole graph, as DGL does: rows are gathered when they are read."""
-    for name, column in whole._columns.items():
-        if name not in frame:
-            frame._columns[name] = column.subcolumn(ids)
-
-
 def _pinned(tensor: Tensor, device: torch.device) -> FeatureStore:
     from loader.stores import PinnedFeatures
 
@@ -361,20 +369,3 @@ def _turns() -> dict[str, int]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         raise ValueError("use_ddp needs torch.distributed; call init_process_group first, or leave it out")
     return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-
-
-def _check_reverses(ids: Tensor, num_edges: int) -> None:
-    if ids.shape != (num_edges,) or ids.dtype not in (torch.int32, torch.int64):
-        raise ValueError(
-            f"reverse_eids has shape {list(ids.shape)} and dtype {ids.dtype}; it must be int64 [{num_edges}], the "
-            "reverse of each edge"
-        )
-    _check_edges("reverse_eids", ids, num_edges)
-
-
-def _check_edges(name: str, ids: Tensor, num_edges: int) -> None:
-    if ids.numel() == 0:
-        return
-    low, high = (int(x) for x in torch.aminmax(ids))
-    if low < 0 or high >= num_edges:
-        raise ValueError(f"{name} holds edge {low if low < 0 else high}; valid ids are 0 to {num_edges - 1}")

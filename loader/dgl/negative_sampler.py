@@ -6,10 +6,23 @@ from typing import Any
 
 from loader.items import as_size
 from loader.machine.arguments import kind_of
+from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
 
 
-class PerSourceUniform:
+class NegativeSampler:
+    """What negative samplers have in common. One of yours implements `_generate`, as in DGL, or is any function."""
+
+    def _generate(self, g: Any, eids: Any, canonical_etype: tuple[str, str, str]) -> Any:
+        """Negatives of the edges `eids` of one type: `(sources, destinations)`."""
+        raise NotImplementedError(f"{type(self).__name__} has no _generate; implement it")
+
+    def __call__(self, g: Any, eids: Any) -> Any:
+        """Negatives of the edges `eids`, drawn by DGL: `(sources, destinations)`, or a dict of them by type."""
+        return _theirs()._BaseNegativeSampler.__call__(self, g, eids)
+
+
+class PerSourceUniform(NegativeSampler):
     """Draws `k` negatives per positive link, from its source to targets that are uniform over all vertices. A negative
     may be an edge.
 
@@ -20,16 +33,14 @@ class PerSourceUniform:
     def __init__(self, k: int) -> None:
         self.k = as_size("k", k)
 
-    @property
-    def negatives(self) -> Negatives:
-        """The same for our sampler of links."""
-        return Negatives("triplet", self.k)
+    def _generate(self, g: Any, eids: Any, canonical_etype: tuple[str, str, str]) -> Any:
+        return _theirs().PerSourceUniform._generate(self, g, eids, canonical_etype)
 
 
 Uniform = PerSourceUniform
 
 
-class GlobalUniform:
+class GlobalUniform(NegativeSampler):
     """Draws `k` pairs of vertices per positive link, uniformly from all pairs that are no edges and no loops.
 
     Args:
@@ -47,30 +58,35 @@ class GlobalUniform:
                 f"GlobalUniform was given exclude_self_loops={exclude_self_loops}, replace={replace}; pairs are drawn "
                 "independently and without loops: give replace=True, and leave exclude_self_loops at its default"
             )
-        self.k = as_size("k", k)
+        self.k, self.exclude_self_loops, self.replace = as_size("k", k), True, True
 
-    @property
-    def negatives(self) -> Negatives:
-        """The same for our sampler of links."""
-        return Negatives("binary", self.k, strict=True)
+    def _generate(self, g: Any, eids: Any, canonical_etype: tuple[str, str, str]) -> Any:
+        return _theirs().GlobalUniform._generate(self, g, eids, canonical_etype)
 
 
 def negatives_of(sampler: Any) -> Negatives | None:
-    """The `Negatives` for a negative sampler of DGL or of this module.
+    """The `Negatives` that a negative sampler of DGL or of this module draws; None if it has a method of its own.
 
     Raises:
-        TypeError: the sampler is none of these.
+        TypeError: the sampler cannot be called.
+        NotImplementedError: it is DGL's `GlobalUniform` with options that `GlobalUniform` here does not have.
     """
-    if sampler is None:
+    if not callable(sampler):
+        raise TypeError(
+            f"negative_sampler is {kind_of(sampler)}; it must be a PerSourceUniform (Uniform) or a GlobalUniform of "
+            "loader.dgl.negative_sampler or of DGL, or a function of (g, eids)"
+        )
+    kind = type(sampler)
+    if "_generate" in vars(sampler) or "__call__" in vars(sampler):
         return None
-    if isinstance(sampler, (PerSourceUniform, GlobalUniform)):
-        return sampler.negatives
-    name, module = type(sampler).__name__, type(sampler).__module__
-    if module.startswith("dgl.") and name == "PerSourceUniform":
-        return PerSourceUniform(sampler.k).negatives
-    if module.startswith("dgl.") and name == "GlobalUniform":
-        return GlobalUniform(sampler.k, sampler.exclude_self_loops, sampler.replace).negatives
-    raise TypeError(
-        f"negative_sampler is {kind_of(sampler)}; it must be a PerSourceUniform (Uniform) or a GlobalUniform, of "
-        "loader.dgl.negative_sampler or of DGL"
-    )
+    theirs = kind.__module__.startswith("dgl.")
+    if kind is PerSourceUniform or (theirs and kind.__name__ == "PerSourceUniform"):
+        return Negatives("triplet", as_size("k", sampler.k))
+    if kind is GlobalUniform or (theirs and kind.__name__ == "GlobalUniform"):
+        made = GlobalUniform(sampler.k, sampler.exclude_self_loops, sampler.replace)
+        return Negatives("binary", made.k, strict=True)
+    return None
+
+
+def _theirs() -> Any:
+    return import_dgl("loader.dgl").dataloading.negative_sampler

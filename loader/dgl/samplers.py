@@ -3,68 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
 
-from loader.dgl.negative_sampler import negatives_of
-from loader.loaders.torch_options import as_fanouts, refuse
-from loader.machine.arguments import as_flag, as_size, kind_of, shown
+from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, without_edges
+from loader.loaders.torch_options import as_fanouts, as_ids, refuse
+from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.optional import import_dgl
+from loader.samplers import NeighborSampler as Neighbors
+from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
 
-DGLS = "dgl.dataloading, which has it on the CPU"
+
+class Picking(NamedTuple):
+    """What a sampler around vertices picks in a graph.
+
+    Attributes:
+        fanouts: neighbours of a vertex, counted from the seeds, as the rest of this package counts.
+        prob: name in `g.edata` of the weights, or None.
+        options: of `loader.FusedSampler`.
+    """
+
+    fanouts: tuple[int, ...]
+    prob: str | None
+    options: dict[str, Any]
+
+    def sampler(self, device: torch.device, **options: Any) -> Neighbors:
+        """Our sampler that does it."""
+        return fused(self.fanouts, device=device, edge_ids=True, **self.options, **options)
 
 
 class BlockSampler:
-    """What the samplers around vertices have in common; `dgl.dataloading.BlockSampler` has the same name.
+    """`dgl.dataloading.BlockSampler`: base of samplers around vertices. A subclass of yours implements `sample_blocks`.
 
     Args:
-        fanouts: neighbours of a vertex, from the input layer to the seeds.
-        picking: how they are picked, as options of `loader.FusedSampler`.
-        prob: name in `g.edata` of the weights by which they are picked, or None.
         prefetch_node_feats, prefetch_labels, prefetch_edge_feats: see `NeighborSampler`.
+        output_device: an option of DGL; must be None.
+
+    Raises:
+        NotImplementedError: an option of DGL is not supported.
     """
 
     def __init__(
         self,
-        fanouts: Sequence[int],
-        picking: Mapping[str, Any],
-        prob: str | None = None,
-        prefetch_node_feats: Sequence[str] | None = None,
-        prefetch_labels: Sequence[str] | None = None,
-        prefetch_edge_feats: Sequence[str] | None = None,
+        prefetch_node_feats: Any = None,
+        prefetch_labels: Any = None,
+        prefetch_edge_feats: Any = None,
+        output_device: Any = None,
     ) -> None:
-        self.fanouts = as_fanouts("fanouts", fanouts)
-        if any(isinstance(fanout, dict) for fanout in self.fanouts):
-            raise NotImplementedError(f"fanouts by type are not possible; take {DGLS}")
-        self.fanouts = list(resolve_fanouts(self.fanouts))
-        self.picking, self.prob = dict(picking), prob
-        self.prefetch_node_feats = _names("prefetch_node_feats", prefetch_node_feats)
-        self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
-        self.prefetch_edge_feats = _names("prefetch_edge_feats", prefetch_edge_feats)
+        refuse(type(self).__name__, DGLS, {"output_device": (output_device, None)})
+        self.prefetch_node_feats = names_of("prefetch_node_feats", prefetch_node_feats)
+        self.prefetch_labels = names_of("prefetch_labels", prefetch_labels)
+        self.prefetch_edge_feats = names_of("prefetch_edge_feats", prefetch_edge_feats)
+        self.output_device = output_device
 
-    def sample(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, list[Any]]:
-        """One mini-batch around `seed_nodes`, `[n]` distinct vertices: `(input_nodes, output_nodes, blocks)`.
-
-        It is that of a `DataLoader` with one mini-batch. For many mini-batches a `DataLoader` is faster.
+    def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
+        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, `[n]` vertices.
 
         Args:
-            exclude_eids: an option of DGL; must be None. `as_edge_prediction_sampler` leaves out edges.
+            exclude_eids: `[n]` ids of edges to leave out, or None.
         """
-        from loader.dgl.dataloader import DataLoader
+        raise NotImplementedError(f"{type(self).__name__} has no sample_blocks; implement it")
 
-        refuse("sample", DGLS, {"exclude_eids": (exclude_eids, None)})
-        loader = DataLoader(g, seed_nodes, self, batch_size=max(1, len(seed_nodes)))
-        try:
-            (mini_batch,) = loader
-        finally:
-            loader.close()
-        return mini_batch
+    def assign_lazy_features(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Marks the features to prefetch in the blocks of a mini-batch, which a `DataLoader` then fetches."""
+        made: tuple[Any, ...] = theirs().BlockSampler.assign_lazy_features(self, result)
+        return made
 
-    sample_blocks = sample
+    def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, ...]:
+        """`sample_blocks`, then `assign_lazy_features`, as in DGL."""
+        return self.assign_lazy_features(self.sample_blocks(g, seed_nodes, exclude_eids=exclude_eids))
+
+    def to_prefetch(self, g: Any) -> dict[str, list[str]]:
+        """The names of features to prefetch, by the kind of their rows in a mini-batch."""
+        nodes, edges = node_types(g), edge_types(g)
+        return {
+            "node": of_one_type("prefetch_node_feats", self.prefetch_node_feats, nodes),
+            "seed": of_one_type("prefetch_labels", self.prefetch_labels, nodes),
+            "edge": of_one_type("prefetch_edge_feats", self.prefetch_edge_feats, edges),
+        }
 
 
-class NeighborSampler(BlockSampler):
+class FanoutSampler(BlockSampler):
+    """Base of the samplers with fanouts.
+
+    Args:
+        fanouts: neighbours of a vertex, from the input layer to the seeds.
+        options: of `BlockSampler`.
+    """
+
+    prob: str | None = None
+
+    def __init__(self, fanouts: Sequence[Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.fanouts = as_fanouts("fanouts", fanouts)
+        self._fanouts(None)
+        self._kept: tuple[Any, Neighbors] | None = None
+
+    def _options(self) -> dict[str, Any]:
+        """How neighbours are picked, as options of `loader.FusedSampler`."""
+        raise NotImplementedError
+
+    def picking(self, g: Any) -> Picking:
+        """What is picked in `g`, by the attributes of now."""
+        return Picking(self._fanouts(g), self.prob, self._options())
+
+    def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
+        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, sampled where the graph lies.
+
+        Torch's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
+
+        Args:
+            seed_nodes: `[n]`, distinct vertices.
+            exclude_eids: `[n]` ids of edges to leave out after they were picked, or None.
+
+        Raises:
+            TypeError, ValueError, NotImplementedError: an argument is not as said above, or the graph has
+                several types.
+        """
+        picking = self.picking(g)
+        graph = graph_of(g, picking.prob, g.device)
+        seeds = as_ids("seed_nodes", of_one_type("seed_nodes", seed_nodes, node_types(g)))
+        if (dependency := picking.options.get("batch_dependency", 1)) > 1:
+            raise NotImplementedError(
+                f"batch_dependency is {dependency}, but a mini-batch by itself follows no other; give 1, or pass the "
+                "sampler to a DataLoader without methods of your own"
+            )
+        if self._kept is None or self._kept[0] != (picking, g.device):
+            self._kept = (picking, g.device), picking.sampler(g.device)
+        batch = self._kept[1].sample(graph, seeds, epoch=int(torch.randint(2**62, ())))
+        if exclude_eids is not None:
+            ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
+            batch = without_edges(batch, ids)
+        return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
+
+    def _fanouts(self, g: Any) -> tuple[int, ...]:
+        given = as_fanouts("fanouts", self.fanouts)
+        types = None if g is None else edge_types(g)
+        numbers = [of_one_type("fanouts", k, list(k) if types is None else types) if isinstance(k, Mapping) else k
+                   for k in given]  # fmt: skip
+        return resolve_fanouts(numbers)[::-1]
+
+
+class NeighborSampler(FanoutSampler):
     """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex, layer by layer.
 
     Args:
@@ -101,13 +183,22 @@ class NeighborSampler(BlockSampler):
             {
                 "edge_dir": (edge_dir, "in"),
                 "mask": (mask, None),
-                "output_device": (output_device, None),
             },
         )
         if prob is not None and not isinstance(prob, str):
             raise TypeError(f"prob is {shown(prob)}; it must be the name of the weights in g.edata, or None")
-        picking = {"replace": as_flag("replace", replace), "weights": None if prob is None else "edge_weights"}
-        super().__init__(fanouts, picking, prob, prefetch_node_feats, prefetch_labels, prefetch_edge_feats)
+        self.prob, self.replace = prob, as_flag("replace", replace)
+        super().__init__(
+            fanouts,
+            prefetch_node_feats=prefetch_node_feats,
+            prefetch_labels=prefetch_labels,
+            prefetch_edge_feats=prefetch_edge_feats,
+            output_device=output_device,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        weights = None if self.prob is None else "edge_weights"
+        return {"replace": as_flag("replace", self.replace), "weights": weights}
 
 
 MultiLayerNeighborSampler = NeighborSampler
@@ -125,7 +216,7 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
         super().__init__([-1] * as_size("num_layers", num_layers, most=MAX_HOPS), **options)
 
 
-class LaborSampler(BlockSampler):
+class LaborSampler(FanoutSampler):
     """`dgl.dataloading.LaborSampler`: LABOR-0, whose mini-batches have fewer vertices.
 
     A vertex gets `fanout` neighbours on average. Each neighbour has one random number for all vertices that may pick
@@ -165,77 +256,35 @@ class LaborSampler(BlockSampler):
                 "edge_dir": (edge_dir, "in"),
                 "prob": (prob, None),
                 "importance_sampling": (importance_sampling, 0),
-                "output_device": (output_device, None),
             },
         )
-        picking = {
+        self.layer_dependency, self.batch_dependency = layer_dependency, batch_dependency
+        self._options()
+        super().__init__(
+            fanouts,
+            prefetch_node_feats=prefetch_node_feats,
+            prefetch_labels=prefetch_labels,
+            prefetch_edge_feats=prefetch_edge_feats,
+            output_device=output_device,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        return {
             "labor": True,
-            "layer_dependency": as_flag("layer_dependency", layer_dependency),
-            "batch_dependency": as_size("batch_dependency", batch_dependency, least=1),
+            "layer_dependency": as_flag("layer_dependency", self.layer_dependency),
+            "batch_dependency": as_size("batch_dependency", self.batch_dependency, least=1),
         }
-        super().__init__(fanouts, picking, None, prefetch_node_feats, prefetch_labels, prefetch_edge_feats)
 
 
-class EdgePredictionSampler:
-    """What `as_edge_prediction_sampler` returns."""
-
-    def __init__(
-        self,
-        sampler: BlockSampler,
-        exclude: str | None = None,
-        reverse_eids: Tensor | None = None,
-        reverse_etypes: Any = None,
-        negative_sampler: Any = None,
-        prefetch_labels: Sequence[str] | None = None,
-    ) -> None:
-        if not isinstance(sampler, BlockSampler):
-            raise TypeError(
-                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl"
-            )
-        refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
-        if exclude not in (None, "self", "reverse_id"):
-            raise NotImplementedError(
-                f"exclude is {exclude!r}; None, 'self' and 'reverse_id' are possible, or take {DGLS}"
-            )
-        if exclude == "reverse_id" and reverse_eids is None:
-            raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
-        if reverse_eids is not None and not isinstance(reverse_eids, Tensor):
-            raise TypeError(f"reverse_eids is {shown(reverse_eids)}; it must be a tensor of edge ids, [num_edges]")
-        self.sampler, self.exclude, self.reverse_eids = sampler, exclude, reverse_eids
-        self.negatives = negatives_of(negative_sampler)
-        self.prefetch_labels = _names("prefetch_labels", prefetch_labels)
+def theirs() -> Any:
+    """The module `dgl.dataloading`."""
+    return import_dgl("loader.dgl").dataloading
 
 
-def as_edge_prediction_sampler(
-    sampler: BlockSampler,
-    exclude: str | None = None,
-    reverse_eids: Tensor | None = None,
-    reverse_etypes: Any = None,
-    negative_sampler: Any = None,
-    prefetch_labels: Sequence[str] | None = None,
-) -> EdgePredictionSampler:
-    """Makes a sampler around edges of a sampler around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
-
-    Args:
-        sampler: samples the neighbourhood of the ends of edges.
-        exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses. If
-            a pair has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL
-            leaves out only the edges of the given ids.
-        reverse_eids: `[num_edges]`, with "reverse_id": the id of the reverse of each edge.
-        negative_sampler: one of `loader.dgl.negative_sampler`, or DGL's `Uniform`.
-        prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`.
-        reverse_etypes: an option of DGL; must be None.
-
-    Raises:
-        NotImplementedError: an option of DGL is not supported.
-        TypeError, ValueError: an argument is not as said above.
-    """
-    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)
-
-
-def _names(option: str, names: Any) -> list[str]:
-    if isinstance(names, dict):
-        raise NotImplementedError(f"{option} by type is not possible; give only names, or take {DGLS}")
+def names_of(option: str, names: Any) -> Any:
+    """A list of names, or a dict of one from a type."""
+    if isinstance(names, Mapping) and names:
+        return {kind: names_of(option, of_one_type(option, names, [kind])) for kind in names}
     if isinstance(names, str) or (names is not None and not isinstance(names, Iterable)):
         raise TypeError(f"{option} is {shown(names)}; it must be a list of names")
-    return [] if names is None else list(names)
+    return list(names or [])

@@ -5,48 +5,12 @@ import pickle
 
 import pytest
 import torch
+from dgl_edges import edges_by_ids
 from marks import HAS_GPU, needs_dgl
 
 pytestmark = needs_dgl
 
 NUM_NODES, NUM_EDGES = 60, 300
-
-
-@pytest.fixture(params=[torch.int32, torch.int64])
-def g(request):
-    from loader.machine.optional import import_dgl
-
-    dgl = import_dgl("this test")
-    generator = torch.Generator().manual_seed(1)
-    src, dst = torch.randint(NUM_NODES, (2, NUM_EDGES), generator=generator)
-    made = dgl.graph((src, dst), num_nodes=NUM_NODES, idtype=request.param)
-    made.ndata["feat"] = torch.rand(NUM_NODES, 3)
-    made.ndata["more"] = torch.arange(NUM_NODES)
-    made.ndata["label"] = torch.arange(NUM_NODES) % 4
-    made.edata["weight"] = torch.rand(NUM_EDGES)
-    made.edata["kind"] = torch.arange(NUM_EDGES)
-    return made
-
-
-@pytest.fixture
-def both(g):
-    """An undirected graph, and the reverse of each edge."""
-    import dgl
-
-    src, dst = g.edges()
-    simple = dgl.graph((torch.cat([src, dst]), torch.cat([dst, src])), num_nodes=NUM_NODES)
-    back = torch.cat([torch.arange(NUM_EDGES, 2 * NUM_EDGES), torch.arange(NUM_EDGES)])
-    simple.ndata["feat"] = torch.rand(NUM_NODES, 3)
-    simple.edata["kind"] = torch.arange(2 * NUM_EDGES)
-    return simple, back
-
-
-def edges_by_ids(block):
-    import dgl
-
-    src, dst = block.edges()
-    ends = block.srcdata[dgl.NID][src.long()].tolist(), block.dstdata[dgl.NID][dst.long()].tolist()
-    return sorted(zip(*ends, block.edata[dgl.EID].tolist(), strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
@@ -299,8 +263,22 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader([g], seeds, sampler), TypeError, "graph is a list; it must be a dgl.DGLGraph"),
         (lambda: ours.DataLoader(g, "all", sampler), TypeError, "indices is 'all'; it must be a tensor or a list"),
         (lambda: ours.NeighborSampler([0, 2]), ValueError, "fanout 0 is not possible: give 1 to 1024, or -1"),
-        (lambda: ours.NeighborSampler([{"a": 2}]), NotImplementedError, "fanouts by type"),
-        (lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"]}), NotImplementedError, "by type"),
+        (lambda: ours.NeighborSampler([{"a": 2, "b": 3}]), NotImplementedError, "fanouts by type"),
+        (
+            lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([{"a": 2}])),
+            ValueError,
+            r"fanouts is of type 'a'; the graph has the type \('_N', '_E', '_N'\)",
+        ),
+        (
+            lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"], "b": ["x"]}),
+            NotImplementedError,
+            "prefetch_labels by type is not possible for 2 types",
+        ),
+        (
+            lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([2], prefetch_labels={"a": ["x"]})),
+            ValueError,
+            "prefetch_labels is of type 'a'; the graph has the type '_N'",
+        ),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="all"), NotImplementedError, "exclude is 'all'"),
         (lambda: ours.as_edge_prediction_sampler(sampler, exclude="reverse_id"), ValueError, "needs reverse_eids"),
         (lambda: ours.as_edge_prediction_sampler(None), TypeError, "must be a NeighborSampler or LaborSampler of"),
@@ -319,7 +297,12 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.as_edge_prediction_sampler(sampler, negative_sampler=4), TypeError, "negative_sampler is an int"),
         (lambda: ours.negative_sampler.GlobalUniform(2), NotImplementedError, "give replace=True"),
         (lambda: ours.DataLoader(g, seeds, None), TypeError, "graph_sampler is None"),
-        (lambda: ours.DataLoader(g, {"a": seeds}, sampler), NotImplementedError, "indices by type"),
+        (
+            lambda: ours.DataLoader(g, {"a": seeds}, sampler),
+            ValueError,
+            "indices is of type 'a'; the graph has the type '_N'",
+        ),
+        (lambda: ours.DataLoader(g, {"a": seeds, "b": seeds}, sampler), NotImplementedError, "indices by type"),
         (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {}}), NotImplementedError, "gpu_cache"),
         (lambda: ours.DataLoader(g, seeds, sampler, device="cpu", use_uva=True), ValueError, "use_uva lets a GPU"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),
@@ -480,8 +463,6 @@ def test_a_sampler_samples_by_itself(g):
         (want,) = ours.DataLoader(g, seeds, sampler, batch_size=3)
         assert torch.equal(inputs, want[0])
         assert [edges_by_ids(a) for a in blocks] == [edges_by_ids(b) for b in want[2]]
-    with pytest.raises(NotImplementedError, match="exclude_eids"):
-        sampler.sample(g, seeds, exclude_eids=seeds)
     with ours.DataLoader(g, seeds, sampler).enable_cpu_affinity():
         pass
 
@@ -496,3 +477,42 @@ def test_loaders_by_weight_share_their_graph(g):
     ]
     assert graphs[0] is graphs[1]
     assert graphs[2] is not graphs[0] is not graphs[3]
+
+
+def test_what_a_loader_was_made_with_stays(g):
+    import loader.dgl as ours
+
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([3, 2]), negative_sampler=ours.negative_sampler.Uniform(2)
+    )
+    loader = ours.DataLoader(g, torch.arange(9), sampler, batch_size=4)
+    for name, value in {"shuffle": True, "collate_fn": print, "batch_size": 2, "graph_sampler": None}.items():
+        with pytest.raises(AttributeError, match=f"{name} of a DataLoader cannot be changed; make a new one"):
+            setattr(loader, name, value)
+    next(iter(loader))
+    around = sampler.sampler
+    for owner, name, value in (
+        (around, "fanouts", [1, 1]),
+        (around, "replace", True),
+        (around, "prefetch_node_feats", ["feat"]),
+        (sampler, "exclude", "self"),
+        (sampler, "prefetch_labels", ["kind"]),
+        (sampler.negative_sampler, "k", 5),
+    ):
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        with pytest.raises(
+            ValueError, match=r"the EdgePredictionSampler has other settings now .* make a new DataLoader"
+        ):
+            next(iter(loader))
+        setattr(owner, name, before)
+    next(iter(loader))
+
+
+@pytest.mark.parametrize("hook", ["collate_fn", "filter_fn"])
+def test_loaders_with_uncalled_methods_are_refused(g, hook):
+    import loader.dgl as ours
+
+    kind = type("Mine", (ours.DataLoader,), {hook: lambda self, batch: batch})
+    with pytest.raises(TypeError, match=f"Mine has a {hook}, which nobody would call"):
+        kind(g, torch.arange(9), ours.NeighborSampler([3]))

@@ -1,0 +1,171 @@
+"""The sampler around edges, with the signature of `dgl.dataloading.as_edge_prediction_sampler`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.dgl.graphs import DGLS, edge_types, of_one_type
+from loader.dgl.negative_sampler import negatives_of
+from loader.dgl.samplers import BlockSampler, names_of, theirs
+from loader.graph.interop import dgl_edges
+from loader.items.items import as_vertices
+from loader.loaders.torch_options import refuse
+from loader.machine.arguments import kind_of, shown
+from loader.machine.optional import import_dgl
+from loader.samplers import Negatives
+
+
+class EdgePredictionSampler:
+    """What `as_edge_prediction_sampler` returns."""
+
+    def __init__(
+        self,
+        sampler: Any,
+        exclude: Any = None,
+        reverse_eids: Any = None,
+        reverse_etypes: Any = None,
+        negative_sampler: Any = None,
+        prefetch_labels: Any = None,
+    ) -> None:
+        if not isinstance(sampler, (BlockSampler, theirs().BlockSampler)):
+            raise TypeError(
+                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, or "
+                "another BlockSampler"
+            )
+        refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
+        named = exclude is None or (isinstance(exclude, str) and exclude in ("self", "reverse_id"))
+        if not named and not callable(exclude):
+            raise NotImplementedError(
+                f"exclude is {shown(exclude)}; None, 'self', 'reverse_id' and a function are possible, or take {DGLS}"
+            )
+        if reverse_eids is None and isinstance(exclude, str) and exclude == "reverse_id":
+            raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
+        types = list(reverse_eids) if isinstance(reverse_eids, dict) else []  # that of the graph is not known yet
+        only = of_one_type("reverse_eids", reverse_eids, types)
+        if only is not None and not isinstance(only, Tensor):
+            raise TypeError(f"reverse_eids is {shown(only)}; it must be a tensor of edge ids, [num_edges]")
+        self.sampler, self.exclude, self.reverse_eids, self.reverse_etypes = sampler, exclude, reverse_eids, None
+        self.negative_sampler, self.output_device = negative_sampler, None
+        self.negatives()
+        self.prefetch_labels = names_of("prefetch_labels", prefetch_labels)
+
+    def sample(self, g: Any, seed_edges: Any) -> tuple[Any, ...]:
+        """`(input_nodes, pair_graph, blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`.
+
+        Args:
+            seed_edges: `[n]` ids of edges.
+        """
+        dgl = import_dgl("loader.dgl")
+        graphs = [g.edge_subgraph(seed_edges, relabel_nodes=False)]
+        ids = graphs[0].edata[dgl.EID]
+        if self.negative_sampler is not None:
+            graphs.append(self._build_neg_graph(g, seed_edges))
+        graphs = dgl.compact_graphs(graphs)
+        graphs[0].edata[dgl.EID] = ids
+        nodes = graphs[0].ndata[dgl.NID]
+        input_nodes, _, blocks = self.sampler.sample(g, nodes, self._excluded(g, ids, seed_edges))
+        return self.assign_lazy_features((input_nodes, *graphs, blocks))
+
+    def assign_lazy_features(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Marks the features of the positive edges to prefetch, which a `DataLoader` then fetches."""
+        made: tuple[Any, ...] = theirs().EdgePredictionSampler.assign_lazy_features(self, result)
+        return made
+
+    def _build_neg_graph(self, g: Any, seed_edges: Any) -> Any:
+        """The graph of the pairs that the negative sampler returns."""
+        return theirs().EdgePredictionSampler._build_neg_graph(self, g, seed_edges)
+
+    def negatives(self) -> Negatives | None:
+        """What the negative sampler draws; None if there is none, or if it has a method of its own."""
+        return None if self.negative_sampler is None else negatives_of(self.negative_sampler)
+
+    def reverses(self, g: Any) -> Tensor:
+        """The reverse of each edge, `[num_edges]`, with `exclude="reverse_id"`."""
+        found: Tensor = of_one_type("reverse_eids", self.reverse_eids, edge_types(g))
+        return found
+
+    def _excluded(self, g: Any, ids: Tensor, given: Any) -> Any:
+        """Ids of the edges to leave out."""
+        if self.exclude is None:
+            return None
+        if callable(self.exclude):
+            return self.exclude(given)
+        if self.exclude == "reverse_id":
+            ids = torch.cat([ids, self.reverses(g).to(ids)[ids.long()]])
+        return g.edge_ids(*dgl_edges(g, ids), return_uv=True)[2]  # all parallel ones: each shows the answer
+
+
+def as_edge_prediction_sampler(
+    sampler: BlockSampler,
+    exclude: Any = None,
+    reverse_eids: Any = None,
+    reverse_etypes: Any = None,
+    negative_sampler: Any = None,
+    prefetch_labels: Any = None,
+) -> EdgePredictionSampler:
+    """Makes a sampler around edges of a sampler around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
+
+    Args:
+        sampler: samples the neighbourhood of the ends of edges.
+        exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses. If
+            a pair has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL
+            leaves out only the edges of the given ids. Or a function of the mini-batch's edge ids that returns the ids
+            to leave out; see `DataLoader` on functions of your own.
+        reverse_eids: `[num_edges]`, with "reverse_id": the id of the reverse of each edge.
+        negative_sampler: one of `loader.dgl.negative_sampler`, DGL's `Uniform`, or a function of the graph and the edge
+            ids that returns sources and destinations.
+        prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`.
+        reverse_etypes: an option of DGL; must be None.
+
+    Raises:
+        NotImplementedError: an option of DGL is not supported.
+        TypeError, ValueError: an argument is not as said above.
+    """
+    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)
+
+
+def links_of(g: Any, indices: Tensor, sampler: EdgePredictionSampler) -> Tensor:
+    """The ends of the edges `indices`, `[n, 2]`, on the CPU.
+
+    Raises:
+        TypeError, ValueError: these are no ids of edges, or `reverse_eids` are no reverses.
+    """
+    if indices.dim() == 2:
+        raise ValueError(
+            f"indices has shape {list(indices.shape)}; it must be ids of edges [n]: graph.edge_ids(src, dst)"
+        )
+    ids = as_vertices("indices", indices).to(g.device, g.idtype)
+    _check_edges("indices", ids, g.num_edges())
+    source, target = dgl_edges(g, ids)
+    if sampler.exclude == "reverse_id":
+        whole = sampler.reverses(g)
+        _check_reverses(whole, g.num_edges())
+        reverse = whole.to(ids.device)[ids.long()]
+        back, forth = dgl_edges(g, reverse.to(g.idtype))
+        if not (torch.equal(back, target) and torch.equal(forth, source)):
+            at = int(((back != target) | (forth != source)).nonzero()[0])
+            raise ValueError(
+                f"reverse_eids says that edge {int(reverse[at])}, {int(back[at])} -> {int(forth[at])}, is the "
+                f"reverse of edge {int(ids[at])}, {int(source[at])} -> {int(target[at])}"
+            )
+    return torch.stack([source, target], 1).cpu()
+
+
+def _check_reverses(ids: Tensor, num_edges: int) -> None:
+    if ids.shape != (num_edges,) or ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"reverse_eids has shape {list(ids.shape)} and dtype {ids.dtype}; it must be int64 [{num_edges}], the "
+            "reverse of each edge"
+        )
+    _check_edges("reverse_eids", ids, num_edges)
+
+
+def _check_edges(name: str, ids: Tensor, num_edges: int) -> None:
+    if ids.numel() == 0:
+        return
+    low, high = (int(x) for x in torch.aminmax(ids))
+    if low < 0 or high >= num_edges:
+        raise ValueError(f"{name} holds edge {low if low < 0 else high}; valid ids are 0 to {num_edges - 1}")

@@ -1,0 +1,144 @@
+"""Graphs of DGL with one type: as ours, and the blocks of our mini-batches with their names and features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.graph import Graph
+from loader.machine.kept import Kept, version_of
+from loader.machine.optional import import_dgl
+from loader.samples import MiniBatch
+from loader.samples.interop import dgl_block
+
+DGLS = "dgl.dataloading, which has it on the CPU"
+
+_graphs = Kept()  # loaders of one graph share it
+
+
+def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) -> Graph:
+    """The graph where a sampler reads it, made once.
+
+    Args:
+        g: a graph of one type.
+        prob: name in `g.edata` of the weights by which neighbours are picked, or None.
+        device: of the sampler.
+        uva: leave it in page-locked host memory.
+
+    Raises:
+        TypeError: the graph has several types.
+        ValueError: there are no such weights.
+    """
+    state: tuple[int, ...]
+    owner, state = g, (g.num_nodes(), g.num_edges(), id(g._graph))
+    if prob is not None:
+        if prob not in g.edata:
+            raise ValueError(f"prob is {prob!r}; the edges of the graph have {sorted(g.edata)}")
+        owner = g.edata[prob]
+        state = *state, version_of(owner)
+    made = _graphs.get(owner, state, "graph", lambda: Graph.from_dgl(g, weight_attr=prob).to("cpu"))
+    return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
+
+
+def of_one_type(name: str, value: Any, types: list[Any]) -> Any:
+    """What a dict by type says of a graph's only type; other values as they are.
+
+    Args:
+        name: of the argument, for the messages.
+        types: names of the type: that of vertices, or the short and the full one of edges.
+
+    Raises:
+        NotImplementedError: there are several types.
+        ValueError: the graph has another one.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    if len(value) != 1:
+        raise NotImplementedError(f"{name} by type is not possible for {len(value)} types; give one, or take {DGLS}")
+    ((key, only),) = value.items()
+    if key not in types:
+        raise ValueError(f"{name} is of type {key!r}; the graph has the type {types[-1]!r}")
+    return only
+
+
+def node_types(g: Any) -> list[Any]:
+    """Names for `of_one_type`, of vertices."""
+    return list(g.ntypes)
+
+
+def edge_types(g: Any) -> list[Any]:
+    """Names for `of_one_type`, of edges."""
+    return [*g.etypes, *g.canonical_etypes]
+
+
+def blocks_of(g: Any, batch: MiniBatch, near: bool) -> list[Any]:
+    """DGL's blocks of a mini-batch, with the types of the graph and its type of ids.
+
+    Args:
+        near: whether they have the features of the graph, which are gathered when they are read, as in DGL.
+    """
+    dgl = import_dgl("loader.dgl")
+    kept = batch.replace(x=None, y=None, blocks=batch.blocks)
+    wide = kept.map(lambda t: t if t.is_floating_point() else t.to(g.idtype))
+    made = [dgl_block(dgl, block, wide.nodes, g.canonical_etypes[0]) for block in wide.blocks]
+    for block in made:
+        block.edata.pop("feat", None)  # of edges, which have their own name
+        if near:
+            source, target = block._node_frames
+            fill(source, g._node_frames[0], block.srcdata[dgl.NID])
+            fill(target, g._node_frames[0], block.dstdata[dgl.NID])
+            fill(block._edge_frames[0], g._edge_frames[0], block.edata[dgl.EID])
+    return made
+
+
+def fill(frame: Any, whole: Any, ids: Tensor) -> None:
+    """Gives a frame of DGL the other columns of the whole graph, as DGL does: rows are gathered when they are read."""
+    for name, column in whole._columns.items():
+        if name not in frame:
+            frame._columns[name] = column.subcolumn(ids)
+
+
+def without_edges(batch: MiniBatch, ids: Tensor) -> MiniBatch:
+    """A copy of a mini-batch without some edges, and without the vertices that only these lead to.
+
+    Args:
+        ids: `[n]` of the edges.
+    """
+    num_hops, size = len(batch.blocks), batch.nodes.numel()
+    hop = torch.full((size,), num_hops + 1, dtype=torch.int64, device=batch.nodes.device)  # that reaches a vertex
+    hop[: batch.batch_size] = 0
+    stays = []
+    for number, block in enumerate(reversed(batch.blocks)):
+        assert block.edge_ids is not None
+        targets = torch.arange(block.num_dst, device=hop.device).repeat_interleave(block.indptr.diff().long())
+        stay = (hop[targets] <= number) & ~torch.isin(block.edge_ids, ids.to(block.edge_ids))
+        source = block.indices[stay].long()
+        hop[source] = hop[source].clamp(max=number + 1)
+        stays.append((targets[stay], source, stay))
+    order = torch.argsort(batch.nodes, stable=True)
+    order = torch.cat([torch.arange(batch.batch_size, device=hop.device), order[order >= batch.batch_size]])
+    order = order[torch.argsort(hop[order], stable=True)]  # by hop, and ascending in each; seeds as they were given
+    sizes = [int((hop <= number).sum()) for number in range(num_hops + 1)]
+    place = torch.empty_like(order)
+    place[order] = torch.arange(size, device=hop.device)
+    blocks = []
+    for number, (block, (target, source, stay)) in enumerate(zip(reversed(batch.blocks), stays, strict=True)):
+        rows = torch.argsort(place[target], stable=True)  # each list keeps its order
+        indptr = torch.zeros(sizes[number] + 1, dtype=torch.int64, device=hop.device)
+        torch.cumsum(torch.bincount(place[target], minlength=sizes[number]), 0, out=indptr[1:])
+        assert block.edge_ids is not None
+        blocks.append(
+            type(block)(
+                indptr.to(block.indptr.dtype),
+                place[source[rows]].to(block.indices.dtype),
+                num_src=sizes[number + 1],
+                num_dst=sizes[number],
+                edge_ids=block.edge_ids[stay][rows],
+            )
+        )
+    return batch.replace(
+        nodes=batch.nodes[order[: sizes[-1]]], frontier_sizes=tuple(sizes), blocks=tuple(reversed(blocks))
+    )

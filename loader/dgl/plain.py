@@ -1,0 +1,127 @@
+"""Mini-batches of samplers with methods of the user's, which are called one after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.dgl.edges import EdgePredictionSampler
+from loader.dgl.samplers import BlockSampler, FanoutSampler
+from loader.graph import Graph
+from loader.machine.optional import import_dgl
+from loader.samplers import Sampler
+from loader.samples.base import Sample
+
+_log = logging.getLogger("loader")
+
+
+@dataclass(eq=False)
+class Asked(Sample):
+    """The items of a mini-batch, not sampled yet."""
+
+    items: Tensor
+    epoch: int = 0
+    index: int = 0
+    repeats: bool = False
+
+    def tensors(self) -> list[Tensor]:
+        return [self.items]
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Asked:
+        return self.replace(items=f(self.items))
+
+
+class AskedSampler(Sampler):
+    """Leaves the sampling to whoever gets the items.
+
+    Args:
+        seed: of the user's random choices.
+        methods: whose they are.
+    """
+
+    def __init__(self, seed: int, methods: list[str]) -> None:
+        super().__init__()
+        self.seed, self.methods = seed, methods
+
+    def spec(self) -> dict[str, Any]:
+        return {"seed": self.seed, "methods": self.methods}
+
+    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Asked:
+        return Asked(seeds, epoch, batch)
+
+
+_OURS = {name: getattr(FanoutSampler, name) for name in ("sample", "sample_blocks", "assign_lazy_features")}
+_OURS_OF_EDGES = {
+    name: getattr(EdgePredictionSampler, name) for name in ("sample", "_build_neg_graph", "assign_lazy_features")
+}
+
+
+def own_methods(sampler: Any) -> list[str]:
+    """What a sampler has of the user's or of DGL's, in place of this module's, and must be called."""
+    edges = isinstance(sampler, EdgePredictionSampler)
+    if not edges and not isinstance(sampler, BlockSampler):
+        return [f"{type(sampler).__name__}.sample"]
+    methods = [(name, getattr(sampler, name), ours) for name, ours in (_OURS_OF_EDGES if edges else _OURS).items()]
+    found = [
+        f"{type(sampler).__name__}.{name}" for name, now, ours in methods if getattr(now, "__func__", None) is not ours
+    ]
+    if edges:
+        found += own_methods(sampler.sampler)
+        found += ["exclude"] if callable(sampler.exclude) else []
+        found += ["negative_sampler"] if sampler.negative_sampler is not None and sampler.negatives() is None else []
+    return found
+
+
+def tell(methods: list[str]) -> None:
+    """Says what a loader with such methods is, compared with others."""
+    _log.warning(
+        "%s is called for each mini-batch, in the thread that asks for it: this is slower than the samplers of "
+        "loader.dgl as they are, and num_workers and prefetch_factor have no effect",
+        ", ".join(methods),
+    )
+
+
+def epoch_of(
+    graph: Any, sampler: Any, device: torch.device, seed: int, items: Iterator[Asked], as_given: Callable[[Tensor], Any]
+) -> Iterator[Any]:
+    """The mini-batches that `sampler.sample(graph, ids)` gives, brought to `device` with their features by DGL.
+
+    Before each call the generators of torch and of DGL are seeded for this mini-batch, so `seed` decides it, and a
+    loader that goes on amid an epoch gives the same. Torch's gets its state back.
+
+    Args:
+        seed: of the loader.
+        items: of the mini-batches.
+        as_given: makes the sampler's ids of items.
+    """
+    dgl = import_dgl("loader.dgl")
+    gpus = [device] if device.type == "cuda" else []
+    now: list[Asked] = []
+
+    class Items(torch.utils.data.IterableDataset[Any]):
+        device = graph.device
+
+        def __iter__(self) -> Iterator[Any]:
+            for asked in items:
+                now[:] = [asked]
+                yield as_given(asked.items)
+
+    class Seeded:
+        def sample(self, g: Any, ids: Any) -> Any:
+            key = _core.batch_key(seed, now[0].epoch, now[0].index)
+            with torch.random.fork_rng(gpus):
+                torch.default_generator.manual_seed(key)
+                if gpus:
+                    torch.cuda.manual_seed(key)
+                dgl.seed(key & 0x7FFFFFFF)
+                return sampler.sample(g, ids)
+
+    made = dgl.dataloading.DataLoader(graph, Items(), Seeded(), device=device, use_prefetch_thread=False)
+    made.cpu_affinity_enabled = True  # or it recommends to bind workers to processors, and there are none
+    return iter(made)

@@ -1,0 +1,180 @@
+"""Graphs with one named type, and blocks without some edges."""
+
+import pytest
+import torch
+from dgl_edges import edges_by_ids
+from marks import needs_dgl
+
+import loader.dgl as ours
+from loader import FusedSampler, Graph
+from loader.dgl.graphs import without_edges
+
+pytestmark = [needs_dgl, pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")]
+
+ETYPE = ("u", "r", "u")
+
+
+@pytest.fixture
+def named(g):
+    """A graph whose one type has names."""
+    import dgl
+
+    made = dgl.heterograph({ETYPE: g.edges()}, {"u": g.num_nodes()}, idtype=g.idtype)
+    for name in ("feat", "label"):
+        made.ndata[name] = g.ndata[name]
+    made.edata["kind"] = g.edata["kind"]
+    return made
+
+
+class Own(ours.NeighborSampler):
+    """One whose method has to be called."""
+
+    def sample_blocks(self, *args, **options):
+        return super().sample_blocks(*args, **options)
+
+
+class OwnNegatives(ours.negative_sampler.Uniform):
+    """One whose method has to be called."""
+
+    def _generate(self, *args):
+        return super()._generate(*args)
+
+
+def shape_of(value):
+    """How a mini-batch is built: types of graphs, keys of dicts, names of features; without values."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    if isinstance(value, dict):
+        return {key: shape_of(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shape_of(each) for each in value]
+    data = value.srcdata, value.dstdata, value.edata
+    names = [sorted(each) for each in data]
+    return value.is_block, value.canonical_etypes, value.srctypes, value.dsttypes, value.idtype, names
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_mini_batches_are_shaped_as_dgls(named, typed, own):
+    import dgl
+
+    seeds = torch.arange(0, 60, 3, dtype=named.idtype)
+    shapes, edges = [], []
+    for package in (ours, dgl.dataloading):
+        options = {"prefetch_node_feats": {"u": ["feat"]}, "prefetch_edge_feats": {"r": ["kind"]}} if typed else {}
+        kind = Own if own and package is ours else package.NeighborSampler
+        sampler = kind([{ETYPE: -1}, {"r": -1}] if typed else [-1, -1], fused=False, **options)
+        made = list(package.DataLoader(named, {"u": seeds} if typed else seeds, sampler, batch_size=7))
+        shapes.append(shape_of(made))
+        edges.append([[edges_by_ids(block) for block in blocks] for *_, blocks in made])
+        for (inputs, outputs, blocks), part in zip(made, seeds.split(7), strict=True):
+            assert torch.equal(outputs["u"] if typed else outputs, part)
+            assert torch.equal(blocks[0].srcdata["feat"], named.ndata["feat"][inputs.long()])
+    assert shapes[0] == shapes[1]
+    assert edges[0] == edges[1]
+
+
+@pytest.mark.parametrize("given", ["ids", "short", "full"])
+@pytest.mark.parametrize("negatives", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_batches_of_edges_are_shaped_as_dgls(named, given, negatives, own):
+    import dgl
+
+    ids = torch.arange(0, 300, 4, dtype=named.idtype)
+    shapes = []
+    for package in (ours, dgl.dataloading):
+        drawn = OwnNegatives(2) if own and package is ours else package.negative_sampler.Uniform(2)
+        sampler = package.as_edge_prediction_sampler(
+            package.NeighborSampler([2], fused=False),
+            negative_sampler=drawn if negatives else None,
+            prefetch_labels={ETYPE: ["kind"]},
+        )
+        indices = {"ids": ids, "short": {"r": ids}, "full": {ETYPE: ids}}[given]
+        made = list(package.DataLoader(named, indices, sampler, batch_size=20))
+        shapes.append(shape_of(made))
+        for _, pairs, *_ in made:
+            sources, targets = (pairs.ndata["_ID"][end.long()] for end in pairs.edges())
+            want = named.find_edges(pairs.edata["_ID"])
+            assert torch.equal(torch.stack([sources, targets]), torch.stack(want))
+            assert torch.equal(pairs.edata["kind"], pairs.edata["_ID"].long())
+    assert shapes[0] == shapes[1]
+
+
+def test_layers_by_type_find_their_edges(named):
+    from dgl.nn.pytorch import GraphConv, HeteroGraphConv
+
+    layer = HeteroGraphConv({"r": GraphConv(3, 2, allow_zero_in_degree=True)})
+    for _, outputs, (block,) in ours.DataLoader(named, torch.arange(20), ours.NeighborSampler([3]), batch_size=8):
+        found = layer(block, {"u": block.srcdata["feat"]})
+        assert found["u"].shape == (len(outputs), 2)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_reverse_ids_may_have_a_type(both, typed):
+    import dgl
+
+    g, back = both
+    g = dgl.heterograph({ETYPE: g.edges()}, {"u": g.num_nodes()})
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([-1]), "reverse_id", reverse_eids={ETYPE: back} if typed else back
+    )
+    for _, pairs, (block,) in ours.DataLoader(g, {"r": torch.arange(40)}, sampler, batch_size=8):
+        own = pairs.edata["_ID"]
+        assert not torch.isin(block.edata["_ID"], torch.cat([own, back[own]])).any()
+
+
+def test_other_types_are_refused(named):
+    import dgl
+
+    seeds, sampler = torch.arange(5), ours.NeighborSampler([2])
+    for make, error, message in (
+        (
+            lambda: ours.DataLoader(named, {"v": seeds}, sampler),
+            ValueError,
+            "indices is of type 'v'; the graph has .*'u'",
+        ),
+        (
+            lambda: ours.DataLoader(named, {"r": seeds}, sampler),
+            ValueError,
+            "indices is of type 'r'; the graph has the type 'u'",
+        ),
+        (
+            lambda: ours.DataLoader(named, {"u": seeds}, ours.as_edge_prediction_sampler(sampler)),
+            ValueError,
+            "indices is of type 'u'; the graph has the type .*'r'",
+        ),
+        (
+            lambda: ours.DataLoader(dgl.heterograph({("a", "x", "b"): ([0], [0])}), {"a": torch.tensor([0])}, sampler),
+            NotImplementedError,
+            "indices by type are not possible",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            make()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_left_out_edges_lead_nowhere(random_graph, share):
+    graph: Graph = random_graph(200, 900)
+    seeds = torch.tensor([5, 150, 7, 33, 90])
+    batch = FusedSampler([4, 3, 2], edge_ids=True, num_threads=1).sample(graph, seeds)
+    gone = torch.rand(900, generator=torch.Generator().manual_seed(0)) < share
+    made = without_edges(batch, gone.nonzero().view(-1))
+    if share == 0:
+        assert made.digest() == batch.digest()
+    reached = seeds.tolist()
+    for hop, (block, whole) in enumerate(zip(reversed(made.blocks), reversed(batch.blocks), strict=True)):
+        rows = {}
+        for i, v in enumerate(batch.nodes[: whole.num_dst].tolist()):
+            edges = range(int(whole.indptr[i]), int(whole.indptr[i + 1]))
+            kept = [(int(batch.nodes[whole.indices[e]]), int(whole.edge_ids[e])) for e in edges]
+            rows[v] = [(u, e) for u, e in kept if not gone[e]]
+        assert made.nodes[: block.num_dst].tolist() == reached
+        for i, v in enumerate(reached):
+            edges = slice(int(block.indptr[i]), int(block.indptr[i + 1]))
+            sources = made.nodes[block.indices[edges].long()].tolist()
+            assert list(zip(sources, block.edge_ids[edges].tolist(), strict=True)) == rows[v]
+        new = {u for v in reached for u, _ in rows[v]} - set(reached)
+        reached = reached + sorted(new)
+        assert made.frontier_sizes[hop + 1] == block.num_src == len(reached)
+    assert made.nodes.tolist() == reached

@@ -1,0 +1,287 @@
+"""Samplers, negative samplers and functions of the user's: they are called."""
+
+import copy
+import logging
+import pickle
+
+import pytest
+import torch
+from dgl_edges import edges_by_ids
+from marks import needs_dgl
+
+import loader.dgl as ours
+
+pytestmark = needs_dgl
+
+
+class Marked(ours.NeighborSampler):
+    """Gives each edge a weight of its own, as users do."""
+
+    def sample_blocks(self, g, seed_nodes, exclude_eids=None):
+        inputs, outputs, blocks = super().sample_blocks(g, seed_nodes, exclude_eids)
+        for block in blocks:
+            block.edata["drawn"] = torch.rand(block.num_edges())
+        return inputs, outputs, blocks
+
+
+class LastSource(ours.negative_sampler.Uniform):
+    """Negatives from the positive sources to the last vertex."""
+
+    def _generate(self, g, eids, canonical_etype):
+        sources = g.find_edges(eids, etype=canonical_etype)[0].repeat_interleave(self.k)
+        return sources, torch.full_like(sources, g.num_nodes() - 1)
+
+
+def last_source(g, eids):
+    return LastSource(2)._generate(g, eids, g.canonical_etypes[0])
+
+
+def seeds_of(g):
+    return torch.arange(g.num_nodes(), dtype=g.idtype)
+
+
+def ids_of(batches):
+    return [
+        (inputs.tolist(), outputs.tolist(), [edges_by_ids(b) for b in blocks]) for inputs, outputs, blocks in batches
+    ]
+
+
+def test_sample_blocks_of_a_subclass_is_called(g, caplog):
+    sampler = Marked([3, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"], prefetch_edge_feats=["kind"])
+    with caplog.at_level(logging.WARNING, "loader"):
+        made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16, shuffle=True)
+    assert ["Marked.sample_blocks is called for each mini-batch" in text for text in caplog.messages] == [True]
+    assert len(made) == 4
+    seen = []
+    for inputs, outputs, blocks in made:
+        assert all("drawn" in block.edata for block in blocks)
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs.long()])
+        assert torch.equal(blocks[0].srcdata["more"], inputs.long())
+        assert torch.equal(blocks[-1].dstdata["label"], outputs.long() % 4)
+        assert inputs.dtype == outputs.dtype == blocks[0].idtype == g.idtype
+        for block, most in zip(blocks, (3, 2), strict=True):
+            assert torch.equal(block.edata["kind"], block.edata["_ID"].long())
+            assert int(block.in_degrees().max()) == most
+        seen += outputs.tolist()
+    assert sorted(seen) == list(range(g.num_nodes()))
+    assert seen != sorted(seen)
+
+
+@pytest.mark.parametrize("name", ["sample", "sample_blocks", "assign_lazy_features"])
+@pytest.mark.parametrize("by", ["class", "instance"])
+def test_each_method_of_a_sampler_is_called(g, name, by):
+    calls = []
+
+    def called(*args, **options):
+        calls.append(len(args))
+        return getattr(ours.NeighborSampler, name)(*(args if by == "class" else (sampler, *args)), **options)
+
+    kind = type("Mine", (ours.NeighborSampler,), {name: called} if by == "class" else {})
+    sampler = kind([3, 2], prefetch_node_feats=["feat"])
+    if by == "instance":
+        setattr(sampler, name, called)
+    for inputs, _, blocks in ours.DataLoader(g, seeds_of(g), sampler, batch_size=25):
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs.long()])
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("whose", ["ours", "dgls"])
+def test_a_sampler_of_the_users_is_called(g, whose):
+    from dgl import NID, to_block
+    from dgl.dataloading import BlockSampler
+
+    base = ours.BlockSampler if whose == "ours" else BlockSampler
+
+    class InEdges(base):
+        def sample_blocks(self, g, seed_nodes, exclude_eids=None):
+            block = to_block(g.in_subgraph(seed_nodes), seed_nodes)
+            return block.srcdata[NID], seed_nodes, [block]
+
+    made = ours.DataLoader(g, seeds_of(g), InEdges(prefetch_labels=["label"]), batch_size=25)
+    for _, outputs, (block,) in made:
+        assert torch.equal(block.in_degrees(), g.in_degrees(outputs))
+        assert torch.equal(block.dstdata["label"], outputs.long() % 4)
+
+
+def test_a_sampler_without_sample_blocks_is_told(g):
+    with pytest.raises(NotImplementedError, match="BlockSampler has no sample_blocks; implement it"):
+        next(iter(ours.DataLoader(g, seeds_of(g), ours.BlockSampler())))
+
+
+def test_samplers_of_dgl_are_called(g):
+    from dgl.dataloading import ShaDowKHopSampler
+
+    for inputs, outputs, part in ours.DataLoader(g, seeds_of(g), ShaDowKHopSampler([-1]), batch_size=25):
+        assert torch.equal(inputs[: len(outputs)], outputs)
+        assert torch.equal(part.ndata["feat"], g.ndata["feat"][inputs.long()])
+
+
+def negative_samplers():
+    import dgl
+
+    class OfDGL(dgl.dataloading.negative_sampler.Uniform):
+        _generate = LastSource._generate
+
+    class Called:
+        def __call__(self, g, eids):
+            return last_source(g, eids)
+
+    class CalledInPlace(ours.negative_sampler.GlobalUniform):
+        def __call__(self, g, eids):
+            return last_source(g, eids)
+
+    on_instance = ours.negative_sampler.Uniform(2)
+    on_instance._generate = lambda g, eids, etype: last_source(g, eids)
+    by_type = lambda g, eids: {g.canonical_etypes[0]: last_source(g, eids)}  # noqa: E731
+    return [LastSource(2), OfDGL(2), Called(), CalledInPlace(2, replace=True), on_instance, last_source, by_type]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_negative_samplers_of_the_users_are_called(g, number):
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([3, 2], prefetch_node_feats=["feat"]),
+        negative_sampler=negative_samplers()[number],
+        prefetch_labels=["kind"],
+    )
+    met = []
+    for inputs, pairs, negative, blocks in ours.DataLoader(g, seeds_of(g), sampler, batch_size=25, shuffle=True):
+        nodes, ids = pairs.ndata["_ID"], pairs.edata["_ID"]
+        sources, targets = g.find_edges(ids)
+        assert [nodes[end.long()].tolist() for end in pairs.edges()] == [sources.tolist(), targets.tolist()]
+        heads, tails = (nodes[end.long()] for end in negative.edges())
+        assert heads.tolist() == sources.repeat_interleave(2).tolist()
+        assert tails.unique().tolist() == [g.num_nodes() - 1]
+        assert torch.equal(pairs.edata["kind"], ids.long())
+        assert torch.equal(blocks[-1].dstdata["_ID"], nodes)
+        assert torch.equal(blocks[0].srcdata["feat"], g.ndata["feat"][inputs.long()])
+        met += ids.tolist()
+    assert sorted(met) == list(range(g.num_nodes()))
+
+
+@pytest.mark.parametrize("name", ["sample", "_build_neg_graph", "assign_lazy_features"])
+def test_each_method_of_an_edge_sampler_is_called(g, name):
+    calls = []
+
+    def called(self, *args):
+        calls.append(name)
+        return getattr(ours.EdgePredictionSampler, name)(self, *args)
+
+    kind = type("Mine", (ours.EdgePredictionSampler,), {name: called})
+    sampler = kind(ours.NeighborSampler([3]), negative_sampler=ours.negative_sampler.Uniform(2))
+    for _, pairs, negative, _ in ours.DataLoader(g, seeds_of(g), sampler, batch_size=25):
+        assert negative.num_edges() == 2 * pairs.num_edges()
+    assert calls == [name] * 3
+
+
+@pytest.mark.parametrize("exclude", [None, "self", "reverse_id", "function"])
+@pytest.mark.parametrize("negatives", ["uniform", "global"])
+def test_excluded_edges_are_left_out(both, exclude, negatives):
+    import dgl
+
+    g, back = both
+    src, dst = g.edges()
+    g = dgl.graph((torch.cat([src, src[:9]]), torch.cat([dst, dst[:9]])))  # the first ones are there twice
+    back = torch.cat([back, back[:9]])
+    wanted = {"forth": exclude == "self", "back": False, "both": exclude == "reverse_id"}
+    asked = []
+
+    def function(eids):
+        asked.append(eids)
+        return torch.arange(0, g.num_edges(), 2)
+
+    drawn = {
+        "uniform": ours.negative_sampler.Uniform(2),
+        "global": ours.negative_sampler.GlobalUniform(2, replace=True),
+    }[negatives]
+    sampler = ours.as_edge_prediction_sampler(
+        Marked([3, -1]),
+        exclude=function if exclude == "function" else exclude,
+        reverse_eids=back if exclude == "reverse_id" else None,
+        negative_sampler=drawn,
+    )
+    leaks = {"forth": 0, "back": 0}
+    for _, pairs, negative, blocks in ours.DataLoader(g, torch.arange(300), sampler, batch_size=64):
+        nodes = pairs.ndata["_ID"]
+        ends = set(zip(*(nodes[end].tolist() for end in pairs.edges()), strict=True))
+        ends_back = {(v, u) for u, v in ends}
+        if negatives == "global":
+            assert not bool(g.has_edges_between(*(nodes[end] for end in negative.edges())).any())
+        for block in blocks:
+            seen = edges_by_ids(block)
+            leaks["forth"] += sum(edge[:2] in ends for edge in seen)
+            leaks["back"] += sum(edge[:2] in ends_back - ends for edge in seen)
+            if exclude == "function":
+                assert all(edge[2] % 2 for edge in seen)
+    assert (leaks["forth"] == 0) == (wanted["forth"] or wanted["both"])
+    assert (leaks["back"] == 0) == wanted["both"]
+    assert torch.equal(torch.cat(asked), torch.arange(300)) if exclude == "function" else not asked
+
+
+def test_the_seed_decides_own_samplers(g):
+    def epoch(sampler, seed, **options):
+        made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16, shuffle=True, seed=seed, **options)
+        return [(ids_of([batch]), [block.edata["drawn"].tolist() for block in batch[2]]) for batch in made]
+
+    torch.manual_seed(4)
+    state = torch.get_rng_state()
+    first = epoch(Marked([3, 2]), 5)
+    assert first == epoch(Marked([3, 2]), 5) != epoch(Marked([3, 2]), 6)
+    ranks = [epoch(Marked([3, 2]), 5, rank=rank, world_size=2) for rank in range(2)]
+    assert [batch for pair in zip(*ranks, strict=True) for batch in pair] == first
+    sampler = Marked([3, 2])
+    made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16, seed=1)
+    assert ids_of(made) != ids_of(made)  # the next epoch has other picks
+    assert [torch.equal(torch.get_rng_state(), state), len(first)] == [False, 4]  # torch's loader draws a number
+
+
+def test_own_random_numbers_leave_torchs_generator(g):
+    made = ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=16, seed=5)
+    batches = iter(made)
+    next(batches)
+    state = torch.get_rng_state()
+    next(batches)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("copied", ["deepcopy", "pickle"])
+def test_a_copy_with_an_own_sampler_goes_on(g, copied):
+    made = ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=16, shuffle=True)
+    batches = iter(made)
+    next(batches)
+    amid = pickle.loads(pickle.dumps(made)) if copied == "pickle" else copy.deepcopy(made)
+    assert ids_of(amid) == ids_of(batches)
+
+
+def test_settings_of_own_samplers_may_change(g):
+    sampler = Marked([3, 2])
+    made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16)
+    next(iter(made))
+    sampler.fanouts = [1, 1]
+    assert [int(block.in_degrees().max()) for block in next(iter(made))[2]] == [1, 1]
+
+
+def test_errors_of_own_methods_arrive(g):
+    def broken(g, eids):
+        raise KeyError("mine")
+
+    sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([3]), negative_sampler=broken)
+    with pytest.raises(KeyError, match="mine"):
+        next(iter(ours.DataLoader(g, seeds_of(g), sampler)))
+    with pytest.raises(NotImplementedError, match="batch_dependency is 3, but a mini-batch by itself follows no other"):
+        ours.LaborSampler([3], batch_dependency=3).sample(g, seeds_of(g))
+    with pytest.raises(ValueError, match="vertex 1 more than once"):
+        ours.DataLoader(g, torch.tensor([1, 1]), Marked([2]))
+
+
+def test_the_fast_way_calls_nobody(g, caplog):
+    with caplog.at_level(logging.WARNING, "loader"):
+        for sampler in (
+            ours.NeighborSampler([3]),
+            ours.LaborSampler([3]),
+            ours.as_edge_prediction_sampler(
+                ours.NeighborSampler([3]), negative_sampler=ours.negative_sampler.Uniform(1)
+            ),
+            type("Named", (ours.NeighborSampler,), {"mine": 3})([3]),
+        ):
+            next(iter(ours.DataLoader(g, seeds_of(g), sampler)))
+    assert caplog.messages == []

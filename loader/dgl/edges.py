@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -34,6 +35,14 @@ class EdgePredictionSampler:
             raise TypeError(
                 f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, or "
                 "another BlockSampler"
+            )
+        taken = inspect.signature(sampler.sample).parameters.values()
+        if len([p for p in taken if p.kind is not p.KEYWORD_ONLY]) < 3 and all(
+            p.kind is not p.VAR_POSITIONAL for p in taken
+        ):
+            raise TypeError(
+                f"{type(sampler).__name__}.sample takes no ids of edges to leave out; it must take (g, seed_nodes, "
+                "exclude_eids=None)"
             )
         refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
         named = exclude is None or (isinstance(exclude, str) and exclude in ("self", "reverse_id"))

@@ -98,7 +98,7 @@ class FanoutSampler(BlockSampler):
     def __init__(self, fanouts: Sequence[Any], **options: Any) -> None:
         super().__init__(**options)
         self.fanouts = as_fanouts("fanouts", fanouts)
-        self._fanouts(None)
+        self.picking(None)  # looks at the options
         self._kept: tuple[Any, Neighbors] | None = None
 
     def _options(self) -> dict[str, Any]:
@@ -106,7 +106,15 @@ class FanoutSampler(BlockSampler):
         raise NotImplementedError
 
     def picking(self, g: Any) -> Picking:
-        """What is picked in `g`, by the attributes of now."""
+        """What is picked in `g`, by the attributes of now.
+
+        Args:
+            g: None if it is not known yet.
+
+        Raises:
+            TypeError, ValueError, NotImplementedError: an attribute is not possible.
+        """
+        refuse(type(self).__name__, DGLS, {"output_device": (self.output_device, None)})
         return Picking(self._fanouts(g), self.prob, self._options())
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
@@ -177,17 +185,8 @@ class NeighborSampler(FanoutSampler):
         output_device: Any = None,
         fused: bool = True,
     ) -> None:
-        refuse(
-            "NeighborSampler",
-            DGLS,
-            {
-                "edge_dir": (edge_dir, "in"),
-                "mask": (mask, None),
-            },
-        )
-        if prob is not None and not isinstance(prob, str):
-            raise TypeError(f"prob is {shown(prob)}; it must be the name of the weights in g.edata, or None")
-        self.prob, self.replace = prob, as_flag("replace", replace)
+        refuse("NeighborSampler", DGLS, {"mask": (mask, None)})
+        self.edge_dir, self.prob, self.replace = edge_dir, prob, replace
         super().__init__(
             fanouts,
             prefetch_node_feats=prefetch_node_feats,
@@ -197,6 +196,9 @@ class NeighborSampler(FanoutSampler):
         )
 
     def _options(self) -> dict[str, Any]:
+        refuse("NeighborSampler", DGLS, {"edge_dir": (self.edge_dir, "in")})
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob is {shown(self.prob)}; it must be the name of the weights in g.edata, or None")
         weights = None if self.prob is None else "edge_weights"
         return {"replace": as_flag("replace", self.replace), "weights": weights}
 
@@ -249,17 +251,8 @@ class LaborSampler(FanoutSampler):
         prefetch_edge_feats: Sequence[str] | None = None,
         output_device: Any = None,
     ) -> None:
-        refuse(
-            "LaborSampler",
-            DGLS,
-            {
-                "edge_dir": (edge_dir, "in"),
-                "prob": (prob, None),
-                "importance_sampling": (importance_sampling, 0),
-            },
-        )
+        self.edge_dir, self.prob, self.importance_sampling = edge_dir, prob, importance_sampling
         self.layer_dependency, self.batch_dependency = layer_dependency, batch_dependency
-        self._options()
         super().__init__(
             fanouts,
             prefetch_node_feats=prefetch_node_feats,
@@ -269,6 +262,16 @@ class LaborSampler(FanoutSampler):
         )
 
     def _options(self) -> dict[str, Any]:
+        asked = {
+            "edge_dir": (self.edge_dir, "in"),
+            "prob": (self.prob, None),
+            "importance_sampling": (self.importance_sampling, 0),
+        }
+        refuse("LaborSampler", DGLS, asked)
+        if hasattr(self, "set_seed"):
+            raise TypeError(
+                f"{type(self).__name__} has a set_seed, which nobody would call; give seed to the DataLoader"
+            )
         return {
             "labor": True,
             "layer_dependency": as_flag("layer_dependency", self.layer_dependency),

@@ -19,7 +19,7 @@ def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
     in `edata[dgl.EID]`, if the sampler returned them. Gathered features are in `blocks[0].srcdata["feat"]`, features of
     edges in `edata["feat"]` of each block, gathered labels in `blocks[-1].dstdata["label"]`. The blocks have the id
     type of the mini-batch, or int64 if its `indptr` is wider than its `indices`. If the two have one type, they are
-    shared, not copied.
+    shared, not copied. Their types have DGL's default names.
 
     Raises:
         ImportError: DGL is not installed; the message says what to install.

@@ -479,6 +479,35 @@ def test_loaders_by_weight_share_their_graph(g):
     assert graphs[2] is not graphs[0] is not graphs[3]
 
 
+def test_attributes_of_samplers_are_options(g):
+    import loader.dgl as ours
+
+    def made(kind, **attributes):
+        sampler = kind([3, 2])
+        vars(sampler).update(attributes)
+        return sampler
+
+    seeds = torch.arange(9, dtype=g.idtype)
+    for sampler, message in (
+        (made(ours.NeighborSampler, edge_dir="out"), "edge_dir='out'"),
+        (made(ours.NeighborSampler, output_device="cpu"), "output_device='cpu'"),
+        (made(ours.LaborSampler, edge_dir="out"), "edge_dir='out'"),
+        (made(ours.LaborSampler, prob="weight"), "prob='weight'"),
+        (made(ours.LaborSampler, importance_sampling=1), "importance_sampling=1"),
+    ):
+        for use in (lambda sampler: ours.DataLoader(g, seeds, sampler), lambda sampler: sampler.sample(g, seeds)):
+            with pytest.raises(NotImplementedError, match=f"does not know {message}; leave it out"):
+                use(sampler)
+    for sampler in (
+        made(ours.NeighborSampler, fanouts=[1, 1]),
+        made(ours.NeighborSampler, replace=True, fanouts=[1, 1]),
+    ):
+        _, _, blocks = next(iter(ours.DataLoader(g, seeds, sampler, batch_size=9)))
+        assert [int(block.in_degrees().max()) for block in blocks] == [1, 1]
+    with pytest.raises(TypeError, match="Mine has a set_seed, which nobody would call"):
+        type("Mine", (ours.LaborSampler,), {"set_seed": print})([3])
+
+
 def test_what_a_loader_was_made_with_stays(g):
     import loader.dgl as ours
 

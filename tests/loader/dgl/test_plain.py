@@ -267,6 +267,9 @@ def test_errors_of_own_methods_arrive(g):
     sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([3]), negative_sampler=broken)
     with pytest.raises(KeyError, match="mine"):
         next(iter(ours.DataLoader(g, seeds_of(g), sampler)))
+    short = type("Short", (ours.NeighborSampler,), {"sample": lambda self, g, seed_nodes: None})
+    with pytest.raises(TypeError, match=r"Short.sample takes no ids of edges to leave out; it must take"):
+        ours.as_edge_prediction_sampler(short([3]))
     with pytest.raises(NotImplementedError, match="batch_dependency is 3, but a mini-batch by itself follows no other"):
         ours.LaborSampler([3], batch_dependency=3).sample(g, seeds_of(g))
     with pytest.raises(ValueError, match="vertex 1 more than once"):

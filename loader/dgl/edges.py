@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -65,9 +66,11 @@ class EdgePredictionSampler:
         """`(input_nodes, pair_graph, blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`.
 
         Args:
-            seed_edges: `[n]` ids of edges.
+            seed_edges: `[n]` ids of edges, or a dict to them from the type.
         """
         dgl = import_dgl("loader.dgl")
+        if isinstance(seed_edges, Mapping):
+            seed_edges = {g.to_canonical_etype(kind): ids for kind, ids in seed_edges.items()}
         graphs = [g.edge_subgraph(seed_edges, relabel_nodes=False)]
         ids = graphs[0].edata[dgl.EID]
         if self.negative_sampler is not None:

@@ -100,6 +100,23 @@ def test_batches_of_edges_are_shaped_as_dgls(named, given, negatives, own):
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.parametrize("key", ["r", ETYPE])
+def test_own_negatives_get_edges_by_full_type(named, key):
+    seen = []
+
+    def drawn(g, eids):
+        seen.append(eids)
+        return {kind: g.find_edges(ids, etype=kind) for kind, ids in eids.items()}
+
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([2]), exclude=lambda eids: seen.append(eids), negative_sampler=drawn
+    )
+    ids = torch.arange(20, dtype=named.idtype)
+    for _, pairs, negative, _ in ours.DataLoader(named, {key: ids}, sampler, batch_size=20):
+        assert [end.tolist() for end in negative.edges()] == [end.tolist() for end in pairs.edges()]
+    assert [[(kind, found.tolist()) for kind, found in each.items()] for each in seen] == [[(ETYPE, ids.tolist())]] * 2
+
+
 def test_layers_by_type_find_their_edges(named):
     from dgl.nn.pytorch import GraphConv, HeteroGraphConv
 

@@ -77,7 +77,7 @@ def negatives_of(sampler: Any) -> Negatives | None:
             "loader.dgl.negative_sampler or of DGL, or a function of (g, eids)"
         )
     kind = type(sampler)
-    if "_generate" in vars(sampler) or "__call__" in vars(sampler):
+    if "_generate" in getattr(sampler, "__dict__", {}):
         return None
     theirs = kind.__module__.startswith("dgl.")
     if kind is PerSourceUniform or (theirs and kind.__name__ == "PerSourceUniform"):

@@ -222,8 +222,6 @@ def test_the_seed_decides_own_samplers(g):
         made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16, shuffle=True, seed=seed, **options)
         return [(ids_of([batch]), [block.edata["drawn"].tolist() for block in batch[2]]) for batch in made]
 
-    torch.manual_seed(4)
-    state = torch.get_rng_state()
     first = epoch(Marked([3, 2]), 5)
     assert first == epoch(Marked([3, 2]), 5) != epoch(Marked([3, 2]), 6)
     ranks = [epoch(Marked([3, 2]), 5, rank=rank, world_size=2) for rank in range(2)]
@@ -231,7 +229,6 @@ def test_the_seed_decides_own_samplers(g):
     sampler = Marked([3, 2])
     made = ours.DataLoader(g, seeds_of(g), sampler, batch_size=16, seed=1)
     assert ids_of(made) != ids_of(made)  # the next epoch has other picks
-    assert [torch.equal(torch.get_rng_state(), state), len(first)] == [False, 4]  # torch's loader draws a number
 
 
 def test_own_random_numbers_leave_torchs_generator(g):

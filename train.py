@@ -35,6 +35,7 @@ from omegaconf import DictConfig, OmegaConf
 from models.training.command_line import command_of_rank, composed, composing
 from models.training.console import leave_no_empty_folder
 from models.training.errors import one_line_errors
+from models.training.past_run import options_of_past_run, with_choices_of_past_run
 from models.training.ranks import (
     be_quiet_unless_first,
     check_hosts,
@@ -82,6 +83,8 @@ def train(cfg: DictConfig) -> float:
         check_trainer,
     )
 
+    if cfg.mode != "train":
+        cfg = options_of_past_run(cfg, HydraConfig.get().overrides.task)
     check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
@@ -101,7 +104,8 @@ def train(cfg: DictConfig) -> float:
             raise FileNotFoundError(
                 f"ckpt_path is {cfg.ckpt_path or repr(cfg.ckpt_path)}; there is no such file: {way}"
             )
-        cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
+        if cfg.mode == "train":
+            cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
 
     from models.training.device import check_features, device_of_run
 
@@ -128,12 +132,15 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
+    from models.training.past_run_job import use_past_run
     from models.training.trainer import fit, make_trainer, optimized_value
 
     check_targets(cfg)
     check_monitors(cfg)
     check_timeline(cfg)
     check_dtype(cfg)
+    if cfg.mode != "train":
+        return use_past_run(cfg, why)
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric
@@ -217,5 +224,6 @@ def main(cfg: DictConfig) -> float:
 
 if __name__ == "__main__":
     share_imports(PROGRAM)
+    sys.argv[1:] = with_choices_of_past_run(sys.argv[1:])
     with composing(CONF):
         main()

@@ -30,7 +30,25 @@ def layerwise_inference(
     chunk_bytes: int = CHUNK_BYTES,
     progress: bool = True,
 ) -> Tensor:
-    """The model's output for every vertex of the graph, computed without sampling.
+    """The model's output for every vertex of the graph, computed without sampling; see `layerwise_outputs`.
+
+    Returns:
+        `[num_nodes, out_dim]` on the CPU, in the vertices' order; dtype of the model's parameters.
+    """
+    return layerwise_outputs(model, graph, features, chunk_bytes=chunk_bytes, progress=progress)[0]
+
+
+@torch.no_grad()
+def layerwise_outputs(
+    model: GraphSAGE,
+    graph: Graph,
+    features: Tensor,
+    *,
+    embeddings: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """The model's output for every vertex of the graph, and what its last layer reads, computed without sampling.
 
     Each layer is computed for all vertices before the next one begins, in chunks of vertices, so the work is
     linear in the depth (a full neighbourhood per vertex grows exponentially). The dense part runs on the model's
@@ -41,17 +59,20 @@ def layerwise_inference(
 
     Args:
         model: is put into evaluation mode, and back.
-        graph: on the CPU.
-        features: `[num_nodes, in_dim]`, on the CPU, maybe memory-mapped.
+        graph: on the CPU, or on the model's GPU.
+        features: `[num_nodes, in_dim]`, on the CPU, maybe memory-mapped, or on the model's GPU.
+        embeddings: whether to return what the last layer reads, too.
         chunk_bytes: bound of the input and output rows of one chunk, at least one vertex.
         progress: show a progress bar.
 
     Returns:
-        `[num_nodes, out_dim]` on the CPU, in the vertices' order; dtype of the model's parameters.
+        `[num_nodes, out_dim]`, and with `embeddings` `[num_nodes, hidden]`, else None. Both are on the CPU, in the
+        vertices' order, and of the dtype of the model's parameters.
 
     Raises:
         TypeError: `graph` is no `Graph`, `features` no tensor, or `chunk_bytes` no integer.
-        ValueError: the features do not fit the graph or the model, or one of them lies on a GPU.
+        ValueError: the features do not fit the graph or the model, one of them lies on a GPU that is not the model's,
+            or `embeddings` are asked of a model of one layer, which has none.
     """
     require_graph(graph)
     if not isinstance(features, Tensor):
@@ -61,12 +82,13 @@ def layerwise_inference(
             f"features have shape {tuple(features.shape)}; graph and model need "
             f"{(graph.num_nodes, model.convs[0].in_dim)}"
         )
+    here = next(model.parameters()).device
     for name, device in (("graph", graph.device), ("features", features.device)):
-        if device.type != "cpu":
-            raise ValueError(
-                f"the {name} lies on {device}; layer-wise inference reads it from host memory: move it to the CPU"
-            )
+        if device.type != "cpu" and device != here:
+            raise ValueError(f"the {name} lies on {device}, the model on {here}; move the {name} there, or to the CPU")
     as_size("chunk_bytes", chunk_bytes)
+    if embeddings and model.num_layers == 1:
+        raise ValueError("the model has one layer, so it has no hidden rows that could be embeddings; leave them out")
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), disable=not progress
     )
@@ -74,12 +96,14 @@ def layerwise_inference(
     model.eval()
     try:
         with bar:
-            h = features
-            pieces = _GraphPieces(graph, next(model.parameters()).device, chunk_bytes)
+            h, hidden = features, None
+            pieces = _GraphPieces(graph, here, chunk_bytes)
             for i in range(model.num_layers):
+                if embeddings and i == model.num_layers - 1:
+                    hidden = h.cpu()
                 task = bar.add_task(f"Inference, layer {i + 1} of {model.num_layers}", total=None)
                 h = _layer(model, i, pieces, h, chunk_bytes, partial(bar.update, task))
-        return h.cpu()
+        return h.cpu(), hidden
     finally:
         model.train(training)
 
@@ -91,7 +115,8 @@ class _GraphPieces:
         self.graph = graph
         self.device = device
         self._chunk_bytes = chunk_bytes
-        self._arrays: tuple[Tensor, Tensor] | None = None
+        own = graph.indptr, graph.indices
+        self._arrays: tuple[Tensor, Tensor] | None = own if graph.device.type != "cpu" else None
         self._in_file = is_mapped(graph.indices)
 
     def room_for(self, num_bytes: int) -> bool:

@@ -129,6 +129,11 @@ class LinkDataModule(LightningDataModule):
         self._features: FeatureStore | None = None
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of the data that a model needs, from `prepare_data` on."""
+        return {"num_features": self.num_features}
+
+    @property
     def num_features(self) -> int:
         assert self.data is not None
         return self.data.num_features
@@ -218,6 +223,15 @@ class LinkDataModule(LightningDataModule):
         if isinstance(batch, Links) and any(t.device != device for t in batch.tensors()):
             return batch.to(device, non_blocking=True)
         return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
+        return {} if self.data is None else {"data": self.data.identity()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises ValueError if the checkpoint is of another dataset."""
+        if self.data is not None and "data" in state_dict:
+            self.data.require(state_dict["data"], "the checkpoint")
 
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loader's threads; `close()` frees the rest."""

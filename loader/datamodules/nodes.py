@@ -249,6 +249,15 @@ class GraphDataModule(LightningDataModule):
         self.move_seconds += time.perf_counter() - begin
         return batch
 
+    def state_dict(self) -> dict[str, Any]:
+        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
+        return {} if self.data is None else {"data": self.data.identity()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises ValueError if the checkpoint is of another dataset."""
+        if self.data is not None and "data" in state_dict:
+            self.data.require(state_dict["data"], "the checkpoint")
+
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loaders' threads. Data, samplers and statistics stay, because Lightning also calls this after `fit`,
         and `test` may follow. `close()` frees the rest.

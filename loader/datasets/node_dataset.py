@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_flag, as_index, check_dense, kind_of, shown
 
 SPLITS = ("train", "val", "test")
+_DIGESTED, _DIGESTED_ROWS = 2**12, 64  # of each array: values, and rows of features, that `identity` reads
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,44 @@ class NodeDataset:
                 raise DatasetError(f"{self.name}: labels hold {float(self.labels[wrong][0])}; each must be 0 or 1")
         else:
             check_split_labels(self.splits, self.labels, self.num_classes, name=self.name)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this dataset from others: its sizes, and a digest of evenly spaced values of its arrays.
+
+        A checkpoint keeps it, so that a model is not used with other data than it was trained for.
+        """
+        digest = sha256()
+        for array in (
+            self.graph.indptr,
+            self.graph.indices,
+            self.labels.reshape(-1),
+            *self.features[:: self._stride()],
+        ):
+            some = array[:: max(1, array.numel() // _DIGESTED)]
+            digest.update(some.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+        sizes = ("name", "num_nodes", "num_features", "num_classes", "multilabel")
+        return {
+            **{size: getattr(self, size) for size in sizes},
+            "num_edges": self.graph.num_edges,
+            "digest": digest.hexdigest()[:16],
+        }
+
+    def require(self, identity: Mapping[str, Any], what: str) -> None:
+        """Raises ValueError unless this is the dataset of that `identity`.
+
+        Args:
+            what: names what is of that dataset; it begins the message.
+        """
+        own = self.identity()
+        for key, value in own.items():
+            if key in identity and identity[key] != value:
+                raise ValueError(
+                    f"{what} is of dataset {identity.get('name')} whose {key} is {identity[key]}, but this is dataset "
+                    f"{self.name} whose {key} is {value}; give the dataset that it was trained on"
+                )
+
+    def _stride(self) -> int:
+        return max(1, self.num_nodes // _DIGESTED_ROWS)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split}={ids.numel()}" for split, ids in self.splits.items())

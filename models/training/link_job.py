@@ -38,16 +38,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     Raises:
         ValueError: something the user can mend, before work starts.
     """
-    if cfg.datamodule.get("memory") is not None:
-        raise ValueError(f"memory is {cfg.datamodule.memory}; task=link plans none, so leave it out (null)")
-    with open_dict(cfg):
-        for group, names in _NODE_OPTIONS.items():
-            for name in names:
-                value = cfg[group].pop(name, None)
-                if value is not None and not (name == "cuda_graph" and value is False):  # there are none anyway
-                    raise ValueError(
-                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out, or null"
-                    )
+    without_node_options(cfg)
     check_sizes(cfg.model, ["num_features"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
@@ -57,7 +48,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     datamodule.trainer = trainer
     datamodule.setup("fit")
     seed_everything(cfg.seed, verbose=False)
-    model = instantiate(cfg.model, num_features=datamodule.num_features)
+    model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
@@ -68,6 +59,24 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     datamodule.close()
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
     return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks)
+
+
+def without_node_options(cfg: DictConfig) -> None:
+    """Takes the options out that only nodes have.
+
+    Raises:
+        ValueError: one of them has a value, which would be ignored.
+    """
+    if cfg.datamodule.get("memory") is not None:
+        raise ValueError(f"memory is {cfg.datamodule.memory}; task=link plans none, so leave it out (null)")
+    with open_dict(cfg):
+        for group, names in _NODE_OPTIONS.items():
+            for name in names:
+                value = cfg[group].pop(name, None)
+                if value is not None and not (name == "cuda_graph" and value is False):  # there are none anyway
+                    raise ValueError(
+                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out, or null"
+                    )
 
 
 def _table(metrics: dict[str, Any], datamodule: Any) -> Table:

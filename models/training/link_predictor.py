@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.datamodules.links import HeldOutLinks
+from loader.graph import Graph
 from loader.machine.arguments import as_finite, as_size
 from loader.samples import Links
 from models.inference import layerwise_inference
@@ -85,8 +86,15 @@ class LinkPredictor(LightningModule):
     def test_step(self, batch: HeldOutLinks, batch_idx: int) -> None:
         self._evaluate(batch, "test")
 
+    def embed(self, graph: Graph, features: Tensor, *, progress: bool = False) -> Tensor:
+        """Embeddings of all vertices, `[num_nodes, out]` on the CPU, each from all its neighbours.
+
+        The score of a link is the inner product of its ends' embeddings: its logit.
+        """
+        return layerwise_inference(self.net, graph, features, progress=progress)
+
     def _evaluate(self, batch: HeldOutLinks, split: str) -> None:
-        embedded = layerwise_inference(self.net, batch.graph, batch.features, progress=False)
+        embedded = self.embed(batch.graph, batch.features)
 
         def score(source: Tensor, target: Tensor) -> Tensor:
             return (embedded[source] * embedded[target]).sum(-1)

@@ -16,7 +16,7 @@ from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
-from models.inference import layerwise_inference
+from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
 from models.training.graphed import GraphedLoss
 from models.training.metrics import METRICS, SPLITS
@@ -154,13 +154,7 @@ class NodeClassifier(LightningModule):
             self._step(batch, "test")
             return
         bar = self.trainer.progress_bar_callback
-        logits = layerwise_inference(
-            self.net,
-            batch.graph,
-            batch.features,
-            chunk_bytes=self.inference_chunk_bytes,
-            progress=bar is not None and getattr(bar, "is_enabled", True),
-        )
+        logits, _ = self.infer(batch, progress=bar is not None and getattr(bar, "is_enabled", True))
         for split in SPLITS:
             nodes = batch.splits[split]
             if nodes.numel() == 0:  # which have no accuracy
@@ -171,6 +165,24 @@ class NodeClassifier(LightningModule):
             # On the device, where processes on GPUs can exchange it.
             here = accuracy.to(self.device)
             self.log(f"test/{split}_acc", here, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
+
+    def infer(
+        self, whole: WholeGraph, *, embeddings: bool = False, progress: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits of all vertices, each with all its neighbours, as the test computes them.
+
+        Returns:
+            `[num_nodes, num_classes]`, and with `embeddings` the hidden rows that the last layer reads, else None; see
+            `models.inference.layerwise_outputs`.
+        """
+        return layerwise_outputs(
+            self.net,
+            whole.graph,
+            whole.features,
+            embeddings=embeddings,
+            chunk_bytes=self.inference_chunk_bytes,
+            progress=progress,
+        )
 
     def setup(self, stage: str) -> None:
         if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":

@@ -12,7 +12,7 @@ from marks import needs_gpu
 from loader.graph import Graph
 from loader.samplers import FullSampler
 from models import inference
-from models.inference import layerwise_inference
+from models.inference import layerwise_inference, layerwise_outputs
 from models.sage import GraphSAGE
 
 
@@ -60,6 +60,22 @@ def test_reads_features_that_lie_on_disk(random_graph: Any, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_embeddings_are_what_the_last_layer_reads(random_graph: Any, num_layers: int) -> None:
+    graph: Graph = random_graph(num_nodes=60, num_edges=200)
+    model, x = GraphSAGE(6, 16, 3, num_layers), torch.randn(60, 6)
+    out, hidden = layerwise_outputs(model, graph, x, embeddings=True, progress=False)
+    assert hidden is not None
+    torch.testing.assert_close(out, layerwise_inference(model, graph, x, progress=False), rtol=0, atol=0)
+    (block,) = FullSampler(1).sample(graph, torch.arange(60)).blocks
+    model.eval()
+    nodes = FullSampler(1).sample(graph, torch.arange(60)).nodes
+    torch.testing.assert_close(model.convs[-1](hidden[nodes], block), out, rtol=1e-4, atol=1e-5)
+    assert layerwise_outputs(model, graph, x, progress=False)[1] is None
+    with pytest.raises(ValueError, match="has one layer, so it has no hidden rows"):
+        layerwise_outputs(GraphSAGE(6, 16, 3, 1), graph, x, embeddings=True)
+
+
 def test_shows_its_progress(random_graph: Any, capsys: pytest.CaptureFixture[str]) -> None:
     layerwise_inference(GraphSAGE(4, 8, 2, 2), random_graph(), torch.randn(200, 4))
     shown = capsys.readouterr().out
@@ -81,7 +97,7 @@ def test_wrong_input_is_refused(random_graph: Any) -> None:
     graph, model = random_graph(), GraphSAGE(4, 8, 2, 2)
     with pytest.raises(ValueError, match=r"features have shape \(200, 5\); graph and model need \(200, 4\)"):
         layerwise_inference(model, graph, torch.randn(200, 5))
-    with pytest.raises(ValueError, match=r"on meta; layer-wise inference reads it from host memory"):
+    with pytest.raises(ValueError, match=r"on meta, the model on cpu; move the \w+ there, or to the CPU"):
         layerwise_inference(model, graph, torch.empty(200, 4, device="meta"))
     with pytest.raises(TypeError, match="features is a list; it must be a torch tensor"):
         layerwise_inference(model, graph, [[0.0] * 4] * 200)  # type: ignore[arg-type]
@@ -121,6 +137,16 @@ class TestOnGPU:
         got = layerwise_inference(model.cuda(), graph, x, chunk_bytes=chunk_bytes, progress=False)
         assert got.device.type == "cpu"
         assert asked
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("on_gpu", ["graph", "features", "both"])
+    def test_graph_and_features_may_lie_on_the_gpu(self, random_graph: Any, on_gpu: str) -> None:
+        graph: Graph = random_graph(num_nodes=600, num_edges=9000)
+        model, x = GraphSAGE(6, 16, 3, 2).cuda(), torch.randn(600, 6)
+        expected = layerwise_inference(model, graph, x, progress=False)
+        there = graph.to("cuda") if on_gpu != "features" else graph
+        got = layerwise_inference(model, there, x.cuda() if on_gpu != "graph" else x, progress=False)
+        assert got.device.type == "cpu"
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
     def test_hubs_equal_float64_inference(self) -> None:

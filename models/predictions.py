@@ -1,0 +1,119 @@
+"""Predictions as a Parquet file, written in parts and complete or not there at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loader.machine.optional import import_optional
+
+
+class PredictionFile:
+    """Writes a Parquet file part by part; the file gets its name once it is complete.
+
+    Use it as a context manager. If the block raises, or the process is killed, there is no file of that name, and an
+    earlier one is unchanged.
+
+    Args:
+        path: of the file; its folder is made.
+
+    Raises:
+        ImportError: pyarrow is missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._arrow = import_optional("pyarrow", f"the file {self.path.name}", "tables")
+        self._parquet = import_optional("pyarrow.parquet", f"the file {self.path.name}", "tables")
+        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        self._writer: Any = None
+        self.rows = 0
+
+    def __enter__(self) -> PredictionFile:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Adds rows.
+
+        Args:
+            columns: name -> a tensor `[rows]`, or a list of Python objects; each call has the same names and types.
+        """
+        arrays = {
+            name: column.cpu().numpy() if isinstance(column, Tensor) else column for name, column in columns.items()
+        }
+        table = self._arrow.table(arrays)
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._draft, table.schema)
+        self._writer.write_table(table)
+        self.rows += table.num_rows
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            if error is None and self._writer is not None:
+                with self._draft.open("rb") as draft:
+                    os.fsync(draft.fileno())
+                self._draft.replace(self.path)
+        finally:
+            self._draft.unlink(missing_ok=True)
+
+
+def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> dict[str, Any]:
+    """The columns `prediction` and `p_<class>` of rows of logits.
+
+    Args:
+        logits: `[rows, num_classes]`.
+        classes: name of each class: text or integers.
+        multilabel: a row may have several labels. Then `p_<class>` are independent probabilities, and `prediction` is
+            the list of the classes whose probability is at least one half.
+    """
+    logits = logits.float()
+    shares = logits.sigmoid() if multilabel else logits.softmax(-1)
+    prediction: list[Any]
+    if multilabel:
+        prediction = [[name for name, yes in zip(classes, row, strict=True) if yes] for row in (shares >= 0.5).tolist()]
+    else:
+        prediction = [classes[i] for i in logits.argmax(-1).tolist()]
+    return {"prediction": prediction} | {f"p_{name}": shares[:, i] for i, name in enumerate(classes)}
+
+
+def embedding_columns(rows: Tensor) -> dict[str, Tensor]:
+    """The columns `emb_0`, `emb_1`, … of embeddings `[rows, width]`."""
+    return {f"emb_{i}": rows[:, i].float() for i in range(rows.shape[1])}
+
+
+def best_new_targets(
+    embedded: Tensor, known: Tensor, first: int, last: int, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The targets with the highest scores of each source, without those that it has a link to.
+
+    The score of two nodes is the inner product of their embeddings.
+
+    Args:
+        embedded: `[num_nodes, width]`.
+        known: `[2, links]` int64, the links of the graph: a row of sources, ascending, and a row of targets.
+        first, last: the sources, a range of nodes.
+        count: of targets per source, at least 1. A source with fewer targets that are new has fewer.
+
+    Returns:
+        Sources, targets (int64) and scores (float32), `[rows]` each, by source, then by descending score.
+    """
+    scores = embedded[first:last].float() @ embedded.float().t()  # [sources, num_nodes]
+    begin, end = torch.searchsorted(known[0].contiguous(), torch.tensor([first, last])).tolist()
+    source, target = known[:, begin:end].to(scores.device)
+    scores[source - first, target] = -torch.inf
+    scores[torch.arange(last - first), torch.arange(first, last)] = -torch.inf  # no link to itself
+    best, targets = scores.topk(min(count, scores.shape[1]), dim=1)
+    sources = torch.arange(first, last, device=scores.device)[:, None].expand_as(targets)
+    new = best > -torch.inf
+    return sources[new], targets[new], best[new]

@@ -1,0 +1,87 @@
+"""The options of a run that has ended, for predictions and evaluations with its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+MODES = ("train", "predict", "evaluate")
+_FIXED = ("task", "experiment", "hparams_search", "model")  # groups that make another model, or change several parts
+
+
+def with_choices_of_past_run(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line, and the groups that the run of its `ckpt_path` chose.
+
+    So an option that the chosen dataset has can be given, e.g. `dataset.path`. Without a `mode` that uses a past run,
+    and where something is amiss, the arguments stay as they are: `options_of_past_run` says what.
+    """
+    given = dict(one.partition("=")[::2] for one in arguments)
+    if given.get("mode") not in MODES[1:] or "ckpt_path" not in given:
+        return list(arguments)
+    kept = _folder(Path(given["ckpt_path"].strip("'\""))) / "hydra.yaml"
+    if not kept.is_file():
+        return list(arguments)
+    return [*(f"{group}={choice}" for group, choice in _choices(kept).items() if group not in given), *arguments]
+
+
+def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The options of the run that wrote `cfg.ckpt_path`, with those of this command line in place of some.
+
+    Args:
+        cfg: of this command line, composed from `conf/train.yaml`.
+        overrides: of this command line, e.g. `["mode=predict", "ckpt_path=..."]`.
+
+    Raises:
+        ValueError: there is no `ckpt_path`, it lies in no folder of a run, or an option cannot be changed afterwards.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    from loader.machine.arguments import shown  # imports torch, which takes seconds
+
+    mode = cfg.mode
+    if mode not in MODES:
+        raise ValueError(f"mode is {shown(mode)}; it must be one of {', '.join(MODES)}")
+    if cfg.ckpt_path is None:
+        raise ValueError(
+            f"mode={mode} needs the checkpoint of a run; add ckpt_path=<folder of the run>/checkpoints/best.ckpt"
+        )
+    path = Path(str(cfg.ckpt_path))
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"ckpt_path is {cfg.ckpt_path}; there is no such file: give <folder of the run>/checkpoints/best.ckpt"
+        )
+    kept = _folder(path) / "config.yaml"
+    if not kept.is_file():
+        raise ValueError(
+            f"ckpt_path is {path}, but {kept}, which has the options of its run, is not there; give a checkpoint in "
+            "the folder of its run"
+        )
+    past = OmegaConf.load(kept)
+    assert isinstance(past, DictConfig)
+    choices = _choices(kept.with_name("hydra.yaml"))
+    with open_dict(past):
+        for key in cfg:  # an option that this release has and that one had not
+            if key not in past:
+                past[key] = cfg[key]
+        for override in OverridesParser.create().parse_overrides(list(overrides)):
+            key = override.key_or_group.replace("/", ".")
+            if key in choices and override.value() == choices[key]:
+                continue  # as it was
+            if key in _FIXED or key in ("trainer.devices", "trainer.num_nodes"):
+                why = "it is one process" if key.startswith("trainer") else f"{key} is that of {kept}"
+                raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
+            OmegaConf.update(past, key, OmegaConf.select(cfg, key), merge=False)
+    return past
+
+
+def _folder(checkpoint: Path) -> Path:
+    """Where Hydra keeps the options of the run that wrote a checkpoint."""
+    return checkpoint.absolute().parent.parent / ".hydra"
+
+
+def _choices(kept: Path) -> dict[str, str]:
+    """The groups that a run chose, by name, from the file in which Hydra keeps them."""
+    choices = OmegaConf.select(OmegaConf.load(kept), "hydra.runtime.choices") if kept.is_file() else None
+    return {str(group): str(choice) for group, choice in (choices or {}).items() if choice and "/" not in str(group)}

@@ -1,0 +1,165 @@
+"""A job of `train.py mode=predict` or `mode=evaluate`: what a run has trained is used."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch import Callback, LightningModule, Trainer
+from omegaconf import DictConfig, open_dict
+from torch import Tensor
+
+from loader.datasets import NodeDataset
+from loader.loaders.whole_graph import WholeGraph
+from loader.machine.arguments import as_flag, as_size
+from loader.samples import MiniBatch
+from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
+from models.training.checks import check_checkpoint, read_checkpoint
+from models.training.console import announce, folders
+from models.training.link_job import without_node_options
+from models.training.trainer import make_trainer
+
+_ROWS = 2**16  # of a part of the file
+_SCORES = 2**26  # of a part of the links: floats
+
+
+def use_past_run(cfg: DictConfig, why: str) -> float:
+    """Writes predictions, or prints and stores the metrics of the test, with the weights of `cfg.ckpt_path`.
+
+    Args:
+        cfg: of `options_of_past_run`, its device chosen.
+        why: of that choice.
+
+    Returns:
+        The number of rows that were predicted; of an evaluation, the first metric.
+
+    Raises:
+        ValueError: something the user can mend: a checkpoint of another model or dataset, or an option.
+        ImportError: pyarrow is missing.
+    """
+    embeddings, new_links = as_flag("embeddings", cfg.embeddings), as_size("new_links", cfg.new_links)
+    predicts, of_links = cfg.mode == "predict", cfg.task == "link"
+    path = Path(cfg.run_dir) / "predictions.parquet"
+    file = PredictionFile(path) if predicts else None  # else pyarrow would be missed after minutes
+    saved = read_checkpoint(Path(cfg.ckpt_path))
+    with open_dict(cfg):
+        if of_links:
+            without_node_options(cfg)
+        cfg.logger = None
+        cfg.callbacks = {name: one for name, one in (cfg.callbacks or {}).items() if name == "progress"}
+        cfg.trainer.devices, cfg.trainer.num_nodes, cfg.trainer.strategy = 1, 1, "auto"
+    datamodule = instantiate(cfg.datamodule)
+    trainer = make_trainer(cfg)
+    announce(cfg, why, first=True)
+    datamodule.prepare_data()
+    datamodule.trainer = trainer
+    datamodule.setup("fit" if of_links else "predict")
+    data: NodeDataset = datamodule.data
+    kept = saved.get(type(datamodule).__qualname__, {})
+    if "data" in kept:
+        data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
+    model = instantiate(cfg.model, **datamodule.sizes)
+    check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+    model.load_state_dict(saved["state_dict"])
+    if file is None:
+        return _evaluate(cfg, trainer, model, datamodule)
+    model.to(trainer.strategy.root_device).eval()
+    with file, torch.no_grad():
+        if of_links:
+            how = _write_links(file, model, data, new_links)
+        elif "context_size" in cfg.model:
+            _write_rows(file, data, None, model())
+            how = "embeddings"
+        elif cfg.exact_test and hasattr(model, "infer"):
+            how = _write_exact(file, model, data, embeddings)
+        else:
+            how = _write_sampled(file, trainer, model, datamodule, embeddings)
+    print(f"predictions: {path} ({file.rows:,} rows, {how})")
+    print(folders(cfg))
+    return float(file.rows)
+
+
+def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: Any) -> float:
+    data: NodeDataset = datamodule.data
+    if cfg.exact_test and cfg.task != "link" and hasattr(model, "infer"):
+        loaders: Any = WholeGraph(data.graph, data.features, data.labels, data.splits)
+    else:
+        loaders = datamodule.test_dataloader()
+    trainer.test(model, dataloaders=loaders, verbose=False)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+    path = Path(cfg.run_dir) / "metrics.json"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps({"ckpt_path": str(Path(cfg.ckpt_path).absolute()), "metrics": metrics}) + "\n")
+    draft.replace(path)
+    print("\n".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
+    print(f"metrics: {path}")
+    return next(iter(metrics.values()), float("nan"))
+
+
+def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, embedded: Tensor | None) -> None:
+    for first in range(0, data.num_nodes, _ROWS):
+        last = min(first + _ROWS, data.num_nodes)
+        columns: dict[str, Any] = {"id": torch.arange(first, last)}
+        if logits is not None:
+            columns |= class_columns(logits[first:last], range(data.num_classes), data.multilabel)
+        if embedded is not None:
+            columns |= embedding_columns(embedded[first:last])
+        file.write(columns)
+
+
+def _write_exact(file: PredictionFile, model: Any, data: NodeDataset, embeddings: bool) -> str:
+    whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
+    logits, embedded = model.infer(whole, embeddings=embeddings, progress=True)
+    _write_rows(file, data, logits, embedded)
+    return "each node with all its neighbors"
+
+
+def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int) -> str:
+    embedded = model.embed(data.graph, data.features, progress=True).to(model.device)
+    degrees = data.graph.indptr.diff()
+    targets = torch.repeat_interleave(torch.arange(data.num_nodes), degrees)
+    sources = data.graph.indices.long()
+    order = torch.argsort(sources, stable=True)
+    known = torch.stack((sources[order], targets[order]))
+    step = max(1, _SCORES // max(1, data.num_nodes))
+    for first in range(0, data.num_nodes, step):
+        last = min(first + step, data.num_nodes)
+        source, target, score = best_new_targets(embedded, known, first, last, count)
+        file.write({"source": source, "target": target, "score": score.sigmoid()})
+    return f"the {count} best new targets of each source"
+
+
+def _write_sampled(
+    file: PredictionFile, trainer: Trainer, model: LightningModule, datamodule: Any, embeddings: bool
+) -> str:
+    if embeddings:
+        raise ValueError(
+            "embeddings is true, but these predictions are of sampled neighbors, which have none; leave it out, or "
+            "give exact_test=true"
+        )
+    trainer.callbacks.append(_Written(file, datamodule.data))  # type: ignore[attr-defined]
+    trainer.predict(model, datamodule.predict_dataloader(), return_predictions=False)
+    return "sampled neighbors"
+
+
+class _Written(Callback):
+    """Writes the rows of each mini-batch."""
+
+    def __init__(self, file: PredictionFile, data: NodeDataset) -> None:
+        self.file, self.data = file, data
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any, **__: Any
+    ) -> None:
+        assert isinstance(batch, MiniBatch)
+        if not isinstance(outputs, Tensor) or outputs.shape != (batch.batch_size, self.data.num_classes):
+            raise ValueError(
+                f"predict_step of {type(pl_module).__name__} returns no logits [{batch.batch_size}, "
+                f"{self.data.num_classes}], one row per seed; return these"
+            )
+        ids, classes = batch.output_nodes.long(), range(self.data.num_classes)
+        self.file.write({"id": ids} | class_columns(outputs, classes, self.data.multilabel))

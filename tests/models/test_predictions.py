@@ -1,0 +1,82 @@
+"""Predictions: a file that is complete or not there, and the best new links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
+
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def test_a_file_holds_the_parts_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "p.parquet"
+    with PredictionFile(path) as file:
+        file.write({"id": torch.arange(2), "prediction": ["a", "b"]})
+        assert not path.exists()
+        file.write({"id": torch.arange(2, 5), "prediction": ["a", "a", "b"]})
+    assert file.rows == 5
+    table = parquet.read_table(path)
+    assert table.to_pydict() == {"id": [0, 1, 2, 3, 4], "prediction": ["a", "b", "a", "a", "b"]}
+    assert [entry.name for entry in path.parent.iterdir()] == ["p.parquet"]
+
+
+def test_an_error_leaves_the_file_that_was_there_and_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    path.write_text("before")
+    file = PredictionFile(path)
+
+    def interrupted() -> None:
+        with file:
+            file.write({"id": torch.arange(2)})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_class_with_the_highest_probability_is_the_prediction() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
+    columns = class_columns(logits, ["x", "y", "z"], multilabel=False)
+    assert columns["prediction"] == ["y", "x"]
+    shares = torch.stack([columns[f"p_{name}"] for name in "xyz"], 1)
+    torch.testing.assert_close(shares, logits.softmax(-1))
+
+
+def test_of_several_labels_those_of_at_least_one_half_are_predicted() -> None:
+    columns = class_columns(torch.tensor([[0.0, -1.0], [-2.0, -1.0]]), [7, 9], multilabel=True)
+    assert columns["prediction"] == [[7], []]
+    assert columns["p_7"].tolist() == torch.tensor([0.0, -2.0]).sigmoid().tolist()
+
+
+def test_embeddings_have_a_column_for_each_dimension() -> None:
+    rows = torch.rand(4, 3, dtype=torch.float64)
+    assert {name: column.tolist() for name, column in embedding_columns(rows).items()} == {
+        f"emb_{i}": rows[:, i].float().tolist() for i in range(3)
+    }
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_new_targets_are_the_best_that_are_no_links(count: int) -> None:
+    generator = torch.Generator().manual_seed(count)
+    nodes = 12
+    embedded = torch.randn(nodes, 4, generator=generator)
+    links = torch.randint(nodes, (2, 40), generator=generator)
+    links = links[:, links[0].argsort(stable=True)]
+    known = set(map(tuple, links.t().tolist()))
+    expected = []
+    for source in range(nodes):
+        scores = (embedded @ embedded[source]).tolist()
+        new = [t for t in range(nodes) if t != source and (source, t) not in known]
+        expected += [(source, t) for t in sorted(new, key=lambda t: -scores[t])[:count]]
+    found = []
+    for first, last in ((0, 5), (5, 12)):
+        sources, targets, scores = best_new_targets(embedded, links, first, last, count)
+        found += list(zip(sources.tolist(), targets.tolist(), strict=True))
+        torch.testing.assert_close(scores, (embedded[sources] * embedded[targets]).sum(-1))
+    assert found == expected

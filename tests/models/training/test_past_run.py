@@ -1,0 +1,163 @@
+"""What a run has trained is used: predictions and evaluations, with the options of that run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from train_runs import FAST, Composer, composer, in_process
+
+from loader.datasets import DatasetError
+from models.inference import layerwise_inference
+from models.training.past_run import with_choices_of_past_run
+
+parquet = pytest.importorskip("pyarrow.parquet")
+SMALL = ("dataset=npz", "callbacks.progress=null")
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Iterator[Composer]:
+    with composer(tmp_path / "new") as make:
+        yield make
+
+
+def write_graph(path: Path, seed: int = 0, **more: Any) -> Path:
+    """40 nodes in two classes, whose features tell them apart."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(40) % 2
+    arrays = {
+        "edge_index": rng.integers(0, 40, (2, 200)),
+        "features": (labels[:, None] + rng.normal(0, 0.3, (40, 5))).astype(np.float32),
+        "labels": labels,
+        "train": np.arange(0, 24),
+        "val": np.arange(24, 32),
+        "test": np.arange(32, 40),
+    }
+    np.savez(path, **(arrays | more))
+    return path
+
+
+def trained(tmp_path: Path, composed: Composer, *overrides: str) -> Path:
+    """The folder of a run, as Hydra keeps its options there."""
+    folder = tmp_path / "old"
+    chosen = [*SMALL, f"dataset.path={write_graph(tmp_path / 'graph.npz')}", *overrides]
+    in_process(composed, f"run_dir={folder}", *chosen)
+    (folder / ".hydra").mkdir()
+    OmegaConf.save(composed(*FAST, *chosen), folder / ".hydra" / "config.yaml")
+    groups = dict(one.split("=") for one in chosen if one.split("=")[0] in ("dataset", "task", "model"))
+    OmegaConf.save({"hydra": {"runtime": {"choices": groups}}}, folder / ".hydra" / "hydra.yaml")
+    return folder
+
+
+def use(composed: Composer, folder: Path, mode: str, *overrides: str) -> float:
+    import train
+
+    arguments = [f"mode={mode}", f"ckpt_path={folder}/checkpoints/best.ckpt", *overrides]
+    return train.train(composed(*with_choices_of_past_run(arguments)))
+
+
+def rows(tmp_path: Path) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = parquet.read_table(tmp_path / "new" / "predictions.parquet").to_pydict()
+    return table
+
+
+def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "model.hidden=8")
+    assert use(composed, folder, "predict", "embeddings=true") == 40
+    found = rows(tmp_path)
+    saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+
+    from loader.datasets import NpzDataset
+    from models.training.module import NodeClassifier
+
+    data = NpzDataset(tmp_path / "graph.npz", cache_dir=tmp_path / "cache").load()
+    model = NodeClassifier(5, 2, hidden=8)
+    model.load_state_dict(saved["state_dict"])
+    logits = layerwise_inference(model.net, data.graph, data.features, progress=False)
+    assert found["id"] == list(range(40))
+    assert found["prediction"] == logits.argmax(-1).tolist()
+    assert found["p_1"] == logits.softmax(-1)[:, 1].tolist()
+    assert len([name for name in found if name.startswith("emb_")]) == 8
+    assert not list((tmp_path / "new").glob("*.ckpt"))
+
+
+def test_predictions_of_sampled_neighbors_have_every_node_once(tmp_path: Path, composed: Composer) -> None:
+    use(composed, trained(tmp_path, composed), "predict", "exact_test=false", "datamodule.eval_batch_size=7")
+    assert rows(tmp_path)["id"] == list(range(40))
+
+
+def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Composer, capsys: Any) -> None:
+    folder = trained(tmp_path, composed)
+    capsys.readouterr()
+    use(composed, folder, "evaluate")
+    kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
+    assert sorted(kept) == ["test/test_acc", "test/train_acc", "test/val_acc"]
+    assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
+
+
+def test_the_best_new_links_of_each_node_are_written(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
+    use(composed, folder, "predict", "new_links=3")
+    found = rows(tmp_path)
+    assert len(found["source"]) == 120
+    assert found["source"] == [node for node in range(40) for _ in range(3)]
+    links = np.load(tmp_path / "graph.npz")["edge_index"]
+    known = set(zip(*links.tolist(), strict=True))
+    assert not known & set(zip(found["source"], found["target"], strict=True))
+    assert all(0 <= score <= 1 for score in found["score"])
+
+
+def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "model=node2vec", "model.dim=6", "datamodule.batch_size=64")
+    use(composed, folder, "predict")
+    found = rows(tmp_path)
+    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    table = next(value for value in weights.values() if value.shape == (40, 6))
+    assert [found[f"emb_{i}"] for i in range(6)] == table.t().tolist()
+
+
+def test_a_checkpoint_of_another_dataset_is_refused_by_name(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed)
+    other = write_graph(tmp_path / "other.npz", seed=1)
+    with pytest.raises(ValueError, match=r"of dataset graph whose name is graph, but this is dataset other"):
+        use(composed, folder, "predict", f"dataset.path={other}")
+    write_graph(tmp_path / "graph.npz", seed=1)
+    with pytest.raises(ValueError, match=r"of dataset graph whose digest is \w+, but this is dataset graph"):
+        use(composed, folder, "predict")
+    assert not (tmp_path / "new" / "predictions.parquet").exists()
+
+
+def test_what_cannot_be_done_is_refused_at_once(tmp_path: Path, composed: Composer) -> None:
+    import train
+
+    with pytest.raises(ValueError, match=r"mode=predict needs the checkpoint of a run; add ckpt_path="):
+        train.train(composed("mode=predict"))
+    with pytest.raises(ValueError, match=r"mode is 'predit'; it must be one of train, predict, evaluate"):
+        train.train(composed("mode=predit"))
+    with pytest.raises(FileNotFoundError, match=r"there is no such file"):
+        use(composed, tmp_path, "predict")
+    folder = trained(tmp_path, composed)
+    with pytest.raises(
+        ValueError, match=r"model=node2vec does not go with mode=predict: model is that of .*leave it out"
+    ):
+        use(composed, folder, "predict", "model=node2vec")
+    with pytest.raises(ValueError, match=r"trainer.devices=2 does not go with mode=evaluate: it is one process"):
+        use(composed, folder, "evaluate", "trainer.devices=2")
+    with pytest.raises(ValueError, match=r"hidden was 256 and is 16"):
+        use(composed, folder, "predict", "model.hidden=16")
+    (folder / ".hydra" / "config.yaml").unlink()
+    with pytest.raises(ValueError, match=r"which has the options of its run, is not there"):
+        use(composed, folder, "predict")
+
+
+def test_a_dataset_that_is_gone_is_said(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed)
+    (tmp_path / "graph.npz").unlink()
+    with pytest.raises((FileNotFoundError, ValueError, DatasetError), match=r"graph\.npz"):
+        use(composed, folder, "predict")

@@ -22,7 +22,7 @@ class PerSourceUniform:
 
     @property
     def negatives(self) -> Negatives:
-        """The same for our sampler of links."""
+        """These negatives for our sampler of links."""
         return Negatives("triplet", self.k)
 
 
@@ -51,7 +51,7 @@ class GlobalUniform:
 
     @property
     def negatives(self) -> Negatives:
-        """The same for our sampler of links."""
+        """These negatives for our sampler of links."""
         return Negatives("binary", self.k, strict=True)
 
 

@@ -15,7 +15,7 @@ WRITTEN = "<!-- `python docs/options.py` writes this page from `conf/`: do not e
 PAGES: dict[str, tuple[str, str, Sequence[str]]] = {
     "run": (
         "Options of a run",
-        "Give an option as `NAME=VALUE`, in any order. A group of options is chosen by its name, as in `sampler=labor`. "
+        "Give an option as `NAME=VALUE`, in any order. A group of options is chosen by name, as in `sampler=labor`. "
         "An option of a group begins with the group's name, as in `sampler.fanouts=[10,5]`.",
         (".", "task", "trainer", "callbacks", "logger"),
     ),

@@ -203,7 +203,7 @@ class MiniBatch(Sample):
     def memory(self) -> list[Tensor]:
         """Lists the pieces of memory of the mini-batch.
 
-        See `Sample.memory`;  `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` use it.
+        See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` use it.
         """
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:

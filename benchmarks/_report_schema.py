@@ -121,8 +121,13 @@ def _filled(text: str, result: Result) -> list[str]:
     return [*_Words().vformat(text.strip(), (), result).splitlines(), ""] if text.strip() else []
 
 
+_UNITS = {"MiB": 2**-20, "GB": 1e-9, "ms": 1e3}  # of bytes and seconds, as forms in a text
+
+
 class _Words(string.Formatter):
     def format_field(self, value: Any, form: str) -> str:
+        if form in _UNITS:
+            return f"{cell(value * _UNITS[form])} {form}"
         return format(value, form) if form else cell(value)
 
 

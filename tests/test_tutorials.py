@@ -30,7 +30,7 @@ def test_a_recipe_to_extend_runs(recipe: Path, tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
-def test_recipes_of_the_core_name_files_and_words_that_exist() -> None:
+def test_recipes_of_the_core_name_what_exists() -> None:
     for recipe in ("lists", "sampler"):
         text = (ROOT / "docs" / "extend" / f"{recipe}.md").read_text(encoding="utf-8")
         for path in re.findall(r"`((?:csrc|loader|tests|conf)/[\w./*]+)`", text):

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ints, write_json
-from _report_tables import beside_gpu
 from pipeline_gpu import NUM_CLASSES, Training, make_store, products_like, ready_batches
+from report import SECTIONS, show
 from torch.profiler import ProfilerActivity, profile
 
 from loader.loaders.nodes import NodeLoader
@@ -113,7 +113,7 @@ def main() -> None:
     settings = {"fanouts": arguments.fanouts, "schedule": arguments.schedule, "blocks_per_sm": arguments.blocks_per_sm}
     gpu = torch.cuda.get_device_name()
     content = {"gpu": gpu, **settings, "batches": len(ahead), "epoch_s": epochs, "profile": found}
-    print("\n".join(beside_gpu(content)))
+    print("\n".join(show(SECTIONS["beside_gpu"], content)))
     write_json(arguments.json, content)
     sampler.close()
 

@@ -22,15 +22,12 @@ import numpy as np
 from _common import RESULTS, ROOT, write_json
 from _intervals import compare, half_width
 from _jobs import check_comparable, read_jobs, setting_of, side_of
+from _report_pictures import curves
 from _sizes import open_dataset_of, sizes_of
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 METRIC = "test/test_acc"
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 
 def summarise(jobs: list[dict[str, Any]], against: str, margin: float, level: float) -> list[dict[str, Any]]:
@@ -115,33 +112,6 @@ def _side(jobs: list[dict[str, Any]], final: list[float], level: float) -> dict[
     }
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Writes the curves of one dataset: a row for each depth, over epochs and over seconds."""
-    figure = Figure(figsize=(9, 3.1 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
-    for row, (left, right) in zip(rows, grid, strict=True):
-        lowest = []
-        for colour, (name, side) in zip(COLOURS, row["sides"].items(), strict=False):
-            mean = np.array(side["val_mean"])
-            width = np.array([np.nan if x is None else x for x in side["val_half_width"]], dtype=float)
-            for axes, x in ((left, np.arange(1, mean.size + 1)), (right, np.array(side["seconds_mean"]))):
-                axes.plot(x, mean, color=colour, label=f"{name}, {len(side['seeds'])} seeds", linewidth=1.2)
-                axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.25, linewidth=0)
-            lowest.append(mean[min(2, mean.size - 1)])
-        left.set_ylim(bottom=min(lowest) - 2)  # the first epochs would press the rest into a line
-        left.set_title(f"{row['dataset']}, {row['layers']} layers", fontsize="medium")
-        left.set_ylabel("validation accuracy, %")
-        left.set_xlabel("epoch")
-        right.set_xlabel("seconds of training")
-        left.legend()
-        for axes in (left, right):
-            axes.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": path.stem}):  # equal curves, equal bytes
-        figure.savefig(path, metadata={"Date": None})
-
-
 def show(rows: list[dict[str, Any]], against: str, margin: float, level: float) -> Table:
     table = Table("dataset", "layers", "sampler", "seeds", "test accuracy, %", f"less {against}", "within margin")
     table.title = f"intervals of {level:.0%}, margin {margin} points"
@@ -188,7 +158,7 @@ def main() -> None:
     images = []
     for dataset in sorted({row["dataset"] for row in rows}):
         images.append(f"{arguments.json.stem}-{dataset}.svg")
-        draw([row for row in rows if row["dataset"] == dataset], arguments.images / images[-1])
+        curves([row for row in rows if row["dataset"] == dataset], arguments.images / images[-1])
     newest = max(jobs, key=lambda job: job["date"])
     experiments = sorted({job["config"]["task_name"] for job in jobs})
     write_json(

@@ -1,6 +1,6 @@
 """The schedules of the GPU sampler on graphs shaped like the six of PGSampler's evaluation (CLUSTER 2024).
 
-    python benchmarks/sampler_gpu_paper.py                 # all settings, JSON and pictures
+    python benchmarks/sampler_gpu_paper.py                 # all settings, JSON
     python benchmarks/sampler_gpu_paper.py --quick         # two graphs, two settings
     python benchmarks/sampler_gpu_paper.py --csc arxiv INDPTR.npy INDICES.npy    # a real graph in the place of a shape
 
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import RESULTS, ROOT, write_json
+from _common import RESULTS, write_json
 from _gpu_batches import sampling_on_the_gpu
 
 from loader.graph import Graph
@@ -159,48 +159,6 @@ def random_reads(graph: Graph, count: int = 8_000_000) -> float:
     return count / statistics.median(times) / 1e6
 
 
-def draw(rows: list[dict[str, Any]], folder: Path, gpu: str) -> None:
-    """Speed over the baseline at every setting, whole sampling and the GPU's part; and how long launching takes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import NullFormatter
-
-    graphs = list(dict.fromkeys(row["graph"] for row in rows))
-    names = [name for name in SCHEDULES if name != BASELINE]
-    for what, title in (("whole", "whole sampling"), ("device", "time on the GPU")):
-        figure = Figure(figsize=(11, 5.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        all_axes = np.atleast_1d(figure.subplots(2, -(-len(graphs) // 2), sharey=True)).ravel()
-        for axes, graph in zip(all_axes, graphs, strict=False):
-            mine = sorted((r for r in rows if r["graph"] == graph), key=lambda r: (len(r["fanouts"]), r["edges"]))
-            for name in names:
-                speed = [r[BASELINE][f"{what}_ms"] / r[name][f"{what}_ms"] for r in mine]
-                axes.plot([r["edges"] for r in mine], speed, "o", markersize=3, label=name)
-            axes.axhline(1, color="gray", linewidth=0.8)
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.set_title(graph, fontsize=9)
-            axes.set_xlabel("sampled edges")
-        all_axes[0].set_ylabel("times as fast as hop by hop")
-        all_axes[0].legend(fontsize=8)
-        figure.suptitle(f"{title}, {gpu}", fontsize=10)
-        figure.savefig(folder / f"sampler_gpu_{what}.png", dpi=110)
-
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for offset, hops in enumerate(sorted({len(row["fanouts"]) for row in rows})):
-        of = [row for row in rows if len(row["fanouts"]) == hops]
-        times = [1e3 * statistics.median(row[name]["launch_ms"] for row in of) for name in SCHEDULES]
-        bars = axes.bar([i + 0.4 * offset - 0.2 for i in range(len(SCHEDULES))], times, 0.38, label=f"{hops} hops")
-        axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(range(len(SCHEDULES)), list(SCHEDULES))
-    axes.set_ylabel("µs")
-    axes.legend(fontsize=8)
-    axes.set_title(f"host time until the kernels are launched, {gpu}", fontsize=10)
-    figure.savefig(folder / "sampler_gpu_launch.png", dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
@@ -214,7 +172,6 @@ def main() -> None:
         help="arrays of a graph, measured in the place of the shape of that name",
     )
     parser.add_argument("--json", type=Path, default=RESULTS / "sampler_gpu_paper.json")
-    parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
     shapes = {name: SHAPES[name] for name in (("arxiv", "physics") if arguments.quick else SHAPES)}
     settings = [(f, h, b) for h in (2, 3) for f in FANOUTS for b in BATCHES]
@@ -295,8 +252,6 @@ def main() -> None:
             "growth": growth,
         },
     )
-    arguments.images.mkdir(parents=True, exist_ok=True)
-    draw(rows, arguments.images, torch.cuda.get_device_name())
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class HeldOutLinks:
         yield self
 
     def to(self, device: torch.device, **_: Any) -> HeldOutLinks:
-        """This object. The graph stays in host memory; inference moves the parts that it needs."""
+        """Returns this object. The graph stays in host memory; inference moves the parts that it needs."""
         return self
 
 

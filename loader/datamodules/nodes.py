@@ -229,7 +229,7 @@ class GraphDataModule(LightningDataModule):
         return self._eval_loader("val")
 
     def test_dataloader(self) -> Loader:
-        """The test split."""
+        """The loader of the test split."""
         return self._eval_loader("test")
 
     def predict_dataloader(self) -> Loader:

@@ -77,11 +77,14 @@ class WalkDataModule(GraphDataModule):
         return self._placement(self.train_dataloader())
 
     def val_dataloader(self) -> WholeGraph | list[WholeGraph]:
-        """The whole graph. If there is no validation split, an empty list: Lightning then does not validate."""
+        """A loader of the whole graph.
+
+        If there is no validation split, an empty list: Lightning then does not validate.
+        """
         return [] if self._split("val").numel() == 0 else self.test_dataloader()
 
     def test_dataloader(self) -> WholeGraph:  # type: ignore[override]
-        """The whole graph."""
+        """A loader of the whole graph."""
         data = self._loaded()
         return WholeGraph(data.graph, data.features, data.labels, data.splits)
 

@@ -36,8 +36,8 @@ Part = tuple[NDArray[np.integer], NDArray[np.integer]]
 class EdgeSorter:
     """Takes edges `src[i] -> dst[i]` in parts, and writes `indptr` and `indices` of their graph.
 
-    Memory: 8 bytes per vertex, and up to 0.3 GiB per thread (measured, docs/scale.md). Disk, in `scratch`: 8 bytes per
-    edge, in both directions if `undirected`, besides the result.
+    Memory: 8 bytes per vertex, and up to 0.3 GiB per thread (measured, docs/measurements/by_hand.md). Disk, in
+    `scratch`: 8 bytes per edge, in both directions if `undirected`, besides the result.
 
     Args:
         num_nodes: number of vertices, below 2^31.

@@ -46,7 +46,7 @@ class OGBDataset(ReaderDataset):
 
     ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB). ogb's reader
     holds all of papers100M in memory. So its files are read in parts, without ogb, and its edges are sorted through
-    files, see `loader.datasets.edge_sorter`. docs/scale.md says what this takes. ogb reads the whole
+    files, see `loader.datasets.edge_sorter`. docs/disk.md says what this takes. ogb reads the whole
     of it to download it, and for `largest_component`. Then about 160 GB are needed (reckoned, not measured).
 
     ogb gets only the csv and npz files, not pickled files beside them. So it never calls `torch.load`, which refuses

@@ -53,7 +53,7 @@ class ListCache:
 
     @property
     def num_edges(self) -> int:
-        """Entries of the cached lists."""
+        """Number of edges in the cached lists."""
         return self.entries.numel()
 
     @property
@@ -62,7 +62,7 @@ class ListCache:
 
     @property
     def nbytes(self) -> int:
-        """GPU memory that it takes."""
+        """Bytes of GPU memory that the cache takes."""
         return self.begins.nbytes + self.entries.nbytes
 
 

@@ -14,7 +14,9 @@ from loader.machine.arguments import check_dense, kind_of
 
 
 class EdgeItems(Items):
-    """Pairs of vertices, (source, destination). A pair may come several times, also in the opposite direction.
+    """Items that are pairs of vertices, (source, destination).
+
+    A pair may come several times, also in the opposite direction.
 
     Args:
         ids: `[n, 2]`, integer, not empty.
@@ -55,7 +57,7 @@ class EdgeItems(Items):
         return [Seeds(*part) for part in pairs]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> EdgeItems:
-        """See `Items.to`.
+        """Returns the items on `device`, see `Items.to`.
 
         Raises:
             ValueError: an id does not fit `dtype`.

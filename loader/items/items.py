@@ -88,7 +88,7 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
 
 
 class NodeItems(Items):
-    """Vertices.
+    """Items that are vertices.
 
     Args:
         ids: `[n]`, integer, not empty.
@@ -114,7 +114,7 @@ class NodeItems(Items):
         return [Seeds(part) for part in ids.unsafe_split_with_sizes(list(sizes))]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> NodeItems:
-        """See `Items.to`.
+        """Returns the items on `device`, see `Items.to`.
 
         Raises:
             ValueError: an id does not fit `dtype`.

@@ -13,7 +13,7 @@ from loader.machine.arguments import as_size
 
 
 class Walkers(Items):
-    """Walkers, several per start vertex.
+    """Items that are walkers, several per start vertex.
 
     Item `i` starts at `starts[i % n]`: the list of starts is repeated `walks_per_node` times.
 
@@ -40,7 +40,7 @@ class Walkers(Items):
         return self.starts.numel() * self.walks_per_node
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
-        """See `Items.take`. The id of a walker is its start vertex."""
+        """Cuts items into mini-batches, see `Items.take`. The id of a walker is its start vertex."""
         if isinstance(positions, slice):
             positions = torch.arange(*positions.indices(len(self)), device=self.device)
         return self._nodes.take(positions % self.starts.numel(), sizes)

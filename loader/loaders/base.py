@@ -195,7 +195,7 @@ class Loader:
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
-        """Where Lightning looks for `set_epoch`: at `loader.batch_sampler.sampler`, as in torch's loaders."""
+        """The object in which Lightning looks for `set_epoch`, at `batch_sampler.sampler`, as in torch's loaders."""
         return SimpleNamespace(sampler=self if self.follows_epochs else None)
 
     def __len__(self) -> int:

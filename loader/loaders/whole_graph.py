@@ -1,4 +1,4 @@
-"""The whole graph as the one batch of a loader."""
+"""A loader of the whole graph as the one batch of a loader."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class WholeGraph:
         yield self
 
     def to(self, device: torch.device, **_: Any) -> WholeGraph:
-        """This object. The graph stays in host memory; its user moves the parts that it needs."""
+        """Returns this object. The graph stays in host memory; its user moves the parts that it needs."""
         return self

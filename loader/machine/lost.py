@@ -30,7 +30,7 @@ def is_lost(error: BaseException) -> bool:
 
 @contextmanager
 def named_losses() -> Iterator[None]:
-    """Within this, an error of `torch.distributed` that means a lost process becomes a `LostProcessError`."""
+    """A context in which an error of `torch.distributed` that means a lost process becomes a `LostProcessError`."""
     try:
         yield
     except RuntimeError as error:

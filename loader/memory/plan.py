@@ -112,7 +112,7 @@ class MemoryNeeds(NamedTuple):
         host_part: Callable[[int], int] | None = None,
         announced: int = 0,
     ) -> MemoryNeeds:
-        """The same with the rows of mini-batches in flight.
+        """These needs with the rows of mini-batches in flight.
 
         Args:
             rows: of this many mini-batches together, at most.

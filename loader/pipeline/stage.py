@@ -43,13 +43,17 @@ class Stage:
         return finish()
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Any]]:
-        """Does the same for a group, in two halves: begins all items, and returns a function per item that finishes it.
+        """Runs the stage for a group in two halves: begins all items, and returns a function per item that finishes it.
+
         Several groups may be begun before the first item is finished. Items are finished in order.
         """
         return [partial(self.run, item) for item in group]
 
     def prepare(self) -> None:
-        """A run begins. The consumer's thread calls it, before the first item of the run."""
+        """Prepares the stage for a run that begins.
+
+        The consumer's thread calls it, before the first item of the run.
+        """
 
     def absent(self) -> None:
         """Takes part in the work of one group without items. Only a collective stage is asked for this.

@@ -90,7 +90,7 @@ class StageStreams:
         return flight
 
     def begin(self) -> None:
-        """A run begins: the stages wait for the current stream, whose work may still write what they read."""
+        """Begins a run: the stages wait for the current stream, whose work may still write what they read."""
         stream = self.current()
         for own in self.streams:
             own.wait_stream(stream)
@@ -98,7 +98,7 @@ class StageStreams:
         self._since.record(stream)
 
     def end(self) -> None:
-        """A run ends: the current stream waits for the stages, so it may free memory that they read."""
+        """Ends a run: the current stream waits for the stages, so it may free memory that they read."""
         stream = self.current()
         for own in self.streams:
             stream.wait_stream(own)

@@ -51,7 +51,7 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
         return _windows(torch.where(ended, walks.gather(1, last), walks), self.context_size)
 
     def neg_sample(self, batch: Tensor) -> Tensor:
-        """The same, of walks in which all vertices but the first are drawn uniformly from all vertices."""
+        """Windows as `pos_sample` gives them, of walks whose vertices, but the first, are drawn uniformly from all."""
         starts = batch.to(self.embedding.weight.device).repeat(self.walks_per_node * self.num_negative_samples)
         others = torch.randint(self.num_nodes, (len(starts), self.walk_length), device=starts.device)
         return _windows(torch.cat([starts[:, None], others], 1), self.context_size)

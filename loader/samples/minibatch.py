@@ -177,7 +177,10 @@ class MiniBatch(Sample):
         return self.frontier_sizes, *super().numbers()
 
     def digest(self) -> str:
-        """See `Sample.digest`. If there are `rows`, the digest is that with `x` in their place."""
+        """Returns the digest of all arrays, see `Sample.digest`.
+
+        If there are `rows`, the digest is that with `x` in their place.
+        """
         return super().digest() if self.rows is None else self.gathered().digest()
 
     def record_stream(self, stream: Any) -> None:
@@ -198,7 +201,10 @@ class MiniBatch(Sample):
         return to_pyg(self.gathered())
 
     def memory(self) -> list[Tensor]:
-        """See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` use it."""
+        """Lists the pieces of memory of the mini-batch.
+
+        See `Sample.memory`. Override it together with `tensors`: `record_stream` and `held_bytes` use it.
+        """
         found: list[Tensor | None] = [self.nodes, self.x, self.y]
         for block in self.blocks:
             found += block.memory()

@@ -48,7 +48,7 @@ class Subgraph(Sample):
         return self.num_nodes[0]
 
     def ids(self, kind: str) -> Tensor:
-        """`[N]` vertices or `[E]` edges."""
+        """`[n]` ids of the vertices ("node") or edges ("edge")."""
         what = kind.partition("/")[0]
         if what == "node":
             return self.nodes

@@ -172,7 +172,7 @@ class CachedFeatures(KernelStore):
         torch.cuda.synchronize(self.device)
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`."""
+        """Returns the rows of `ids`, see `FeatureStore.gather`."""
         if self._renewal is not None:
             self._open()
             ids = self._near(ids)  # which may wait for a copy, and the other gathers need not

@@ -59,7 +59,7 @@ class HostFeatures(StoreOfRows):
         return False
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
+        """Returns the rows of `ids`, see `FeatureStore.gather`. Safe to call from several threads; they take turns.
 
         Raises:
             TypeError: `ids` is neither int32 nor int64.

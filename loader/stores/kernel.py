@@ -45,7 +45,7 @@ class KernelStore(StoreOfRows):
         return True
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`."""
+        """Returns the rows of `ids`, see `FeatureStore.gather`."""
         gatherer, ids = self._open(), self._near(ids)
         with made_current(self._device):
             ids = ids.contiguous()

@@ -112,7 +112,7 @@ class MemmapFeatures(StoreOfRows):
         return False
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`; an id out of range is raised at once."""
+        """Returns the rows of `ids`, see `FeatureStore.gather`; an id out of range is raised at once."""
         return self._open().gather(ids)
 
     def check(self) -> None:

@@ -204,7 +204,9 @@ class PartitionedFeatures(StoreOfRows):
         return RowExchange(self.hosts, self.device, agreed, self._timeout)
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`. On several hosts all processes call it together, each with ids of its own.
+        """Returns the rows of `ids`, see `FeatureStore.gather`.
+
+        On several hosts all processes call it together, each with ids of its own.
 
         Raises:
             TypeError: `ids` is neither int32 nor int64.

@@ -81,7 +81,7 @@ class StagedFeatures(StoreOfRows):
         return False
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`. Safe to call from several threads; they take turns.
+        """Returns the rows of `ids`, see `FeatureStore.gather`. Safe to call from several threads; they take turns.
 
         Raises:
             ValueError: an id is out of range.

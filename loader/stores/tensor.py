@@ -56,7 +56,7 @@ class TensorRows:
         return self.tensor.is_cuda
 
     def gather(self, ids: Tensor) -> Tensor:
-        """See `FeatureStore.gather`; an id out of range is torch's error."""
+        """Returns the rows of `ids`, see `FeatureStore.gather`; an id out of range is torch's error."""
         check_ids(ids)
         return self.tensor.index_select(0, ids).to(self._dtype)
 

@@ -46,7 +46,7 @@ class PipelineStats:
             self.items += 1
 
     def add_gpu_times(self, stages: Iterable[float], waiting: float, train: float) -> None:
-        """Seconds of one item on the streams of the stages, in their order, and on the consumer's."""
+        """Adds the seconds of one item on the streams of the stages, in their order, and on the consumer's."""
         with self._lock:
             for name, seconds in zip((*self._names, TRAIN), (*stages, train), strict=True):
                 self.gpu_busy[name] = self.gpu_busy.get(name, 0.0) + seconds

@@ -59,11 +59,11 @@ class Timeline:
         return self.first <= item < self.first + self.count
 
     def add_host(self, lane: str, item: int, begin: float, end: float) -> None:
-        """Times of `time.perf_counter()`."""
+        """Adds the span of a stage on the host, by times of `time.perf_counter()`."""
         self._host.append((lane, item, begin, end))
 
     def add_gpu(self, lane: str, item: int, begin: Any, end: Any) -> None:
-        """Two recorded events with timing."""
+        """Adds the span of a stage on a GPU, by two recorded events with timing."""
         self._gpu.append((lane, item, begin, end))
 
     def align(self, streams: Any) -> None:

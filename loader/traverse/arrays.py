@@ -98,7 +98,7 @@ def where(
 
 
 def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
-    """The numbers of the kernels; "auto" becomes what is fastest on most graphs (docs/results.md)."""
+    """The numbers of the kernels; "auto" becomes what is fastest on most graphs (docs/measurements/traversals.md)."""
     together = {"edge": ("merged",), "hierarchical": ("merged", "aligned")}.get(schedule, ACCESSES)
     if access != "auto" and access not in together:
         raise ValueError(

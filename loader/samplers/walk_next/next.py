@@ -88,7 +88,7 @@ class Next:
 
     @classmethod
     def cpp(cls, text: str, *, constants: Mapping[str, int] | None = None, memory: int = 8) -> Next:
-        """The same by a function's body in C++: `Next.cpp("return lists.neighbor(walker.at, draws.uniform(3));")`.
+        """Makes a `Next` of a body in C++: `Next.cpp("return lists.neighbor(walker.at, draws.uniform(3));")`.
 
         `walker`, `lists` and `draws` are as in Python, numbers are `int64_t`. It is compiled as it is: that it ends and
         divides by no 0 is up to you, and there is no slow version to compare with. A vertex or place that is not there
@@ -127,31 +127,31 @@ class Next:
 
     @property
     def source(self) -> Source | None:
-        """The function; None if it is C++."""
+        """The Python function that was given; None if it was C++."""
         return self._source
 
     @property
     def cplusplus(self) -> str:
-        """What is compiled: a struct `loader::Next` (csrc/walks/custom/walker.h)."""
+        """The C++ that is compiled: a struct `loader::Next` (csrc/walks/custom/walker.h)."""
         return self._text
 
     @property
     def values(self) -> list[int]:
-        """Of the constants."""
+        """The values of the function's constants."""
         return [value for _, value in self.constants]
 
     @property
     def searches(self) -> bool:
-        """Whether it asks for edges between vertices."""
+        """Whether the function asks for edges between vertices."""
         return "has_edge" in self.uses
 
     @property
     def weighs(self) -> bool:
-        """Whether it needs weights."""
+        """Whether the function needs edge weights."""
         return bool({"weight", "by_weight"} & self.uses)
 
     def spec(self) -> dict[str, Any]:
-        """All that decides the walks."""
+        """All settings of the function that decide the walks."""
         text = self._text if self._source is None else self._source.text
         return {"text": text, "constants": dict(self.constants), "memory": self.memory, "turns": self.turns}
 
@@ -180,7 +180,7 @@ class Next:
         return header
 
     def error(self, fault: Fault, num_nodes: int) -> NextError:
-        """What to raise for a fault on a graph of `num_nodes` vertices."""
+        """The error to raise for a fault on a graph of `num_nodes` vertices."""
         where = self._source.at(fault.line) if self._source is not None and fault.line else self.name
         return described(fault, where, num_nodes, self.memory)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.graph.interop import way_to_data
+from loader.graph.interop import has_events, way_to_data
 from loader.items import Items, NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.base import Loader
@@ -307,7 +307,7 @@ class NeighborLoader(DataLoader):
 
 def place_of(data: Data, device: torch.device | str | None) -> torch.device:
     """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
-    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
+    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index") or has_events(data):
         raise TypeError(
             f"data is {kind_of(data)}; it must be a torch_geometric.data.Data of one type{way_to_data(data)}"
         )

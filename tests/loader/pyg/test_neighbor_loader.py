@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from marks import HAS_GPU, needs_gpu
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, TemporalData
 from torch_geometric.loader import NeighborLoader as TheirLoader
+from torch_geometric.loader import TemporalDataLoader
 
 import loader.pyg
 from loader import FusedSampler
 from loader.graph import Graph
 from loader.loaders import torch_options
-from loader.pyg import NeighborLoader
+from loader.pyg import LinkNeighborLoader, NeighborLoader
 from loader.stores import HostFeatures
 
 NUM_NODES, NUM_EDGES = 200, 1500
@@ -302,6 +303,15 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
 def test_bad_arguments_are_refused(data, given, error, message):
     with pytest.raises(error, match=message):
         NeighborLoader(**{"data": data, "num_neighbors": [2], **given})
+
+
+@pytest.mark.parametrize("made", [NeighborLoader, LinkNeighborLoader])
+def test_events_with_times_are_refused(made):
+    events = TemporalData(src=torch.tensor([0, 1, 2]), dst=torch.tensor([1, 2, 0]), t=torch.tensor([30, 10, 20]))
+    with pytest.raises(TypeError, match=r"data is a TemporalData; .* see the future\. .*TemporalDataLoader"):
+        made(events, [2])
+    assert len(list(made(Data(edge_index=events.edge_index, num_nodes=3), [2], batch_size=3))) == 1
+    assert [len(part) for part in TemporalDataLoader(events, batch_size=2)] == [2, 1]
 
 
 def test_the_default_of_an_enumeration_is_taken(data):

@@ -43,6 +43,8 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
                 f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
                 f"it must be [{src.numel()}], a weight per edge"
             )
+        if not (weights.is_floating_point() or weights.is_complex() or weights.dtype == torch.bool):
+            arrays["edge_weights"] = _floats(weights, weight_attr)
     if time_attr is not None:
         times = _attribute(data, time_attr, "time_attr")
         if times.shape not in ((data.num_nodes,), (src.numel(),)):
@@ -158,6 +160,14 @@ def _attribute(data: Any, name: str, option: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
     return value.reshape(-1) if value.dim() == 2 and value.shape[1] == 1 else value
+
+
+def _floats(weights: Tensor, name: str) -> Tensor:
+    """Integers as float64."""
+    made = weights.double()
+    if not torch.equal(made.to(weights.dtype), weights):
+        raise ValueError(f"data.{name} holds integers beyond 2**53, which no float64 has; divide them, or give floats")
+    return made
 
 
 def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:

@@ -65,7 +65,9 @@ def _bring_along(kind: Any) -> None:
     """Lets a pickle of such an object import this package: a spawned worker that gets one has not done so by itself."""
 
     def reduce(self: Any, protocol: int) -> tuple[Any, ...]:
-        made, given, *rest = object.__reduce_ex__(self, protocol)
+        parts = object.__reduce_ex__(self, protocol)
+        assert isinstance(parts, tuple)
+        made, given, *rest = parts
         return (remade, (made, given), *rest)
 
     kind.__reduce_ex__ = reduce

@@ -66,7 +66,7 @@ def test_times_of_neither_are_refused(edges):
         Graph.from_pyg(data, time_attr="t")
 
 
-def test_the_way_out_of_types_says_what_it_changes():
+def test_advice_on_types_says_what_it_changes():
     data = HeteroData()
     data["a"].x, data["b"].x = torch.rand(3, 2), torch.rand(2, 5)
     data["a"].y = torch.rand(3)

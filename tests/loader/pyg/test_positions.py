@@ -30,7 +30,7 @@ def all_same(ours, theirs):
         assert torch.equal(a.e_id, b.e_id)
 
 
-def test_numbers_drawn_for_a_while_follow_from_the_key():
+def test_the_key_decides_numbers_for_a_while():
     state = torch.get_rng_state()
     with seeded(1, 2, 3):
         first = torch.rand(4)
@@ -80,7 +80,7 @@ def test_epochs_of_torchs_samplers_follow_from_the_seed(data, sampler):
         all_same(second, epoch)
 
 
-def test_a_sampler_in_another_state_is_refused_on_resume(data):
+def test_resuming_with_a_samplers_other_state_is_refused(data):
     def made():
         sampler = RandomSampler(SEEDS, generator=torch.Generator().manual_seed(1))
         return NeighborLoader(data, [4], input_nodes=SEEDS, seed=3, batch_size=16, sampler=sampler)

@@ -112,6 +112,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self.filter_per_worker = infer_filter_per_worker(data) if filter_per_worker is None else filter_per_worker
         self.num_neighbors = sampled.num_neighbors
         self._pin, self._seed, self._features = options.pin, options.seed, features
+        self._num_threads = options.num_threads or 0
         self._sampled, self._batch_size, self._options = sampled, batch_size, options.loader
         self._num_nodes, self._read = sampled.graph.num_nodes, self._read_once()
         self._own = OutputSampler(sampled.sampler, sampled.graph, sampled.num_neighbors, by_hop=sampled.by_hop)
@@ -141,6 +142,7 @@ class DataLoader(torch.utils.data.DataLoader):
             self._length = len(self._make(stores={}))  # says at once what is wrong
         if not isinstance(data, tuple):
             check_attributes(data)
+        self._check_features(self._why_plain())
 
     def _init_torchs(self, batch_size: int, drawn: dict[str, Any]) -> None:
         """Makes this a DataLoader of torch's, for who asks for its attributes."""
@@ -159,6 +161,7 @@ class DataLoader(torch.utils.data.DataLoader):
         torch.utils.data.DataLoader.__init__(
             self, positions, batch_size=batch_size, drop_last=last, collate_fn=collate, **order
         )
+        self.num_workers, self.pin_memory = self._num_threads, self._pin  # as given
         del self.collate_fn  # the attribute, which would refer to this object: the method is found without it
 
     def _finish(self, attributes: Attributes, sample: Any) -> Data:
@@ -226,9 +229,8 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._loader
 
     def _tell_once(self, why: str) -> None:
+        self._check_features(why)
         who = type(self).__name__
-        if self._features is not None:
-            raise ValueError(f"features is given, which {why} does not read; leave features out")
         if (who, why) not in _told:
             _told.add((who, why))
             _log.warning(
@@ -236,6 +238,11 @@ class DataLoader(torch.utils.data.DataLoader):
                 who,
                 why,
             )
+
+    def _check_features(self, why: str | None) -> None:
+        """Raises ValueError if there is a store for `x` and a hook that does not read it."""
+        if self._features is not None and why is not None:
+            raise ValueError(f"features is given, which {why} does not read; leave features out")
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy (`pickle`, `copy`) goes on where this one is, with the attributes of its own `data`."""

@@ -267,7 +267,9 @@ def _are_repeated(seeds: Tensor, num_nodes: int, device: torch.device) -> bool:
     Raises:
         ValueError: it is, and a GPU samples; or they are all 0 or 1, like a mask.
     """
-    if seeds.numel() == 0 or seeds.unique().numel() == seeds.numel():
+    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen[seeds.long()] = True
+    if int(seen.sum()) == seeds.numel():
         return False
     if device.type == "cuda" or (seeds.numel() == num_nodes and int(seeds.max()) <= 1):
         check_distinct("input_nodes", seeds, num_nodes, ", or take device='cpu'")

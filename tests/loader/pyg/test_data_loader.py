@@ -223,6 +223,7 @@ def test_it_is_a_loader_of_torchs_and_theirs(data):
     assert isinstance(made, torch_geometric.loader.NeighborLoader)
     assert isinstance(nodes_of(LinkNeighborLoader, data), torch_geometric.loader.LinkNeighborLoader)
     assert made.batch_size == 16
+    assert NeighborLoader(data, [2], num_workers=2).num_workers == 2
     model = GraphSAGE(3, 8, 2, 4).eval()
     with torch.no_grad():
         assert torch.allclose(model.inference(made), model(data.x, data.edge_index), atol=1e-5)
@@ -312,6 +313,9 @@ def test_no_items_are_no_mini_batches(data):
 
 
 def test_features_of_a_plain_path_are_refused(data):
-    made = NeighborLoader(data, [3], features=HostFeatures, transform_sampler_output=unchanged)
+    with pytest.raises(ValueError, match="features is given, which transform_sampler_output does not read"):
+        NeighborLoader(data, [3], features=HostFeatures, transform_sampler_output=unchanged)
+    made = NeighborLoader(data, [3], features=HostFeatures)
+    made.transform_sampler_output = unchanged
     with pytest.raises(ValueError, match="features is given, which transform_sampler_output does not read"):
         next(iter(made))

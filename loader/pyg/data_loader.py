@@ -16,8 +16,8 @@ from loader.items import Items, NodeItems
 from loader.loaders.base import Loader
 from loader.loaders.torch_options import DataLoaderOptions
 from loader.machine.arguments import as_size, kind_of, shown
-from loader.machine.kept import Seen
 from loader.pyg.attributes import Attributes, MakeStore, check_attributes
+from loader.pyg.edges_read import EdgesRead
 from loader.pyg.output_sampler import OutputSampler
 from loader.pyg.positions import NO_GRAPH, Batches, PositionSampler, seeded
 from loader.samplers import Sampler
@@ -114,11 +114,12 @@ class DataLoader(torch.utils.data.DataLoader):
         self._pin, self._seed, self._features = options.pin, options.seed, features
         self._num_threads = options.num_threads or 0
         self._sampled, self._batch_size, self._options = sampled, batch_size, options.loader
-        self._num_nodes, self._read = sampled.graph.num_nodes, self._read_once()
+        self._read = EdgesRead(data, sampled.weight_attr, sampled.graph.num_nodes)
         self._own = OutputSampler(sampled.sampler, sampled.graph, sampled.num_neighbors, by_hop=sampled.by_hop)
         setattr(self, self._role, self._own if neighbor_sampler is None else neighbor_sampler)
         # What torch_geometric reads at every mini-batch, and the pipeline once.
-        self._fixed = {name: self.__dict__.get(name) for name in ("input_data", "neg_sampling", "custom_cls")}
+        names = ("input_data", "neg_sampling", "custom_cls", *(["data"] if isinstance(data, tuple) else []))
+        self._fixed = {name: self.__dict__.get(name) for name in names}
         self._attributes: Attributes | None = None
         self._loader: Loader | None = None
         self._plain: str | None = None  # why that goes the plain path
@@ -247,56 +248,25 @@ class DataLoader(torch.utils.data.DataLoader):
     def __getstate__(self) -> dict[str, Any]:
         """A copy (`pickle`, `copy`) goes on where this one is, with the attributes of its own `data`."""
         begin = self._begin if self._loader is None else self.state_dict()
-        read = None if self._differs(self._read_once()) is None else self._read  # None: what the copy finds
+        same = self._read.differs(self.data) is None  # else the copy is refused, too
         own = copy.copy(self._own)
         role = {self._role: own} if getattr(self, self._role) is self._own else {}
         gone = dict.fromkeys(("_attributes", "_loader", "_busy", "_plain"))
-        return self.__dict__ | gone | role | {"_begin": begin, "_read": read, "_own": own}
+        return self.__dict__ | gone | role | {"_begin": begin, "_same": same, "_own": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        same = state.pop("_same")
         self.__dict__.update(state)
-        if self._read is None:
-            self._read = self._read_once()
+        if same:
+            self._read = self._read.again(self.data)
 
-    def _differs(self, now: dict[str, Seen]) -> str | None:
-        """What the sampler read and is another `now`; None if all is as it was."""
-        read = self._read
-        return next((name for name, seen in now.items() if name not in read or not read[name].has(seen.value)), None)
-
-    def _read_once(self) -> dict[str, Seen]:
-        """What the sampler read, of what `data` has now."""
-        if isinstance(self.data, tuple):
-            return {}
-        names = ("edge_index", "adj_t", self._sampled.weight_attr)
-        return {name: Seen.of(self.data[name]) for name in names if name is not None and name in self.data}
-
-    def _check_edges(self) -> None:
-        """Notes what the sampler read.
-
-        Raises:
-            ValueError: `data` has other edges or vertices, or other weights to pick by, than when this was made; or an
-                attribute that was read then is another object.
-        """
-        for fixed, value in self._fixed.items():
-            if self.__dict__.get(fixed) is not value:
-                raise ValueError(
-                    f"{fixed} of this {type(self).__name__} was replaced, and read before; make a new loader"
-                )
-        now = self._read_once()
-        if (name := self._differs(now)) is not None:
-            raise ValueError(
-                f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
-                "new loader"
-            )
-        self._read |= now
-        if isinstance(self.data, tuple):
-            return
-        said = "num_nodes" in self.data._store or isinstance(self.data.get("x"), torch.Tensor)  # else it is a guess
-        if said and self.data.num_nodes != self._num_nodes:
-            raise ValueError(
-                f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
-                f"{type(self).__name__} was made; make a new loader"
-            )
+    def _check_read(self) -> None:
+        """Raises ValueError if something is another than what this read when it was made."""
+        who = type(self).__name__
+        for name, value in self._fixed.items():
+            if self.__dict__.get(name) is not value:
+                raise ValueError(f"{name} of this {who} was replaced, and read before; make a new loader")
+        self._read.check(self.data, who)
 
     def _current(self, loader: Loader) -> Attributes:
         """The attributes that `data` has now, whose stores the loader has, too."""
@@ -326,7 +296,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _epoch(self) -> Iterator[Any]:
         if self._sampled.items is None:
             return
-        self._check_edges()
+        self._check_read()
         loader = self.loader
         if self._busy is loader:  # another iterator is amid its epoch, so this one has a pipeline of its own
             loader = self._loader = copy.copy(loader)

@@ -8,6 +8,7 @@ import lightning
 import pytest
 import torch
 import torch_geometric.loader
+from marks import HAS_GPU
 from torch.utils.data import DistributedSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler, ZipLoader
@@ -319,3 +320,28 @@ def test_features_of_a_plain_path_are_refused(data):
     made.transform_sampler_output = unchanged
     with pytest.raises(ValueError, match="features is given, which transform_sampler_output does not read"):
         next(iter(made))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
+@pytest.mark.parametrize("shape", ["directional", "bidirectional"])
+def test_a_gpus_plain_path_gives_the_same(data, base, shape):
+    on_cpu = [batch.to("cuda") for batch in nodes_of(base, data, subgraph_type=shape)]
+    all_same(nodes_of(base, data, subgraph_type=shape, device="cuda"), on_cpu)
+    all_same(nodes_of(overriding(base, "filter_fn"), data, subgraph_type=shape, device="cuda"), on_cpu)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_writes_amid_an_epoch_reach_a_gpu(data, place):
+    data.x = data.x.to(place)
+    made = NeighborLoader(data, [3], batch_size=8, seed=2, device="cuda")
+    for number, batch in enumerate(made):
+        assert torch.equal(batch.x, data.x.cuda()[batch.n_id])
+        if number == 3:
+            data.x += 1
+        if number == 6:
+            data.x = data.x * 2
+    assert number == 14

@@ -198,7 +198,9 @@ class Graph:
         Args:
             data: has `edge_index` `[2, num_edges]`, or `adj_t` (then ids are places of its entries), and `num_nodes`.
             weight_attr: name of its edge weights, `[num_edges]`.
-            time_attr: name of its times, of edges `[num_edges]` or of vertices `[num_nodes]`.
+            time_attr: name of its times, of edges `[num_edges]` or of vertices `[num_nodes]`. If there are as many
+                edges as vertices, they are of edges if "edge" is in the name, as in torch_geometric. Those of a
+                `TemporalData` are always of edges.
 
         Raises:
             TypeError: `data` has several types, or an attribute is no tensor.

@@ -19,10 +19,7 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
     if isinstance(data, Tensor) or not hasattr(data, "num_nodes"):
         raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data{way_to_data(data)}")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
-        raise TypeError(
-            f"data is {kind_of(data)}, of several types; give data.to_homogeneous(), whose ids follow each "
-            "other type by type"
-        )
+        raise TypeError(f"data is {kind_of(data)}; it must be of one type{way_to_data(data)}")
     if getattr(data, "edge_index", None) is not None:
         edges = data.edge_index
         if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.shape[0] != 2:
@@ -46,9 +43,16 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
                 f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
                 f"it must be [{src.numel()}], a weight per edge"
             )
+        if not (weights.is_floating_point() or weights.is_complex() or weights.dtype == torch.bool):
+            arrays["edge_weights"] = _floats(weights, weight_attr)
     if time_attr is not None:
         times = _attribute(data, time_attr, "time_attr")
-        arrays["edge_times" if data.is_edge_attr(time_attr) else "node_times"] = times
+        if times.shape not in ((data.num_nodes,), (src.numel(),)):
+            raise ValueError(
+                f"time_attr is {time_attr!r}, and data.{time_attr} has shape {list(data[time_attr].shape)}; it must be "
+                f"[{data.num_nodes}], a time per node, or [{src.numel()}], a time per edge"
+            )
+        arrays["edge_times" if has_events(data) or data.is_edge_attr(time_attr) else "node_times"] = times
     try:
         return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
     except (TypeError, ValueError) as error:
@@ -61,11 +65,37 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
 def way_to_data(data: Any) -> str:
     """The end of the message on an object that is no `Data`: how to get one from it, if that is known."""
     if hasattr(data, "node_types") and hasattr(data, "edge_types") and hasattr(data, "to_homogeneous"):
-        return ": data.to_homogeneous(), whose ids follow each other type by type"
+        return f": data.to_homogeneous(), whose ids follow each other type by type{_changed(data)}"
+    if has_events(data):
+        return (
+            ": its times would be ignored, and mini-batches see the future. torch_geometric's TemporalDataLoader takes "
+            "events in order; if times don't matter, give Data(edge_index=data.edge_index, num_nodes=data.num_nodes)"
+        )
     if hasattr(data, "indptr"):
         return "; a loader.Graph goes with loader.NodeLoader"
     several = isinstance(data, (list, tuple)) or type(data).__module__.startswith("torch_geometric.")
     return ", one graph: data[0]" if several and hasattr(data, "__getitem__") else ""
+
+
+def has_events(data: Any) -> bool:
+    """Whether it is a `TemporalData`: all its rows are of events, which are edges, and there may be as many nodes."""
+    return hasattr(data, "num_events")
+
+
+def _changed(data: Any) -> str:
+    """What `to_homogeneous` does to the attributes of a `HeteroData`, to warn of it."""
+    uneven = set()
+    for stores in (data.node_stores, data.edge_stores):
+        shapes: dict[str, list[Any]] = {}
+        for store in stores:
+            for name, value in store.items():
+                if name not in ("edge_index", "adj", "adj_t", "num_nodes"):
+                    shapes.setdefault(name, []).append(value.shape[1:] if isinstance(value, Tensor) else None)
+        uneven |= {name for name, of in shapes.items() if len(of) < len(stores) or len({*of}) > 1 or None in of}
+    if not uneven:
+        return ""
+    names = ", ".join(sorted(uneven))
+    return f"; it drops, pads or fills with NaN what not every type has in one shape, so first make these even: {names}"
 
 
 def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
@@ -130,6 +160,14 @@ def _attribute(data: Any, name: str, option: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
     return value.reshape(-1) if value.dim() == 2 and value.shape[1] == 1 else value
+
+
+def _floats(weights: Tensor, name: str) -> Tensor:
+    """Integers as float64."""
+    made = weights.double()
+    if not torch.equal(made.to(weights.dtype), weights):
+        raise ValueError(f"data.{name} holds integers beyond 2**53, which no float64 has; divide them, or give floats")
+    return made
 
 
 def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -52,9 +53,29 @@ def install() -> None:
     # Of random walks: Node2Vec and dropout_path ask before they call the operator.
     import torch_geometric.nn.models.node2vec as node2vec
     import torch_geometric.utils.dropout as dropout
+    from torch_geometric.transforms import RootedRWSubgraph
 
+    for kind in (module.NeighborSampler, RootedRWSubgraph):
+        _bring_along(kind)
     node2vec.WITH_PYG_LIB = True
     dropout.torch_geometric = module.torch_geometric
+
+
+def _bring_along(kind: Any) -> None:
+    """Lets a pickle of such an object import this package: a spawned worker that gets one has not done so by itself."""
+
+    def reduce(self: Any, protocol: int) -> tuple[Any, ...]:
+        parts = object.__reduce_ex__(self, protocol)
+        assert isinstance(parts, tuple)
+        made, given, *rest = parts
+        return (remade, (made, given), *rest)
+
+    kind.__reduce_ex__ = reduce
+
+
+def remade(make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """What `make` makes of `given`. Who unpickles this function has imported `loader.pyg`."""
+    return make(*given)
 
 
 def _refuse_ignored_weights(sampler: Any) -> None:

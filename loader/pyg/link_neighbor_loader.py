@@ -6,22 +6,27 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch_geometric.loader
 from torch import Tensor
+from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from loader.graph.checks import check_integers
 from loader.items import EdgeItems
 from loader.loaders.links import check_pairs
-from loader.loaders.torch_options import as_ids, read_options, refuse
+from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
-from loader.pyg.neighbor_loader import THEIRS, DataLoader, place_of, subgraph_sampler
-from loader.samplers import LinkSampler, Negatives
+from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.neighbor_loader import THEIRS, graph_of, place_of
+from loader.pyg.options import hops_of, picks_by, read_torchs, refuse_times, subgraph_type_of
+from loader.pyg.output_sampler import labels_of, per_link
+from loader.samplers import LinkSampler, Negatives, SubgraphSampler
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-class LinkNeighborLoader(DataLoader):
+class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
     """Mini-batches of a `Data` around links: `torch_geometric.loader.LinkNeighborLoader`, with two more options.
 
     A mini-batch is a `Data` as `NeighborLoader` gives it. Its `input_id` `[P]` holds positions in `edge_label_index`.
@@ -44,6 +49,7 @@ class LinkNeighborLoader(DataLoader):
             the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction.
         strict: negatives are no edges of `data` and no loops. False: they may be, as in torch_geometric.
         edge_label_time: an option of torch_geometric; must be None.
+        input_id: `[n]`, numbers of the links, for `input_id` of a mini-batch; by default their positions.
         data, num_neighbors, replace, weight_attr, transform, device, batch_size, features, graph, options: see
             `NeighborLoader`, also for the other options of torch_geometric.
 
@@ -52,6 +58,9 @@ class LinkNeighborLoader(DataLoader):
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
+
+    _hooks = torch_geometric.loader.LinkNeighborLoader
+    _role, _method = "link_sampler", "sample_from_edges"
 
     def __init__(
         self,
@@ -81,74 +90,99 @@ class LinkNeighborLoader(DataLoader):
         graph: str = "device",
         exclude: str = "none",
         strict: bool = False,
+        input_id: Tensor | None = None,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
-        refuse(
-            type(self).__name__,
-            THEIRS,
-            {
-                "edge_label_time": (edge_label_time, None),
-                "subgraph_type": (subgraph_type, "directional"),
-                "disjoint": (disjoint, False),
-                "temporal_strategy": (temporal_strategy, "uniform"),
-                "time_attr": (time_attr, None),
-                "transform_sampler_output": (transform_sampler_output, None),
-                "neighbor_sampler": (neighbor_sampler, None),
-                "directed": (directed, True),
-            },
+        who = type(self).__name__
+        refuse_times(
+            who,
+            edge_label_time=edge_label_time,
+            time_attr=time_attr,
+            disjoint=disjoint,
+            temporal_strategy=temporal_strategy,
         )
         place = place_of(data, device)
-        meaning = read_options(type(self).__name__, place, **options)
+        drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         negatives = _negatives(neg_sampling, neg_sampling_ratio, strict)
+        hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
+        around = SubgraphSampler(
+            hops,
+            device=place,
+            num_threads=meaning.num_threads,
+            subgraph_type=shape,
+            replace=replace,
+            edge_ids=True,
+            seed=meaning.seed,
+            weights=picks_by(weight_attr, hops),
+        )
+        if isinstance(data, tuple):
+            raise TypeError(f"data is a feature store and a graph store; {who} takes a Data only: make one of them")
         links = data.edge_index if edge_label_index is None else edge_label_index
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
-            shape = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
-            raise ValueError(f"edge_label_index has {shape}; it must be a tensor [2, n] (edge_index.t())")
-        check_integers("edge_label_index", links, ": .long()")
-        if links.shape[1] == 0:
-            raise ValueError("edge_label_index is empty; a loader needs at least one link")
-        items = EdgeItems(links.t().contiguous().cpu())
-        check_pairs(items.ids, int(data.num_nodes or 0), "edge_label_index")
-        self._labels = _labels(edge_label, len(items), negatives)
+            shape_of = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
+            raise ValueError(f"edge_label_index has {shape_of}; it must be a tensor [2, n] (edge_index.t())")
+        count = links.shape[1]
+        if count:
+            check_integers("edge_label_index", links, ": .long()")
+            check_pairs(links.t(), int(data.num_nodes or 0), "edge_label_index")
+        made = graph_of(data, hops, weight_attr, place, graph)
+        around.check_graph(made)
+        self._labels = _labels(edge_label, count, negatives)
+        self._ids = _ids(input_id, count)
+        ends = links.cpu()
+        self.input_data = EdgeSamplerInput(self._ids, ends[0], ends[1], self._labels, None, None)
         if self._labels is not None:
             self._labels = self._labels.to(place)
         self._negatives = negatives
-        around = subgraph_sampler(num_neighbors, replace, weight_attr, place, meaning)
+        self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
+        self.edge_label_index, self.edge_label, self.input_id, self.seed = links, edge_label, input_id, meaning.seed
+        self.features, self.is_sorted, self.exclude, self.strict = features, is_sorted, exclude, strict
+        self.neg_sampling = None
+        if negatives is not None:
+            amount = int(negatives.amount) if negatives.mode == "triplet" else negatives.amount
+            self.neg_sampling = NegativeSampling(negatives.mode, amount)
+        sampler = LinkSampler(around, negatives, exclude=exclude)
+        items = EdgeItems(links.t().contiguous().cpu()) if count else None
         super().__init__(
             data,
-            items,
-            LinkSampler(around, negatives, exclude=exclude),
+            Sampled(items, sampler, made, hops, shape == "directional", weight_attr),
             batch_size,
-            weight_attr=weight_attr,
             features=features,
-            graph=graph,
             device=place,
             transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            neighbor_sampler=neighbor_sampler,
+            drawn=drawn,
             options=meaning,
         )
 
     def _finish(self, attributes: Attributes, sample: Any) -> Data:
-        data = attributes.data_of(sample.around)
-        data.input_id = sample.places
+        data = attributes.data_of(sample.around, by_hop=self._sampled.by_hop)
+        data.input_id = sample.places if self._ids is None else self._ids.to(self.device)[sample.places]
         if self._negatives is not None and self._negatives.mode == "triplet":
             data.src_index, data.dst_pos_index = sample.sources, sample.targets
-            drawn = sample.negative_targets
-            data.dst_neg_index = drawn.view(-1) if drawn.shape[1] == 1 else drawn
+            data.dst_neg_index = per_link(sample.negative_targets)
             for name in ("edge_label_index", "edge_label"):  # of the whole graph
                 if name in data:
                     del data[name]
             return data
         data.edge_label_index, truth = sample.pairs()
         given = None if self._labels is None else self._labels[sample.places]
-        if self._negatives is not None:
-            given = truth if given is None else torch.cat([given, given.new_zeros(_negative_shape(truth, given))])
-        data.edge_label = given
+        data.edge_label = labels_of(truth, given, self._negatives is not None)
         return data
 
 
-def _negative_shape(truth: Tensor, given: Tensor) -> tuple[int, ...]:
-    return truth.numel() - given.shape[0], *given.shape[1:]
+def _ids(input_id: Any, links: int) -> Tensor | None:
+    """Numbers of the links, one for each, or None."""
+    if input_id is None:
+        return None
+    ids = as_ids("input_id", input_id)
+    if ids.shape != (links,):
+        raise ValueError(f"input_id has shape {list(ids.shape)}, there are {links} links; give a number per link")
+    return ids
 
 
 def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) -> Tensor | None:
@@ -162,12 +196,10 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
         )
     if negatives is not None and negatives.mode == "triplet":
         raise ValueError("edge_label is given, but triplets have no labels: leave it out, or take binary negatives")
-    return edge_label + 1 if negatives is not None and bool(edge_label.min() == 0) else edge_label
+    return edge_label + 1 if negatives is not None and links and bool(edge_label.min() == 0) else edge_label
 
 
 def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negatives | None:
-    from torch_geometric.sampler import NegativeSampling
-
     as_flag("strict", strict)
     if ratio is not None and as_number("neg_sampling_ratio", ratio):
         if neg_sampling is not None:

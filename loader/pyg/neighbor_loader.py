@@ -2,199 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch_geometric.loader
 from torch import Tensor
+from torch_geometric.sampler import NodeSamplerInput
 
 from loader.graph import Graph
-from loader.graph.interop import way_to_data
-from loader.items import Items, NodeItems
+from loader.graph.checks import check_range
+from loader.graph.interop import has_events, way_to_data
+from loader.items import NodeItems
 from loader.items.items import as_vertices
-from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct, check_graph_memory
-from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, as_ids, device_of, read_options, refuse
-from loader.machine.arguments import kind_of, shown
-from loader.machine.kept import Kept, Seen, version_of
+from loader.loaders.torch_options import as_ids, device_of
+from loader.machine.arguments import kind_of
+from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
-from loader.samplers import Sampler, SubgraphSampler
-from loader.stores.base import check_store_factory
+from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.options import hops_of, picks_by, read_torchs, refuse_times, subgraph_type_of
+from loader.samplers import SubgraphSampler
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-THEIRS = (
-    "torch_geometric's own loader: `import loader.pyg` lets it sample on our core, which says by itself what it cannot"
-)
+THEIRS = "torch_geometric's own loader: `import loader.pyg` lets it sample on our core"
 
 _graphs = Kept()  # loaders of one edge_index share the graph
 
 
-class DataLoader:
-    """Base of the loaders that convert samples to `torch_geometric.data.Data`.
-
-    The attributes of `data` are read when an epoch begins. Between epochs they may be added, changed, replaced or
-    deleted. The edges, and the weights by which neighbours are picked, are read when the loader is made. If they are
-    others when an epoch begins, an error says so.
-
-    Attributes:
-        data: the whole graph.
-        transform: called with each mini-batch, in the thread that iterates.
-        device: where the mini-batches arrive.
-    """
-
-    def __init__(
-        self,
-        data: Data,
-        items: Items,
-        sampler: Sampler,
-        batch_size: int,
-        *,
-        weight_attr: str | None,
-        features: MakeStore | None,
-        graph: str,
-        device: torch.device,
-        transform: Callable[[Any], Any] | None,
-        options: DataLoaderOptions,
-    ) -> None:
-        check_graph_memory(graph)
-        if graph == "pinned" and device.type == "cpu":
-            raise ValueError(
-                "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU; leave it out"
-            )
-        if transform is not None and not callable(transform):
-            raise TypeError(f"transform is {shown(transform)}; it must be a function of a mini-batch, or None")
-        if features is not None:
-            check_store_factory(features)
-        self.data, self.transform, self.device = data, transform, device
-        self._pin = options.pin
-        self._attributes: Attributes | None = None
-        self._features = features
-        self._weight_attr = weight_attr
-        self._num_nodes, self._read = data.num_nodes, self._read_once()
-        made = _graph_of(data, weight_attr, device, pinned=graph == "pinned")
-        given = {"seed": options.seed, "device": device, **options.loader}
-        self._make = partial(Loader, made, items, sampler, batch_size, **given)
-        self._loader: Loader | None = None
-        self._begin: dict[str, Any] | None = None  # where a copy begins
-        self._length = len(self._make(stores={}))  # says at once what is wrong
-        self._items, self.batch_size = items, batch_size
-
-    def _finish(self, attributes: Attributes, sample: Any) -> Data:
-        """The `Data` of what the sampler gave."""
-        raise NotImplementedError
-
-    @property
-    def loader(self) -> Loader:
-        """The `loader.loaders.Loader` that samples and gathers, with its statistics and `max_bytes`."""
-        if self._loader is None:
-            self._attributes = Attributes(self.data, self.device, self._features)
-            self._loader = self._make(stores=self._attributes.stores)
-            if self._begin is not None:
-                self._loader.load_state_dict(self._begin)
-        return self._loader
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy (`pickle`, `copy`) goes on where this one is, with the attributes of its own `data`."""
-        begin = self._begin if self._loader is None else self._loader.state_dict()
-        read = None if self._differs(self._read_once()) is None else self._read  # None: what the copy finds
-        return self.__dict__ | {"_attributes": None, "_loader": None, "_begin": begin, "_read": read}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._read is None:
-            self._read = self._read_once()
-
-    def _differs(self, now: dict[str, Seen]) -> str | None:
-        """What the sampler read and is another `now`; None if all is as it was."""
-        read = self._read
-        return next((name for name, seen in now.items() if name not in read or not read[name].has(seen.value)), None)
-
-    def _read_once(self) -> dict[str, Seen]:
-        """What the sampler read, of what `data` has now."""
-        names = ("edge_index", "adj_t", self._weight_attr)
-        return {name: Seen.of(self.data[name]) for name in names if name is not None and name in self.data}
-
-    def _current(self) -> tuple[Loader, Attributes]:
-        """The loader, with the attributes that `data` has now.
-
-        Raises:
-            ValueError: `data` has other edges or vertices, or other weights to pick by, than when this was made.
-        """
-        now = self._read_once()
-        if (name := self._differs(now)) is not None:
-            raise ValueError(
-                f"data.{name} is another than when this {type(self).__name__} was made, which read it then; make a "
-                "new loader"
-            )
-        said = "num_nodes" in self.data._store or isinstance(self.data.get("x"), Tensor)  # else it is a guess
-        if said and self.data.num_nodes != self._num_nodes:
-            raise ValueError(
-                f"data has {self.data.num_nodes} vertices now and had {self._num_nodes} when this "
-                f"{type(self).__name__} was made; make a new loader"
-            )
-        self._read |= now
-        loader = self.loader
-        assert self._attributes is not None
-        if not self._attributes.are_those_of(self.data):
-            before = self._attributes
-            self._attributes = Attributes(
-                self.data, self.device, self._features, before, lambda: loader.gather_from({})
-            )
-            if loader.stores != self._attributes.stores:
-                loader.gather_from(self._attributes.stores)
-        return loader, self._attributes
-
-    @property
-    def stats(self) -> Any:
-        """Seconds and bytes of the stages, a `PipelineStats`."""
-        return self.loader.stats
-
-    @property
-    def dataset(self) -> range:
-        """The numbers of the items of an epoch, an attribute of torch's DataLoader."""
-        return range(len(self._items))
-
-    def __len__(self) -> int:
-        """Mini-batches of an epoch, on each rank."""
-        return self._length
-
-    def __iter__(self) -> Iterator[Any]:
-        """One epoch; see `loader.loaders.Loader`."""
-        loader, attributes = self._current()
-        for sample in loader:
-            data = self._finish(attributes, sample)
-            if self._pin:
-                data = data.pin_memory()
-            yield data if self.transform is None else self.transform(data)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next epoch."""
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position of the consumer; see `loader.loaders.Loader`."""
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues where `state` was taken."""
-        self.loader.load_state_dict(state)
-
-    def close(self) -> None:
-        """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""
-        if self._loader is not None:
-            self._loader.release()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(items={len(self._items)}, batch_size={self.batch_size}, batches={len(self)}, "
-            f"device='{self.device}')"
-        )
-
-
-class NeighborLoader(DataLoader):
+class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
     """Mini-batches of a `Data` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et al., 2017).
 
     All loaders of one `edge_index` share one sorted graph. Graph and features are copied to the GPU if mini-batches
@@ -206,9 +44,11 @@ class NeighborLoader(DataLoader):
     mini-batch's rows of those that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), and the others whole.
 
     Args:
-        data: the graph, of one type.
-        num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours.
-        input_nodes: `[n]` distinct vertices, or a mask `[num_nodes]`, or None for all vertices.
+        data: the graph, of one type; or a feature store and a graph store of one type, which go the plain path.
+        num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
+            `SubgraphSampler`.
+        input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. On the CPU a vertex may be given
+            more than once; each such seed has edges of its own, with the same picks.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
         device: where mini-batches are sampled and arrive: "cpu" or a GPU. By default the device of `data.x`.
@@ -218,23 +58,32 @@ class NeighborLoader(DataLoader):
         input_id: `[n]`, numbers of the input nodes, for `input_id` of a mini-batch; by default positions in
             `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
-        is_sorted, filter_per_worker: options of torch_geometric without effect here: edges are always sorted once, and
-            there are no workers.
+        subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced", on the CPU: all
+            edges among the vertices. The last two have no numbers of vertices and edges per hop.
+        directed: False is an older way to say "induced".
+        is_sorted: an option of torch_geometric without effect here: edges are always sorted once.
+        transform_sampler_output, neighbor_sampler, filter_per_worker: as in torch_geometric. The first two go the plain
+            path, see `DataLoader`; the last one says whether `collate_fn` calls `filter_fn` there.
         options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, and `pin_memory` for
             mini-batches on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per
             processor), `prefetch_factor` the number of mini-batches held ready. `persistent_workers` has no effect,
-            because threads stay. A note in the log says this once. Of `loader.loaders.Loader`: `prefetch`, `rank`,
-            `world_size`.
-        weight_attr: name of the edge weights in `data`, float32 or float64, by which neighbours are picked, see
-            `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked.
-        input_time: an option of torch_geometric that must have its default, like `subgraph_type`, `disjoint`,
-            `temporal_strategy`, `time_attr`, `transform_sampler_output`, `neighbor_sampler` and `directed`.
+            because threads stay. A note in the log says this once. `sampler` and `batch_sampler` go the plain path; the
+            picks of ranks that share a `DistributedSampler` are those of one sequence. Of `loader.loaders.Loader`:
+            `prefetch`, `rank`, `world_size`.
+        weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbours are picked,
+            see `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked, unless all fanouts
+            are -1: then weights decide nothing.
+        input_time: an option of torch_geometric that must have its default, like `disjoint`, `temporal_strategy` and
+            `time_attr`.
 
     Raises:
         NotImplementedError: an option of torch_geometric is not supported.
         TypeError, ValueError: an argument is not as said above.
         NoGpuError: a GPU was asked for and build or machine have none.
     """
+
+    _hooks = torch_geometric.loader.NeighborLoader
+    _role, _method = "node_sampler", "sample_from_nodes"
 
     def __init__(
         self,
@@ -260,54 +109,75 @@ class NeighborLoader(DataLoader):
         features: MakeStore | None = None,
         graph: str = "device",
         input_id: Tensor | None = None,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
-        refuse(
-            type(self).__name__,
-            THEIRS,
-            {
-                "input_time": (input_time, None),
-                "subgraph_type": (subgraph_type, "directional"),
-                "disjoint": (disjoint, False),
-                "temporal_strategy": (temporal_strategy, "uniform"),
-                "time_attr": (time_attr, None),
-                "transform_sampler_output": (transform_sampler_output, None),
-                "neighbor_sampler": (neighbor_sampler, None),
-                "directed": (directed, True),
-            },
+        who = type(self).__name__
+        refuse_times(
+            who, input_time=input_time, time_attr=time_attr, disjoint=disjoint, temporal_strategy=temporal_strategy
         )
         place = place_of(data, device)
-        meaning = read_options(type(self).__name__, place, **options)
-        items, input_id = _inputs(data, input_nodes, input_id)
+        drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
+        hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
+        sampler = SubgraphSampler(
+            hops,
+            device=place,
+            num_threads=meaning.num_threads,
+            subgraph_type=shape,
+            replace=replace,
+            edge_ids=True,
+            seed=meaning.seed,
+            weights=picks_by(weight_attr, hops),
+        )
+        made = graph_of(data, hops, weight_attr, place, graph)
+        sampler.check_graph(made)
+        seeds, numbers = _inputs(data, made.num_nodes, input_nodes, input_id)
+        self.repeated = _are_repeated(seeds, made.num_nodes, place)
+        self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
+        self.input_nodes, self.input_time, self.input_id, self.seed = input_nodes, None, input_id, meaning.seed
+        self.features, self.is_sorted = features, is_sorted
+        self.input_data = NodeSamplerInput(input_id=numbers, node=seeds, time=None, input_type=None)
         self._positions: Tensor | None = None
-        if input_nodes is not None:
-            self._positions = torch.empty(data.num_nodes, dtype=torch.int64, device=place)
-            shown = torch.arange(len(items)) if input_id is None else input_id
-            self._positions[items.ids.to(place).long()] = shown.to(place)
+        if input_nodes is not None and not self.repeated:
+            self._positions = torch.empty(made.num_nodes, dtype=torch.int64, device=place)
+            shown = torch.arange(seeds.numel()) if numbers is None else numbers
+            self._positions[seeds.to(place).long()] = shown.to(place)
         super().__init__(
             data,
-            items,
-            subgraph_sampler(num_neighbors, replace, weight_attr, place, meaning),
+            Sampled(
+                NodeItems(seeds) if seeds.numel() else None, sampler, made, hops, shape == "directional", weight_attr
+            ),
             batch_size,
-            weight_attr=weight_attr,
             features=features,
-            graph=graph,
             device=place,
             transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            neighbor_sampler=neighbor_sampler,
+            drawn=drawn,
             options=meaning,
         )
 
+    def _why_plain(self) -> str | None:
+        return super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+
     def _finish(self, attributes: Attributes, sample: Any) -> Data:
-        data = attributes.data_of(sample)
+        data = attributes.data_of(sample, by_hop=self._sampled.by_hop)
         seeds = sample.nodes[: sample.batch_size]
         data.input_id = seeds if self._positions is None else self._positions[seeds]
         data.batch_size = sample.batch_size
         return data
 
 
-def place_of(data: Data, device: torch.device | str | None) -> torch.device:
-    """Where mini-batches arrive: `device`, or by default the device of `data.x`."""
-    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index"):
+def place_of(data: Any, device: torch.device | str | None) -> torch.device:
+    """Where mini-batches arrive: `device`, or by default the device of `data.x`.
+
+    Raises:
+        TypeError: `data` is neither a `Data` nor a feature store and a graph store.
+    """
+    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "get_tensor") and hasattr(data[1], "csc"):
+        return device_of(device)
+    if not hasattr(data, "num_nodes") or not hasattr(data, "edge_index") or has_events(data):
         raise TypeError(
             f"data is {kind_of(data)}; it must be a torch_geometric.data.Data of one type{way_to_data(data)}"
         )
@@ -315,27 +185,22 @@ def place_of(data: Data, device: torch.device | str | None) -> torch.device:
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 
 
-def subgraph_sampler(
-    num_neighbors: Sequence[int],
-    replace: bool,
-    weight_attr: str | None,
-    device: torch.device,
-    options: DataLoaderOptions,
-) -> SubgraphSampler:
-    """The sampler of neighbourhoods in torch_geometric's form."""
-    return SubgraphSampler(
-        as_fanouts("num_neighbors", num_neighbors),
-        device=device,
-        num_threads=options.num_threads,
-        replace=replace,
-        edge_ids=True,
-        seed=options.seed,
-        weights=None if weight_attr is None else "edge_weights",
-    )
+def graph_of(data: Any, hops: list[Any], weight_attr: str | None, device: torch.device, memory: str) -> Graph:
+    """The graph of `data` on `device`; made once, if it has no weights.
 
-
-def _graph_of(data: Data, weight_attr: str | None, device: torch.device, *, pinned: bool) -> Graph:
-    """The graph of `data` on `device`; made once, if it has no weights."""
+    Args:
+        hops: picks per hop.
+        memory: "device" or "pinned".
+    """
+    check_graph_memory(memory)
+    pinned = memory == "pinned"
+    if pinned and device.type == "cpu":
+        raise ValueError("graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU; leave it out")
+    if isinstance(data, tuple):
+        return _placed(_graph_of_store(data[1], weight_attr), device, pinned)
+    if not hops and data.num_nodes is not None and "edge_index" not in data and "adj_t" not in data:
+        none = torch.empty(0, dtype=torch.int64)  # nobody walks along edges
+        return _placed(Graph.from_edges(none, none, data.num_nodes), device, pinned)
     owner = data.edge_index if "edge_index" in data else data.get("adj_t")
     if not isinstance(owner, Tensor) or weight_attr is not None:
         return _placed(Graph.from_pyg(data, weight_attr=weight_attr), device, pinned)
@@ -344,19 +209,38 @@ def _graph_of(data: Data, weight_attr: str | None, device: torch.device, *, pinn
     return _graphs.get(owner, state, (device, pinned), lambda: _placed(made, device, pinned))
 
 
+def _graph_of_store(store: Any, weight_attr: str | None) -> Graph:
+    """The graph of a `GraphStore` of torch_geometric with one type of edges; an edge's id is its place there."""
+    edges = store.get_all_edge_attrs()
+    if len(edges) != 1 or edges[0].edge_type is not None:
+        types = [attr.edge_type for attr in edges]
+        raise TypeError(
+            f"the graph store has edges of the types {types}; it must have edges of one type, which is None"
+        )
+    if weight_attr is not None:
+        raise NotImplementedError(f"weight_attr is {weight_attr!r}, but a graph store has no weights; leave it out")
+    rows, indptr, places = store.csc()
+    size = edges[0].size
+    most = indptr.numel() - 1 if size is None else max(n for n in size if n is not None)
+    ends = torch.arange(indptr.numel() - 1).repeat_interleave(indptr.diff().cpu())
+    pairs = torch.stack([rows.cpu().long(), ends])
+    if places is not None:
+        pairs = torch.empty_like(pairs).index_copy_(1, places.cpu().long(), pairs)
+    return Graph.from_edges(pairs[0], pairs[1], most, keep_edge_ids=True)
+
+
 def _placed(graph: Graph, device: torch.device, pinned: bool) -> Graph:
     return graph.pin_memory() if device.type == "cuda" and pinned else graph.to(device)
 
 
-def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[NodeItems, Tensor | None]:
+def _inputs(data: Any, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
     """The seeds, and what is shown of each as its id, or None for its position."""
-    num_nodes = data.num_nodes
-    if num_nodes is None:
-        raise ValueError("data does not say how many vertices it has; set num_nodes")
     if input_nodes is None:
         if input_id is not None:
             raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
-        return NodeItems(torch.arange(num_nodes)), None
+        if isinstance(data, tuple):
+            raise ValueError("input_nodes is None, and stores do not say which vertices there are; give input_nodes")
+        return torch.arange(num_nodes), None
     seeds = as_ids("input_nodes", input_nodes)
     if seeds.dtype == torch.bool:
         if seeds.shape != (num_nodes,):
@@ -371,6 +255,22 @@ def _inputs(data: Data, input_nodes: Any, input_id: Tensor | None) -> tuple[Node
         )
     if input_id is not None and (input_id.is_floating_point() or input_id.is_complex()):
         raise TypeError(f"input_id has dtype {input_id.dtype}; it must be integers, [{seeds.numel()}]")
-    items = NodeItems(as_vertices("input_nodes", seeds).cpu())
-    check_distinct("input_nodes", items.ids, num_nodes, f", or take {THEIRS}")
-    return items, input_id
+    if seeds.numel():
+        seeds = as_vertices("input_nodes", seeds).cpu()
+        check_range("input_nodes", seeds, num_nodes)
+    return seeds, input_id
+
+
+def _are_repeated(seeds: Tensor, num_nodes: int, device: torch.device) -> bool:
+    """Whether a seed is there more than once.
+
+    Raises:
+        ValueError: it is, and a GPU samples; or they are all 0 or 1, like a mask.
+    """
+    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen[seeds.long()] = True
+    if int(seen.sum()) == seeds.numel():
+        return False
+    if device.type == "cuda" or (seeds.numel() == num_nodes and int(seeds.max()) <= 1):
+        check_distinct("input_nodes", seeds, num_nodes, ", or take device='cpu'")
+    return True

@@ -40,6 +40,7 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
             as_finite(name, given.get(name, 1.0), positive=True)
         _check_vertices("edge_index", edge_index, given.get("num_nodes"))  # it would write beyond its arrays
         super().__init__(edge_index, embedding_dim, walk_length, context_size, *args, **options)
+        del self.random_walk_fn  # an operator, which neither a copy nor a pickle of the model can hold
 
     def pos_sample(self, batch: Tensor) -> Tensor:
         """`[windows * walks_per_node * len(batch), context_size]` windows of walks from `batch`."""

@@ -360,6 +360,7 @@ class NeighborSampler(Sampler):
     """
 
     picks = ""
+    resolve = staticmethod(resolve_fanouts)
 
     def __init__(
         self,
@@ -377,7 +378,7 @@ class NeighborSampler(Sampler):
         batch_dependency: int = 1,
     ) -> None:
         super().__init__()
-        self.fanouts = resolve_fanouts(fanouts, num_hops)
+        self.fanouts = self.resolve(fanouts, num_hops)
         self.num_hops = len(self.fanouts)
         self.picking = Picks.checked(
             replace=replace,

@@ -9,16 +9,45 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loader import _core
-from loader.graph import Graph
-from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.graph import Graph, require_graph
+from loader.machine.arguments import as_index, shown
+from loader.samplers.base import (
+    MAX_FANOUT,
+    MAX_HOPS,
+    NeighborSampler,
+    PickOptions,
+    Request,
+    Session,
+    as_seeds,
+    check_position,
+    resolve_fanouts,
+)
 from loader.samplers.cpu import CoreSampler
 from loader.samplers.gpu.subgraph import subgraph_on_gpu
 from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
-from loader.samples import MiniBatch, Subgraph, subgraph_of
+from loader.samples import MiniBatch, Subgraph, bidirectional, subgraph_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
+_MOST_HOPS = 32  # of csrc/bindings/pyg.cpp
+
+
+def _resolve_any(fanouts: int | Sequence[int], num_hops: int | None = None) -> tuple[int, ...]:
+    """`resolve_fanouts`, which also takes what only the core's own subgraphs can do."""
+    if not isinstance(fanouts, Sequence) or isinstance(fanouts, (str, bytes)) or num_hops is not None:
+        return resolve_fanouts(fanouts, num_hops)
+    known = [as_index(k) for k in fanouts]
+    if None in known or min(known, default=0) < -1 or len(known) > _MOST_HOPS:  # type: ignore[type-var, operator]
+        return resolve_fanouts(fanouts)  # which says what is wrong
+    return tuple(known)  # type: ignore[arg-type]
+
+
+def _is_common(fanouts: Sequence[int]) -> bool:
+    """Whether every sampler takes them."""
+    return 1 <= len(fanouts) <= MAX_HOPS and all(k == -1 or 1 <= k <= MAX_FANOUT for k in fanouts)
 
 
 class SubgraphSampler(NeighborSampler):
@@ -29,15 +58,22 @@ class SubgraphSampler(NeighborSampler):
     `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
 
     Args:
+        fanouts: as those of `NeighborSampler`. On the CPU also none, up to 32, fanouts of 0, and without replacement
+            fanouts above 1024 if no vertex has more neighbours than that.
+        num_hops: see `NeighborSampler`.
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
         num_threads: if it samples on the CPU, see `CoreSampler`.
-        fanouts, num_hops, options: see `NeighborSampler`.
+        subgraph_type: "directional": the picked edges; "bidirectional": these and their reverses, each pair of ends
+            once, ascending by destination and source, with the lowest edge id of both directions; "induced", on the
+            CPU: all edges among the vertices.
+        options: see `NeighborSampler`.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `loader.samplers.fused`.
     """
 
     picks = "pick.h once"  # of csrc/sampler/
+    resolve = staticmethod(_resolve_any)
 
     def __init__(
         self,
@@ -46,10 +82,43 @@ class SubgraphSampler(NeighborSampler):
         *,
         device: str | torch.device = "cpu",
         num_threads: int | None = None,
+        subgraph_type: str = "directional",
         **options: Unpack[PickOptions],
     ) -> None:
+        if subgraph_type not in SUBGRAPH_TYPES:
+            raise ValueError(f"subgraph_type is {shown(subgraph_type)}; it must be one of {', '.join(SUBGRAPH_TYPES)}")
         super().__init__(fanouts, num_hops, **options)
-        self._sampler = fused(self.fanouts, device=device, num_threads=num_threads, **options)
+        self.subgraph_type = subgraph_type
+        # What the core's own subgraphs alone can do: this sampler then stands for the device and the threads.
+        self._core_only = None if _is_common(self.fanouts) else f"the fanouts {list(self.fanouts)}"
+        if subgraph_type == "induced":
+            self._core_only = "subgraph_type='induced'"
+            if self.picking.weights is not None:
+                raise ValueError(
+                    "subgraph_type is 'induced', which takes all edges among the vertices, and weights pick edges; "
+                    "leave one of them out"
+                )
+        common = self.fanouts if _is_common(self.fanouts) else (1,)
+        self._sampler = fused(common, device=device, num_threads=num_threads, **options)
+        if self._core_only and self.device.type == "cuda":
+            raise ValueError(f"{self._core_only} need device='cpu'; a GPU takes 1 to 8 fanouts, 1 to 1024 or -1 each")
+
+    def spec(self) -> dict[str, Any]:
+        shape = {} if self.subgraph_type == "directional" else {"subgraph_type": self.subgraph_type}
+        return {**super().spec(), **shape}
+
+    def check_graph(self, graph: Graph) -> None:
+        """Raises ValueError if a fanout above 1024 is not all neighbours of each vertex of this graph."""
+        most = max(self.fanouts, default=0)
+        if most <= MAX_FANOUT:
+            return
+        degree = int(graph.in_degrees().max()) if graph.num_dst else 0
+        wrong = [k for k in self.fanouts if k > MAX_FANOUT and (self.replace or k < degree)]
+        if wrong:
+            raise ValueError(
+                f"fanout {wrong[0]} is not possible, as a vertex has {degree} neighbours: give up to {MAX_FANOUT}, or "
+                "-1 for all neighbours"
+            )
 
     @property
     def device(self) -> torch.device:
@@ -69,13 +138,22 @@ class SubgraphSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
+        require_graph(graph)
+        self.check_graph(graph)
         session = self._sampler.open(graph)
         picks = self.picking
         by_degree = not picks.labor and (picks.weights is None or picks.weight_tables)  # which says how many are picked
         if isinstance(self._sampler, CoreSampler) and graph.indptr.dtype == graph.indices.dtype and by_degree:
             session.close()
-            return _CoreSession(self, graph, self._sampler.num_threads)
-        return _FoundSession(session, subgraph_on_gpu if self.device.type == "cuda" else _subgraph_of)
+            made: Session = _CoreSession(self, graph, self._sampler.num_threads)
+            return _FoundSession(made, bidirectional) if self.subgraph_type == "bidirectional" else made
+        if self._core_only:
+            session.close()
+            raise ValueError(f"{self._core_only} need picks without labor, and a graph of fewer than 2**31 edges")
+        found = subgraph_on_gpu if self.device.type == "cuda" else _subgraph_of
+        if self.subgraph_type == "bidirectional":
+            return _FoundSession(session, partial(_both, found))
+        return _FoundSession(session, found)
 
     def __repr__(self) -> str:
         return f"SubgraphSampler(fanouts={list(self.fanouts)}, device='{self.device}')"
@@ -106,7 +184,7 @@ class _CoreSession(Session):
         seeds = as_seeds(graph, request.seeds)
         key = _core.batch_key(sampler.seed, request.epoch, request.batch)
         counts, edges, offsets, buffer = engine.sample(
-            seeds, sampler.fanouts, key, sampler.replace, sampler.edge_ids, False
+            seeds, sampler.fanouts, key, sampler.replace, sampler.edge_ids, sampler.subgraph_type == "induced"
         )
         num_nodes, num_edges, dtype = sum(counts), sum(edges), graph.indices.dtype
 
@@ -131,9 +209,9 @@ class _CoreSession(Session):
 
 
 class _FoundSession(Session):
-    """Finds subgraphs in mini-batches."""
+    """Finds subgraphs in mini-batches or in other subgraphs."""
 
-    def __init__(self, session: Session, find: Callable[[MiniBatch], Subgraph]) -> None:
+    def __init__(self, session: Session, find: Callable[[Any], Subgraph]) -> None:
         self._session, self._find = session, find
         self.together = session.together
 
@@ -151,9 +229,13 @@ def _itself(sample: Subgraph) -> Subgraph:
     return sample
 
 
-def _found(find: Callable[[MiniBatch], Subgraph], finish: Callable[[], Any]) -> Subgraph:
+def _found(find: Callable[[Any], Subgraph], finish: Callable[[], Any]) -> Subgraph:
     return find(finish())
 
 
 def _subgraph_of(batch: MiniBatch) -> Subgraph:
     return subgraph_of(batch)[0]
+
+
+def _both(find: Callable[[MiniBatch], Subgraph], batch: MiniBatch) -> Subgraph:
+    return bidirectional(find(batch))

@@ -4,7 +4,18 @@ from loader.samples.base import Rows, Sample
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
-from loader.samples.subgraph import Subgraph, subgraph_of
+from loader.samples.subgraph import Subgraph, bidirectional, subgraph_of
 from loader.samples.walks import Walks
 
-__all__ = ["Block", "LazyRows", "Links", "MiniBatch", "Rows", "Sample", "Subgraph", "Walks", "subgraph_of"]
+__all__ = [
+    "Block",
+    "LazyRows",
+    "Links",
+    "MiniBatch",
+    "Rows",
+    "Sample",
+    "Subgraph",
+    "Walks",
+    "bidirectional",
+    "subgraph_of",
+]

@@ -87,6 +87,23 @@ class Subgraph(Sample):
         )
 
 
+def bidirectional(sample: Subgraph) -> Subgraph:
+    """The subgraph with the reverse of each of its edges, and each pair of ends once, as torch_geometric's
+    `to_bidirectional`: ascending by destination and source. An edge has the lowest id of those that it stands for.
+
+    Numbers of edges per hop have no meaning for it; it has one number, of all.
+    """
+    most = max(sample.nodes.numel(), 1)
+    sources, targets = sample.edge_index
+    keys, of = torch.unique(torch.cat([targets * most + sources, sources * most + targets]), return_inverse=True)
+    ids = sample.edge_ids
+    if ids is not None:
+        lowest = torch.full_like(keys, torch.iinfo(torch.int64).max)
+        ids = lowest.scatter_reduce_(0, of, ids.repeat(2), "amin")
+    ends = torch.stack([keys % most, keys // most])
+    return sample.replace(edge_index=ends, edge_ids=ids, num_edges=(keys.numel(),))
+
+
 def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
     """The subgraph of a mini-batch: each vertex keeps the picks of the hop after the one that first met it.
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from marks import needs_dgl
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, TemporalData
 from torch_geometric.datasets import FakeDataset
 
 from loader.graph import Graph
@@ -39,6 +39,48 @@ def test_from_pyg_keeps_weights_and_times(edges):
     assert torch.equal(graph.edge_weights, weights.view(-1)[graph.edge_ids])
     assert torch.equal(graph.edge_times, graph.edge_ids)
     assert torch.equal(Graph.from_pyg(data, time_attr="node_age").node_times, ages)
+
+
+@pytest.mark.parametrize(("name", "array"), [("edge_time", "edge_times"), ("t", "node_times")])
+def test_as_many_edges_as_nodes_go_by_name(name, array):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    data = Data(edge_index=edges, num_nodes=3, **{name: torch.arange(3)})
+    assert data.is_edge_attr(name) == (array == "edge_times")  # it is torch_geometric's rule
+    graph = Graph.from_pyg(data, time_attr=name)
+    other = {"edge_times": graph.node_times, "node_times": graph.edge_times}[array]
+    assert getattr(graph, array) is not None
+    assert other is None
+
+
+def test_times_of_events_are_of_edges():
+    events = TemporalData(src=torch.tensor([0, 1, 2]), dst=torch.tensor([1, 2, 0]), t=torch.tensor([30, 10, 20]))
+    assert events.num_nodes == events.num_events
+    graph = Graph.from_pyg(events, time_attr="t")
+    assert graph.node_times is None
+    assert torch.equal(graph.edge_times, events.t[graph.edge_ids])
+
+
+def test_times_of_neither_are_refused(edges):
+    data = Data(edge_index=edges, num_nodes=NUM_NODES, t=torch.arange(7))
+    with pytest.raises(ValueError, match=r"time_attr is 't', and data\.t has shape \[7\]; .* \[40\], .* or \[300\]"):
+        Graph.from_pyg(data, time_attr="t")
+
+
+def test_advice_on_types_says_what_it_changes():
+    data = HeteroData()
+    data["a"].x, data["b"].x = torch.rand(3, 2), torch.rand(2, 5)
+    data["a"].y = torch.rand(3)
+    data["a"].names = ["p", "q", "r"]
+    data["a"].z, data["b"].z = torch.rand(3, 2), torch.rand(2, 2)
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 1]])
+    with pytest.raises(TypeError, match=r"so first make these even: names, x, y$"):
+        Graph.from_pyg(data)
+    one = data.to_homogeneous()
+    assert "names" not in one
+    assert one.x[:3, 2:].count_nonzero() == 0
+    assert one.y.isnan().sum() == 2
+    assert torch.equal(one.z, torch.cat([data["a"].z, data["b"].z]))
+    assert Graph.from_pyg(one).num_edges == 2
 
 
 @pytest.mark.parametrize("shape", [(150, 2), (1, 300), (300, 2), (299,), (300, 1, 1)])
@@ -103,7 +145,7 @@ def test_from_pyg_takes_an_edge_index(edges):
 
 
 def test_from_pyg_names_missing_attributes(edges):
-    with pytest.raises(TypeError, match=r"HeteroData, of several types; give data.to_homogeneous\(\)"):
+    with pytest.raises(TypeError, match=r"HeteroData; it must be of one type: data.to_homogeneous\(\)"):
         Graph.from_pyg(HeteroData())
     with pytest.raises(TypeError, match="data is a list; it must be a torch_geometric"):
         Graph.from_pyg([edges])

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from marks import HAS_GPU, needs_gpu
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, TemporalData
 from torch_geometric.loader import NeighborLoader as TheirLoader
+from torch_geometric.loader import TemporalDataLoader
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import loader.pyg
 from loader import FusedSampler
 from loader.graph import Graph
 from loader.loaders import torch_options
-from loader.pyg import NeighborLoader
+from loader.pyg import LinkNeighborLoader, NeighborLoader
 from loader.stores import HostFeatures
 
 NUM_NODES, NUM_EDGES = 200, 1500
@@ -239,18 +241,37 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"disjoint": True}, NotImplementedError, "does not know disjoint=True; leave it out, or take torch_geom"),
+        (
+            {"disjoint": True},
+            NotImplementedError,
+            "does not know disjoint=True; seeds share one subgraph here; pyg-lib",
+        ),
         ({"weight_attr": "w"}, ValueError, "weight_attr is 'w'; data has"),
-        ({"time_attr": "t"}, NotImplementedError, "does not know time_attr='t'"),
-        ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced'"),
-        ({"sampler": object()}, TypeError, "takes no sampler: it makes mini-batches itself"),
+        (
+            {"time_attr": "t"},
+            NotImplementedError,
+            "does not know time_attr='t'; without it mini-batches see the future",
+        ),
+        ({"temporal_strategy": "last"}, NotImplementedError, "it says how to pick with time_attr, and nothing else"),
+        ({"subgraph_type": "all"}, ValueError, "subgraph_type is 'all'; it must be one of directional, bidirectional"),
+        ({"subgraph_type": "bidirectional", "directed": False}, ValueError, "directed is False, which means"),
+        ({"sampler": object()}, TypeError, r"sampler is <object .*>; it must be a sampler of torch's, with a length"),
+        (
+            {"sampler": range(200), "world_size": 2, "seed": 1},
+            ValueError,
+            "world_size is 2, and NeighborLoader was given",
+        ),
+        ({"sampler": range(200), "shuffle": True}, ValueError, "mutually exclusive with shuffle"),
+        ({"dataset": [1]}, TypeError, "takes no dataset"),
+        ({"collate_fn": print}, TypeError, "torch_geometric never calls it: override the method collate_fn"),
+        ({"neighbor_sampler": object()}, TypeError, "it must have the method sample_from_nodes"),
+        ({"transform_sampler_output": 3}, TypeError, "transform_sampler_output is 3; it must be a function"),
         ({"nonsense": 1}, TypeError, "takes no argument 'nonsense'; it takes batch_size, drop_last"),
         ({"in_order": False}, TypeError, "does not know in_order=False; leave it out"),
         ({"pin_memory_device": "cuda"}, TypeError, "does not know pin_memory_device='cuda'; leave it out"),
         ({"input_nodes": [1, 2], "input_id": torch.rand(2)}, TypeError, "input_id has dtype torch.float32; it must be"),
         ({"bach_size": 1}, TypeError, r"takes no argument 'bach_size'; did you mean batch_size\?"),
         ({"num_neighbors": {("a", "b"): [3]}}, TypeError, "it must be a list of integers, one per hop"),
-        ({"input_nodes": []}, ValueError, "input_nodes is empty; a loader needs at least one seed"),
         ({"prefetch": 1, "prefetch_factor": 2}, TypeError, "both prefetch and prefetch_factor"),
         ({"num_workers": -1}, ValueError, "num_workers is -1; it must be at least 0"),
         ({"graph": "disk"}, ValueError, "graph is 'disk'; it must be one of device, pinned"),
@@ -264,12 +285,9 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"transform": 3}, TypeError, "transform is 3; it must be a function of a mini-batch"),
         ({"features": 3}, TypeError, "features is an int; it must be a function that makes"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
-        ({"num_neighbors": [0]}, ValueError, "fanout 0 is not possible"),
-        (
-            {"input_nodes": [3, 3]},
-            ValueError,
-            r"vertex 3 more than once; remove duplicates with input_nodes.unique\(\), or take",
-        ),
+        ({"num_neighbors": [-2]}, ValueError, "fanout -2 is not possible"),
+        ({"num_neighbors": [1] * 33}, ValueError, "33 hops are given"),
+        ({"num_neighbors": [1025], "replace": True}, ValueError, "fanout 1025 is not possible, as a vertex has"),
         ({"input_nodes": [3, 200]}, ValueError, "vertex 200; valid ids are 0 to 199"),
         ({"input_nodes": torch.ones(3, dtype=torch.bool)}, ValueError, r"mask of shape \[3\]; it must be \[200\]$"),
         (
@@ -282,7 +300,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"input_nodes": torch.rand(3)}, TypeError, "input_nodes has dtype torch.float32; it must be an integer type"),
         ({"input_nodes": torch.arange(200) % 2}, ValueError, "all of them 0 or 1, like a mask of dtype torch.int64"),
         ({"weight_attr": torch.rand(200)}, ValueError, "weight_attr is a Tensor; data has"),
-        ({"input_time": torch.arange(200)}, NotImplementedError, "does not know input_time=a Tensor; leave it out"),
+        ({"input_time": torch.arange(200)}, NotImplementedError, "does not know input_time=a Tensor; without it mini"),
         ({"data": [1]}, TypeError, r"data is a list; .* of one type, one graph: data\[0\]"),
         ({"data": HeteroData()}, TypeError, r"data is a HeteroData; .* of one type: data\.to_homogeneous\(\)"),
         (
@@ -295,13 +313,59 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
             ValueError,
             "turns with 2 processes, .* seed is not given; give the same one to all of them",
         ),
-        ({"sampler": torch.arange(4)}, TypeError, "takes no sampler: it makes mini-batches itself"),
         ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the"),
     ],
 )
 def test_bad_arguments_are_refused(data, given, error, message):
     with pytest.raises(error, match=message):
         NeighborLoader(**{"data": data, "num_neighbors": [2], **given})
+
+
+@pytest.mark.parametrize("made", [NeighborLoader, LinkNeighborLoader])
+def test_events_with_times_are_refused(made):
+    events = TemporalData(src=torch.tensor([0, 1, 2]), dst=torch.tensor([1, 2, 0]), t=torch.tensor([30, 10, 20]))
+    with pytest.raises(TypeError, match=r"data is a TemporalData; .* see the future\. .*TemporalDataLoader"):
+        made(events, [2])
+    assert len(list(made(Data(edge_index=events.edge_index, num_nodes=3), [2], batch_size=3))) == 1
+    assert [len(part) for part in TemporalDataLoader(events, batch_size=2)] == [2, 1]
+
+
+def test_stores_of_one_type_are_taken(data):
+    features, edges = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(data.x, group_name=None, attr_name="x", index=None)
+    index = data.edge_index[:, data.edge_index[1].argsort(stable=True)]
+    edges.put_edge_index(index, edge_type=None, layout="coo", is_sorted=True, size=(NUM_NODES, NUM_NODES))
+    given = {"num_neighbors": [4, 2], "input_nodes": torch.arange(20), "batch_size": 8, "seed": 3}
+    of_stores = list(NeighborLoader((features, edges), **given))
+    for ours, batch in zip(NeighborLoader(Data(x=data.x, edge_index=index), **given), of_stores, strict=True):
+        assert torch.equal(batch.x, data.x[batch.n_id])
+        for name in ("n_id", "edge_index", "e_id", "input_id"):
+            assert torch.equal(batch[name], ours[name])
+    with pytest.raises(ValueError, match="input_nodes is None, and stores do not say which vertices there are"):
+        NeighborLoader((features, edges), [2])
+    with pytest.raises(NotImplementedError, match="weight_attr is 'w', but a graph store has no weights"):
+        NeighborLoader((features, edges), [2], weight_attr="w", input_nodes=[1])
+    with pytest.raises(TypeError, match="data is a feature store and a graph store; LinkNeighborLoader takes a Data"):
+        LinkNeighborLoader((features, edges), [2])
+    edges.put_edge_index(index, edge_type=("a", "to", "b"), layout="coo", is_sorted=True, size=(NUM_NODES, NUM_NODES))
+    with pytest.raises(TypeError, match=r"edges of the types .*; it must have edges of one type, which is None"):
+        NeighborLoader((features, edges), [2], input_nodes=[1])
+
+
+def test_a_seed_may_be_given_several_times(data):
+    seeds = torch.tensor([7, 3, 7])
+    given = {"num_neighbors": [3, 2], "batch_size": 3, "seed": 1}
+    batch = next(iter(NeighborLoader(data, input_nodes=seeds, **given)))
+    assert batch.n_id[:3].tolist() == [7, 3, 7]
+    assert batch.input_id.tolist() == [0, 1, 2]
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+    once = next(iter(NeighborLoader(data, input_nodes=seeds[:2], **given)))
+    for copy_of in (0, 2):  # the first has the picks of a seed that is given once
+        first = batch.e_id[: batch.num_sampled_edges[0]][batch.edge_index[1, : batch.num_sampled_edges[0]] == copy_of]
+        assert torch.equal(
+            first, once.e_id[: once.num_sampled_edges[0]][once.edge_index[1, : once.num_sampled_edges[0]] == 0]
+        )
 
 
 def test_the_default_of_an_enumeration_is_taken(data):
@@ -332,15 +396,16 @@ def test_features_have_a_row_per_vertex() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_attributes_are_those_of_the_epochs_begin(data, device):
+def test_attributes_are_those_of_the_time_of_gathering(data, device):
     loader = NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1, device=device)
     made = epoch(loader)
     data.own = torch.arange(200)
     data.z = torch.arange(200)
-    for batch in loader:
+    for number, batch in enumerate(loader):
         assert torch.equal(batch.own, batch.n_id)
-        data.late = torch.arange(200)  # from the next epoch on
-        assert "late" not in batch
+        assert ("late" in batch) == (number > 1)
+        if number == 1:
+            data.late = torch.arange(200)
     for batch in loader:
         assert torch.equal(batch.late, batch.n_id)
     data.x = torch.zeros(200, 2)

@@ -7,7 +7,9 @@ import torch
 
 pytest.importorskip("torch_geometric")
 
+import copy
 import itertools
+import pickle
 from collections.abc import Callable
 
 import torch_geometric.nn
@@ -36,6 +38,15 @@ def test_walks_follow_edges_and_windows_are_torch_geometrics() -> None:
     theirs.load_state_dict(model.state_dict())
     assert torch.allclose(theirs.loss(pos, neg), loss)
     assert len(list(model.loader(batch_size=4))) == 2
+
+
+def test_a_model_can_be_copied_and_pickled() -> None:
+    model = Node2Vec(EDGES, 8, walk_length=6, context_size=3, num_nodes=6)
+    torch.manual_seed(0)
+    pos = model.pos_sample(torch.arange(6))
+    for made in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.manual_seed(0)
+        assert torch.equal(made.pos_sample(torch.arange(6)), pos)
 
 
 def test_a_directed_edge_is_followed_from_its_source() -> None:

@@ -74,6 +74,86 @@ def test_other_picks_give_expanded_mini_batches_too(options, seed):
     assert got.digest() != SubgraphSampler([3, 2], edge_ids=True, seed=5).sample(graph, torch.arange(9)).digest()
 
 
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("edge_ids", [True, False])
+def test_bidirectional_ones_are_torch_geometrics(seed, edge_ids):
+    sampler = pytest.importorskip("torch_geometric.sampler")
+    graph, seeds, options = graph_of(seed), torch.arange(8), {"edge_ids": edge_ids, "seed": 3}
+    one = SubgraphSampler([4, 3], **options).sample(graph, seeds, epoch=1)
+    two = SubgraphSampler([4, 3], subgraph_type="bidirectional", **options).sample(graph, seeds, epoch=1)
+    theirs = sampler.SamplerOutput(one.nodes, *one.edge_index, one.edge_ids).to_bidirectional()
+    assert torch.equal(two.nodes, one.nodes)
+    assert torch.equal(two.edge_index, torch.stack([theirs.row, theirs.col]))
+    if edge_ids:  # theirs are any of the two directions', and ours the lowest
+        there = dict.fromkeys(map(tuple, two.edge_index.t().tolist()), 2**60)
+        for (source, target), number in zip(one.edge_index.t().tolist(), one.edge_ids.tolist(), strict=True):
+            for pair in ((source, target), (target, source)):
+                there[pair] = min(there[pair], number)
+        assert two.edge_ids.tolist() == list(there.values())
+    empty = SubgraphSampler([], subgraph_type="bidirectional").sample(graph, seeds)
+    assert empty.edge_index.shape == (2, 0)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("replace", [True, False])
+def test_induced_ones_have_all_edges_among_their_nodes(seed, replace):
+    graph, seeds, options = graph_of(seed), torch.arange(8), {"edge_ids": True, "seed": 3, "replace": replace}
+    one = SubgraphSampler([4, 3], **options).sample(graph, seeds, epoch=1)
+    two = SubgraphSampler([4, 3], subgraph_type="induced", **options).sample(graph, seeds, epoch=1)
+    assert torch.equal(two.nodes, one.nodes)
+    local = {node: i for i, node in enumerate(two.nodes.tolist())}
+    dst = torch.arange(50).repeat_interleave(graph.in_degrees()).tolist()
+    ids = range(graph.num_edges) if graph.edge_ids is None else graph.edge_ids.tolist()
+    wanted = [
+        (local[target], number, local[source])
+        for target, number, source in zip(dst, ids, graph.indices.tolist(), strict=True)
+        if source in local and target in local
+    ]
+    got = zip(two.edge_index[1].tolist(), two.edge_ids.tolist(), two.edge_index[0].tolist(), strict=True)
+    assert sorted(got) == sorted(wanted)
+    assert SubgraphSampler([4], subgraph_type="induced").spec() != SubgraphSampler([4]).spec()
+
+
+@pytest.mark.parametrize("fanouts", [[], [0], [3, 0, 2], [1] * 12, [2000, 3], [-1, 5000]])
+@pytest.mark.parametrize("shape", ["directional", "bidirectional", "induced"])
+def test_all_fanouts_of_torch_geometric_are_possible(fanouts, shape):
+    graph = graph_of(5)
+    sampler = SubgraphSampler(fanouts, edge_ids=True, subgraph_type=shape, seed=2)
+    got = sampler.sample(graph, torch.arange(6))
+    assert got.batch_size == 6
+    assert len(got.num_nodes) == len(fanouts) + 1
+    if shape == "directional":
+        picked = fanouts.index(0) if 0 in fanouts else min(len(fanouts), 2)
+        assert all(got.num_edges[:picked])
+        assert not any(got.num_edges[picked:] if 0 in fanouts else [])
+    for made in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler)), sampler.on(torch.device("cpu"))):
+        assert made.sample(graph, torch.arange(6)).digest() == got.digest()
+    common = [min(k, -1) if k > 1024 else k for k in fanouts]
+    assert (
+        SubgraphSampler(common, edge_ids=True, subgraph_type=shape, seed=2).sample(graph, torch.arange(6)).digest()
+        == got.digest()
+    )
+
+
+def test_what_a_subgraph_cannot_be_is_refused():
+    graph = graph_of(5)
+    with pytest.raises(ValueError, match="subgraph_type is 'all'; it must be one of directional"):
+        SubgraphSampler([2], subgraph_type="all")
+    with pytest.raises(ValueError, match="subgraph_type is 'induced', which takes all edges among the vertices, and"):
+        SubgraphSampler([2], subgraph_type="induced", weights="edge_weights")
+    with pytest.raises(ValueError, match="fanout -2 is not possible"):
+        SubgraphSampler([-2])
+    with pytest.raises(ValueError, match="33 hops are given"):
+        SubgraphSampler([1] * 33)
+    hub = Graph.from_edges(torch.arange(2000), torch.zeros(2000, dtype=torch.int64), 2000)
+    for sampler, k in ((SubgraphSampler([1999]), 1999), (SubgraphSampler([2000], replace=True), 2000)):
+        with pytest.raises(ValueError, match=f"fanout {k} is not possible, as a vertex has 2000 neighbours"):
+            sampler.sample(hub, torch.arange(1))
+    assert SubgraphSampler([2000]).sample(hub, torch.arange(1)).num_edges == (2000,)
+    with pytest.raises(ValueError, match=r"the fanouts \[0\] need picks without labor"):
+        SubgraphSampler([0], labor=True).sample(graph, torch.arange(3))
+
+
 def test_copies_sample_the_same():
     graph, sampler = graph_of(2), SubgraphSampler([3, 2], seed=7)
     first = sampler.sample(graph, torch.arange(9))

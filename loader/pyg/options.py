@@ -1,0 +1,81 @@
+"""Options of torch_geometric's loaders: those that are read here, and those that are refused with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.utils.data
+
+from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
+from loader.machine.arguments import shown
+
+_BY_TIME = (
+    "without it mini-batches see the future; pyg-lib samples by time: install it, and take torch_geometric's own loader"
+)
+_WAYS = {
+    "time_attr": _BY_TIME,
+    "input_time": _BY_TIME,
+    "edge_label_time": _BY_TIME,
+    "temporal_strategy": "it says how to pick with time_attr, and nothing else: leave it out",
+    "disjoint": (
+        "seeds share one subgraph here; pyg-lib samples one for each: install it, and take torch_geometric's own loader"
+    ),
+}
+_DEFAULTS = {"disjoint": False, "temporal_strategy": "uniform"}
+
+
+def refuse_times(who: str, **given: Any) -> None:
+    """Raises NotImplementedError for an option of times or trees that is not at its default."""
+    for name, value in given.items():
+        default = _DEFAULTS.get(name)
+        if value is not default and value != default:
+            raise NotImplementedError(f"{who} does not know {name}={shown(value)}; {_WAYS[name]}")
+
+
+def subgraph_type_of(subgraph_type: Any, directed: bool) -> str:
+    """The name of the type of subgraphs; `directed=False` is an older way to ask for induced ones.
+
+    Raises:
+        ValueError: there is no such type, or the two contradict each other.
+    """
+    name = getattr(subgraph_type, "value", subgraph_type)
+    if not directed and name == "bidirectional":
+        raise ValueError("directed is False, which means subgraph_type='induced', and subgraph_type is 'bidirectional'")
+    return "induced" if not directed else name
+
+
+def hops_of(num_neighbors: Any) -> list[Any]:
+    """Picks per hop, of a list or of a `NumNeighbors` of torch_geometric.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    return as_fanouts("num_neighbors", getattr(num_neighbors, "values", num_neighbors))
+
+
+def picks_by(weight_attr: str | None, hops: Sequence[Any]) -> str | None:
+    """The name of a graph's weights if neighbours are picked by them: whoever takes all neighbours picks none."""
+    return None if weight_attr is None or all(k == -1 for k in hops) else "edge_weights"
+
+
+def read_torchs(who: str, device: torch.device, options: dict[str, Any]) -> tuple[dict[str, Any], DataLoaderOptions]:
+    """What draws the items, `sampler` and `batch_sampler`, and the other options of torch's DataLoader.
+
+    Raises:
+        TypeError, ValueError: see `read_options`; or a `dataset` or `collate_fn` of the caller's.
+    """
+    drawn = {name: options.pop(name, None) for name in ("sampler", "batch_sampler")}
+    for name, sampler in drawn.items():
+        if sampler is not None and not (hasattr(sampler, "__iter__") and hasattr(sampler, "__len__")):
+            raise TypeError(f"{name} is {shown(sampler)}; it must be a sampler of torch's, with a length")
+    # Lightning makes a loader anew with what it finds there.
+    dataset, collate = options.pop("dataset", None), options.pop("collate_fn", None)
+    if not (dataset is None or isinstance(dataset, range)):
+        raise TypeError(f"{who} takes no dataset: it makes mini-batches of data; leave it out")
+    if collate is not None and not isinstance(getattr(collate, "__self__", None), torch.utils.data.DataLoader):
+        raise TypeError(
+            f"collate_fn is {shown(collate)}, and torch_geometric never calls it: override the method collate_fn in a "
+            f"subclass of {who}, or give transform"
+        )
+    return drawn, read_options(who, device, **options)

@@ -1,0 +1,104 @@
+"""Our samplers in torch_geometric's form, for hooks, `loader(ids)`, `ZipLoader` and others that ask for one output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler.base import NumNeighbors
+
+from loader.graph import Graph
+from loader.machine.arguments import shown
+from loader.samplers import LinkSampler, Sampler
+from loader.samples import Subgraph
+
+
+class OutputSampler(BaseSampler):
+    """What a `DataLoader` of `loader.pyg` has as its `node_sampler` or `link_sampler`.
+
+    Args:
+        sampler: samples subgraphs, or links with subgraphs around them.
+        graph: the graph to sample.
+        num_neighbors: picks per vertex and hop.
+        by_hop: whether the edges of a subgraph lie hop by hop, so that it has numbers of vertices and edges per hop.
+
+    Attributes:
+        position: epoch and number of the mini-batch that is sampled next, which decide its picks. None: a number drawn
+            from torch's generator does, as in torch_geometric.
+    """
+
+    def __init__(self, sampler: Sampler, graph: Graph, num_neighbors: list[int], *, by_hop: bool) -> None:
+        self.sampler, self.graph, self.by_hop = sampler, graph, by_hop
+        self._num_neighbors = NumNeighbors(num_neighbors)
+        self.position: tuple[int, int] | None = None
+
+    @property
+    def num_neighbors(self) -> NumNeighbors:
+        """Picks per vertex and hop. They cannot be changed."""
+        return self._num_neighbors
+
+    @num_neighbors.setter
+    def num_neighbors(self, num_neighbors: Any) -> None:
+        raise AttributeError(f"num_neighbors cannot be changed to {shown(num_neighbors)}; make a new loader with it")
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput:
+        """The subgraph around the vertices of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
+        out = self._output(self._sample(inputs.node))
+        out.metadata = inputs.input_id, inputs.time
+        return out
+
+    def sample_from_edges(self, inputs: EdgeSamplerInput, neg_sampling: Any = None) -> SamplerOutput:
+        """The subgraph around the ends of the links of `inputs` and of negatives, which our sampler draws.
+
+        Raises:
+            ValueError: `neg_sampling` is not that of the loader.
+        """
+        assert isinstance(self.sampler, LinkSampler)
+        drawn = self.sampler.negatives
+        asked = None if neg_sampling is None else (neg_sampling.mode.value, neg_sampling.amount)
+        if asked != (None if drawn is None else (drawn.mode, drawn.amount)):
+            raise ValueError(f"neg_sampling is {neg_sampling}, and the loader draws {drawn}; make a loader with it")
+        links = self._sample(torch.stack([inputs.row, inputs.col], 1))
+        out = self._output(links.around)
+        if drawn is not None and drawn.mode == "triplet":
+            ends = links.sources, links.targets, per_link(links.negative_targets)
+            out.metadata = inputs.input_id, *ends, inputs.time
+            return out
+        pairs, truth = links.pairs()
+        out.metadata = inputs.input_id, pairs, labels_of(truth, inputs.label, drawn is not None), inputs.time
+        return out
+
+    def _sample(self, seeds: Tensor) -> Any:
+        epoch, batch = self.position or (int(torch.empty((), dtype=torch.int64).random_()), 0)
+        return self.sampler.sample(self.graph, seeds, epoch=epoch, batch=batch)
+
+    def _output(self, sample: Subgraph) -> SamplerOutput:
+        return SamplerOutput(
+            node=sample.nodes,
+            row=sample.edge_index[0],
+            col=sample.edge_index[1],
+            edge=sample.edge_ids,
+            num_sampled_nodes=list(sample.num_nodes) if self.by_hop else None,
+            num_sampled_edges=list(sample.num_edges) if self.by_hop else None,
+        )
+
+
+def labels_of(truth: Tensor, given: Tensor | None, negatives: bool) -> Tensor | None:
+    """Labels of positive links, which were `given`, and of negatives, which are 0.
+
+    Args:
+        truth: `[P + N]` float32, 1 for a positive link, else 0.
+        given: `[P, ...]`, or None.
+    """
+    if not negatives:
+        return given
+    if given is None:
+        return truth
+    return torch.cat([given, given.new_zeros(truth.numel() - given.shape[0], *given.shape[1:])])
+
+
+def per_link(negatives: Tensor) -> Tensor:
+    """`[P]` or `[P, amount]` negative targets, of `[P, amount]`."""
+    return negatives.view(-1) if negatives.shape[1] == 1 else negatives

@@ -1,0 +1,122 @@
+"""Samplers and batch samplers of torch's, which decide what a loader's mini-batches are made of."""
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch_geometric.data import Data
+from torch_geometric.loader import ImbalancedSampler
+
+from loader.pyg import NeighborLoader
+from loader.pyg.positions import seeded
+
+NUM_NODES, NUM_EDGES = 120, 700
+SEEDS = torch.arange(0, NUM_NODES, 2)
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(2)
+    return Data(
+        x=torch.randn(NUM_NODES, 3, generator=generator),
+        y=torch.randint(3, (NUM_NODES,), generator=generator),
+        edge_index=torch.randint(NUM_NODES, (2, NUM_EDGES), generator=generator),
+    )
+
+
+def all_same(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.input_id, b.input_id)
+        assert torch.equal(a.n_id, b.n_id)
+        assert torch.equal(a.e_id, b.e_id)
+
+
+def test_the_key_decides_numbers_for_a_while():
+    state = torch.get_rng_state()
+    with seeded(1, 2, 3):
+        first = torch.rand(4)
+    with seeded(1, 2, 3):
+        assert torch.equal(torch.rand(4), first)
+    with seeded(1, 2, 4):
+        assert not torch.equal(torch.rand(4), first)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_samplers_of_torch_decide_the_order(data):
+    order = [3, 3, 50, 7, 11]
+    made = NeighborLoader(data, [3], input_nodes=SEEDS, batch_size=2, sampler=order, seed=1)
+    assert len(made) == 3
+    assert [batch.input_id.tolist() for batch in made] == [[3, 3], [50, 7], [11]]
+    batches = [[1, 2, 3], [4]]
+    made = NeighborLoader(data, [3], input_nodes=SEEDS, batch_sampler=batches, seed=1)
+    for batch, positions in zip(made, batches, strict=True):
+        assert batch.input_id.tolist() == positions
+        assert torch.equal(batch.n_id[: batch.batch_size], SEEDS[positions])
+        assert torch.equal(batch.x, data.x[batch.n_id])
+    in_order = NeighborLoader(data, [3, 2], input_nodes=SEEDS, batch_size=8, seed=4)
+    drawn = NeighborLoader(data, [3, 2], input_nodes=SEEDS, batch_size=8, seed=4, sampler=SequentialSampler(SEEDS))
+    all_same(drawn, in_order)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        lambda data: ImbalancedSampler(data, input_nodes=SEEDS),
+        lambda data: RandomSampler(SEEDS),
+        lambda data: SubsetRandomSampler(range(40)),
+        lambda data: BatchSampler(RandomSampler(SEEDS), 7, drop_last=True),
+    ],
+)
+def test_epochs_of_torchs_samplers_follow_from_the_seed(data, sampler):
+    def made():
+        one = sampler(data)
+        more = {"batch_sampler": one} if isinstance(one, BatchSampler) else {"sampler": one, "batch_size": 16}
+        return NeighborLoader(data, [4], input_nodes=SEEDS, seed=3, **more)
+
+    first, second = made(), made()
+    epochs = [list(first), list(first)]
+    assert [b.input_id.tolist() for b in epochs[0]] != [b.input_id.tolist() for b in epochs[1]]
+    torch.rand(5)
+    for epoch in epochs:
+        all_same(second, epoch)
+
+
+def test_resuming_with_a_samplers_other_state_is_refused(data):
+    def made():
+        sampler = RandomSampler(SEEDS, generator=torch.Generator().manual_seed(1))
+        return NeighborLoader(data, [4], input_nodes=SEEDS, seed=3, batch_size=16, sampler=sampler)
+
+    first = made()
+    list(first)
+    running = iter(first)
+    next(running)
+    again = made()  # whose generator is at its first epoch
+    again.load_state_dict(first.state_dict())
+    with pytest.raises(
+        ValueError, match="cannot resume: the sampler of this NeighborLoader gives other mini-batches in"
+    ):
+        next(iter(again))
+
+
+def test_a_sampler_without_an_end_is_refused(data):
+    class Endless(torch.utils.data.Sampler):
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            return iter(lambda: [0], None)
+
+    with pytest.raises(ValueError, match="gives more than its length, 4"):
+        next(iter(NeighborLoader(data, [4], batch_sampler=Endless(), seed=3)))
+
+
+def test_distributed_samplers_make_one_sequence(data):
+    def part(rank):
+        sampler = DistributedSampler(SEEDS, num_replicas=2, rank=rank, shuffle=True)
+        sampler.set_epoch(1)
+        return list(NeighborLoader(data, [2], input_nodes=SEEDS, seed=3, batch_size=8, sampler=sampler))
+
+    parts = [part(rank) for rank in range(2)]
+    assert sorted(torch.cat([b.input_id for p in parts for b in p]).tolist()) == list(range(len(SEEDS)))
+    wanted = NeighborLoader(data, [2], input_nodes=SEEDS, seed=3, batch_sampler=[b.input_id.tolist() for b in parts[0]])
+    assert torch.equal(next(iter(wanted)).e_id, parts[0][0].e_id)  # number 0 of both
+    assert not torch.equal(list(wanted)[1].e_id, parts[0][1].e_id)  # number 1, and number 2

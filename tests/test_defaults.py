@@ -121,7 +121,7 @@ def test_inspect_samples_as_training_does(capsys: pytest.CaptureFixture[str]) ->
     assert "(default: 1024)" in said
 
 
-def test_small_datasets_have_a_batch_size_of_their_own(composed: Composer) -> None:
+def test_small_datasets_have_their_own_batch_size(composed: Composer) -> None:
     cfg = composed("dataset=digits")
     assert (cfg.datamodule.batch_size, cfg.datamodule.eval_batch_size) == (256, 1024)
     assert composed("dataset=digits", "model=node2vec").datamodule.batch_size == 1024  # walks, not seeds

@@ -70,7 +70,7 @@ def test_bad_features_end_a_run_of_links(ended: Any, tmp_path: Path, callbacks: 
     assert "train/loss is nan in epoch 0" in ended("task=link", f"callbacks={callbacks}", *options)
 
 
-def test_a_rate_too_high_ends_a_run_of_walks(ended: Any, tmp_path: Path) -> None:
+def test_a_high_rate_ends_a_run_of_walks(ended: Any, tmp_path: Path) -> None:
     options = write_graph(tmp_path, slice(0, 0), 0)
     said = ended("model=node2vec", "model.lr=1e38", "callbacks.step=null", "datamodule.batch_size=64", *options)
     assert re.match(r"train/loss is (nan|inf) in epoch 0", said)
@@ -119,7 +119,7 @@ def test_no_checkpoint_is_written_by_hand(tmp_path: Path) -> None:
     trainer = quiet_trainer(accelerator="cpu")
     model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES)
     trainer.fit(model, batches_on("cpu", 3))
-    model.scores["train"].add_found(torch.zeros(1), 1, torch.tensor(torch.nan))
+    model.scores["train"].add_found(torch.zeros(1, dtype=torch.int64), 1, torch.tensor(torch.nan))
     with pytest.raises(ValueError, match="train/loss is nan"):
         trainer.save_checkpoint(tmp_path / "spoilt.ckpt")
     assert list(tmp_path.iterdir()) == []

@@ -116,6 +116,12 @@ def test_null_means_none_of_a_group() -> None:
     assert prepared(arguments, CONF) == ["-m", "logger=none", "callbacks=none", "cache_dir=null"]
 
 
+def test_options_of_a_small_dataset_are_known() -> None:
+    """Its file has options of other groups beside its own."""
+    said = refusal("dataset=cora", "dataset.num_neighbors=3")
+    assert said == "there is no option dataset.num_neighbors here; dataset=digits has it: add that"
+
+
 def test_a_key_that_nothing_reads_is_named() -> None:
     cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden": "${width}"}, "modle": {"lr": 0.1}})
     with pytest.raises(ValueError, match=r"modle is set, but .* nothing would read it: .* did you mean model"):

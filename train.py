@@ -32,7 +32,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 # None of these imports torch, which takes seconds: the other processes of a run start before.
-from models.training.command_line import command_of_rank, composed, composing
+from models.training.command_line import check_keys, command_of_rank, composed, composing
 from models.training.console import leave_no_empty_folder
 from models.training.errors import one_line_errors
 from models.training.past_run import options_of_past_run, with_choices_of_past_run
@@ -83,6 +83,7 @@ def train(cfg: DictConfig) -> float:
         check_trainer,
     )
 
+    check_keys(cfg, CONF)
     if cfg.mode != "train":
         cfg = options_of_past_run(cfg, HydraConfig.get().overrides.task)
     check_parts(cfg)  # else the next line meets values that the chosen parts have not

@@ -96,13 +96,9 @@ class QuietCore:
 
 def load_dataset(name: str, data_dir: str, cache_dir: str | None) -> NodeDataset:
     """The dataset that `conf/dataset/<name>.yaml` describes."""
-    from hydra.utils import instantiate
-    from omegaconf import OmegaConf
+    from loader.datasets import open_dataset
 
-    path = ROOT / "conf" / "dataset" / f"{name}.yaml"
-    config = OmegaConf.create({"data_dir": data_dir, "cache_dir": cache_dir, "seed": 0})
-    config["dataset"] = OmegaConf.load(path)
-    return instantiate(config.dataset).load()
+    return open_dataset(name, data_dir=data_dir, cache_dir=cache_dir, conf=ROOT / "conf")
 
 
 def load_graph(source: str, arguments: argparse.Namespace) -> Graph:

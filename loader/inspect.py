@@ -343,8 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--conf", type=Path, default=None, help="folder with dataset/NAME.yaml (default: the loader's own)"
     )
-    fanouts = "neighbours per vertex of each hop, from the seeds outward (default: 15,10,5)"
-    parser.add_argument("--fanouts", type=_fanouts, default=[15, 10, 5], help=fanouts)
+    fanouts = "neighbours per vertex of each hop, from the seeds outward (default: 10,10)"
+    parser.add_argument("--fanouts", type=_fanouts, default=[10, 10], help=fanouts)
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds of a mini-batch (default: 1024)")
     parser.add_argument("--batches", type=int, default=20, help="number of mini-batches to sample (default: 20)")
     parser.add_argument(

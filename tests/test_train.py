@@ -252,7 +252,7 @@ def test_two_processes_share_an_epoch(tmp_path: Path) -> None:
     assert losses[-1] < losses[0]
     steps = [int(row["step"]) for row in rows if row["train/loss"]]
     seeds = int(3000 * 0.6)
-    assert steps[0] + 1 == -(-seeds // (2 * 256))  # each process has half of the mini-batches
+    assert steps[0] + 1 == -(-seeds // (2 * 1024))  # each process has half of the mini-batches
 
 
 class TestOnGPU:

@@ -13,6 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from loader.datamodules.fit_loop import connect, disconnect
+from loader.datasets.classes import check_split_classes
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
@@ -76,6 +77,7 @@ class GraphDataModule(LightningDataModule):
         move_seconds: host seconds that moved mini-batches to the trainer's device, if a loader had left them elsewhere.
 
     Raises:
+        DatasetError: in `setup()`, fewer than two classes occur among the labels of the splits.
         TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is of
             another type.
     """
@@ -297,7 +299,10 @@ class GraphDataModule(LightningDataModule):
 
     def _load(self) -> None:
         if self.data is None:
-            self.data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            if not data.multilabel:
+                check_split_classes(data.splits, data.labels, data.name)
+            self.data = data
 
     def _loaded(self) -> NodeDataset:
         if self.data is None:

@@ -46,7 +46,7 @@ class WalkDataModule(GraphDataModule):
         features: None = None,
         *,
         batch_size: int = 1024,
-        walks_per_node: int = 1,
+        walks_per_node: int = 10,
         eval_batch_size: None = None,
         edge_features: None = None,
         **options: Any,

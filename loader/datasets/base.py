@@ -236,7 +236,8 @@ class Dataset(ABC):
         start = time.perf_counter()
         with CacheWriter(folder, key) as writer, ConversionProgress(self.name) as progress:
             self.convert(writer, progress)
-        log.info("%s: converted in %.1f s", self.name, time.perf_counter() - start)
+        said = "; ".join([f"{self.name}: converted in {time.perf_counter() - start:.1f} s", *progress.notes])
+        log.info("%s", said)
 
 
 def _as_transforms(transform: Transform | Sequence[Transform] | None) -> list[Transform]:

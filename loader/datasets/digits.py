@@ -60,6 +60,7 @@ class Digits(EdgeListDataset):
             dst=np.repeat(np.arange(len(pixels)), self.num_neighbors),
             features=pixels / 16.0,  # pixels are 0 to 16
             labels=labels,
+            num_classes=10,
         )
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor]:

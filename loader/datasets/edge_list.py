@@ -14,9 +14,11 @@ from torch import Tensor
 
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.classes import check_classes, describe_classes, listed
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import write_rows
+from loader.datasets.finite import NotFinite
 from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
@@ -157,6 +159,7 @@ class EdgeListDataset(Dataset):
             shape = (count, found.features.shape[1])
             write_rows(writer, shape, lambda: self._feature_rows(found.features, nodes, count), advance)
         writer.properties.update(num_classes=num_classes, multilabel=labels.ndim == 2)
+        progress.notes.append(describe_classes(labels, num_classes, found.num_classes is None))
         if node_types is not None:
             writer.properties["node_types"] = [[name, int(size)] for name, size in node_types.items()]
 
@@ -228,26 +231,19 @@ class EdgeListDataset(Dataset):
             nodes: the vertices of these rows; None for all.
 
         Raises:
-            DatasetError: a feature is not finite.
+            DatasetError: features are not finite; it says how many, and in which columns.
         """
-        at = 0
+        at, wrong = 0, NotFinite(nodes)
         for given in parts:
             with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
                 part = np.ascontiguousarray(given, dtype=np.float32)
             if self.check_features:
-                self._check_finite(part, at, nodes)
-            yield self.transform_features(part)
+                wrong.look(given, part, at)
+            if not wrong.found:  # else only the rest is counted
+                yield self.transform_features(part)
             at += part.shape[0]
-
-    def _check_finite(self, part: NDArray[np.float32], at: int, nodes: NDArray[np.int64] | None) -> None:
-        if np.isfinite(part).all():
-            return
-        row, column = np.argwhere(~np.isfinite(part))[0]
-        vertex = at + row if nodes is None else nodes[at + row]
-        raise DatasetError(
-            f"{self.name}: feature {column} of vertex {vertex} is {part[row, column]}; features must be finite. "
-            f"Clean them, or set dataset.check_features=false"
-        )
+        if wrong.found:
+            raise DatasetError(f"{self.name}: {wrong}")
 
 
 def checked_labels(
@@ -285,10 +281,17 @@ def checked_labels(
             vertex = int(wrong.argmax())
             raise DatasetError(
                 f"{name}: labels of dtype {labels.dtype} are not whole numbers: vertex {vertex} has {labels[vertex]}; "
-                "round them, with NaN where there is none"
+                "round them, with NaN where there is none; numbers to predict go to NodeLoader, in a loop of your own"
             )
         labels = labels.astype(np.int64)
     labels = labels.astype(np.int64) if labels.dtype == np.bool_ else as_int64(labels, f"{name}: labels")
+    negative = np.unique(np.minimum(labels, 0))
+    negative = negative[negative < 0]
+    if negative.size > 1:
+        raise DatasetError(
+            f"{name}: labels hold the negative numbers {listed(negative.tolist())}; a negative number is no label, and "
+            "only one may stand for that: number the classes from 0 on"
+        )
     labels = np.maximum(labels, -1)
     largest = int(labels.max(initial=-1))
     if num_classes is None:
@@ -297,11 +300,7 @@ def checked_labels(
     if largest >= num_classes:
         vertex = int(labels.argmax())
         raise DatasetError(f"{name}: vertex {vertex} has label {largest}; valid labels are 0 to {num_classes - 1}")
-    if num_classes < 2:
-        raise DatasetError(
-            f"{name}: the labels make {num_classes} classes, since the largest is {largest}; at least 2 are needed: "
-            "number the classes from 0 on"
-        )
+    check_classes(torch.from_numpy(labels), name)
     return labels, num_classes
 
 

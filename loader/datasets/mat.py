@@ -13,6 +13,7 @@ from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
 from loader.datasets.splits import check_fractions, random_split
+from loader.datasets.unread import tell_unread
 from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional
 
@@ -74,6 +75,7 @@ class MatDataset(EdgeListDataset):
         reader = import_optional("scipy.io", f"dataset {self.name}", "datasets")
         sparse = import_optional("scipy.sparse", f"dataset {self.name}", "datasets")
         try:
+            held = [name for name, *_ in reader.whosmat(path)]
             found = reader.loadmat(path, variable_names=["network", "group"])
         except Exception as error:  # of a damaged file, anything
             if isinstance(error, MemoryError):
@@ -88,6 +90,7 @@ class MatDataset(EdgeListDataset):
                 raise DatasetError(
                     f"{self.name}: {path} has no matrix of numbers '{needed}'; copy the file again from {self.origin}"
                 )
+        tell_unread(self.name, path, held, ("network", "group"))
         network = sparse.coo_array(found["network"])
         if network.shape[0] != network.shape[1]:
             raise DatasetError(

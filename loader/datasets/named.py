@@ -90,6 +90,7 @@ def open_dataset(
             f"{nearest(name, known)}"
         )
     chosen = OmegaConf.load(file)
+    chosen = chosen.get("dataset", chosen)  # beside options of other groups: a small dataset's batch size
     for option in options:
         key = option.partition("=")[0]
         if key.split(".")[0] not in chosen:

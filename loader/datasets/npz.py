@@ -20,6 +20,7 @@ from loader.datasets.locations import fingerprint
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
+from loader.datasets.unread import tell_unread
 from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
@@ -171,6 +172,8 @@ class NpzDataset(EdgeListDataset):
         )
         self._check_names(arrays)
         src, dst = self._edges(arrays, features.shape[0])
+        form = next(form for form in _TOPOLOGIES if all(name in arrays for name in form))
+        tell_unread(self.name, self.path, arrays, (*form, "features", "labels", *SPLITS, *_OPTIONAL))
         given = [split for split in SPLITS if split in arrays]
         if self.split is not None and given:
             raise DatasetError(

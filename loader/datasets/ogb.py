@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.classes import describe_classes
 from loader.datasets.edge_list import EdgeList, checked_labels
 from loader.datasets.edge_sorter import EdgeSorter, sorting_threads
 from loader.datasets.errors import DatasetError
@@ -22,6 +23,7 @@ from loader.datasets.papers import NUM_CLASSES, PapersFiles
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
+from loader.datasets.unread import tell_unread
 from loader.machine.optional import import_optional
 
 _CSV_FILES = tuple(
@@ -107,6 +109,7 @@ class OGBDataset(ReaderDataset):
             shape = (files.num_nodes, files.num_features)
             write_rows(writer, shape, lambda: self.checked_rows(files.features(self.rows_at_once(shape[1]))), advance)
         writer.properties.update(num_classes=num_classes, multilabel=False)
+        progress.notes.append(describe_classes(labels, num_classes, False))
 
     def open_reader(self, root: Path) -> Any:
         home = root / self.folder
@@ -118,6 +121,8 @@ class OGBDataset(ReaderDataset):
         graph, labels = reader[0]
         split = reader.get_idx_split()
         num_nodes = int(graph["num_nodes"])
+        given = [name for name, array in graph.items() if array is not None]
+        tell_unread(self.name, "the graph of ogb", given, ("edge_index", "node_feat", "num_nodes", "node_year"))
         return EdgeList(
             src=graph["edge_index"][0],
             dst=graph["edge_index"][1],

@@ -12,6 +12,7 @@ from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
 from loader.datasets.transforms import l1_normalize
+from loader.datasets.unread import tell_data
 from loader.machine.arguments import as_flag
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -47,12 +48,14 @@ class PlanetoidDataset(ReaderDataset):
 
     def extract(self, reader: Any) -> EdgeList:
         data = reader[0]
+        tell_data(self.name, data)
         masks = {"train": data.train_mask, "val": data.val_mask, "test": data.test_mask}
         return EdgeList(
             src=data.edge_index[0].numpy(),
             dst=data.edge_index[1].numpy(),
             features=data.x.numpy(),
             labels=data.y.numpy(),
+            num_classes=reader.num_classes,
             splits={
                 split: ids_of(mask.numpy(), data.num_nodes, f"{self.name}: {split}") for split, mask in masks.items()
             },

@@ -16,11 +16,15 @@ class ConversionProgress:
 
     Args:
         title: the dataset's name.
+
+    Attributes:
+        notes: what the user is told when it is done.
     """
 
     def __init__(self, title: str) -> None:
         self._bars = _bars() if sys.stderr.isatty() else None
         self._title = title
+        self.notes: list[str] = []
 
     def __enter__(self) -> ConversionProgress:
         if self._bars is not None:

@@ -13,6 +13,7 @@ from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
+from loader.datasets.unread import tell_data
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.optional import import_optional
 
@@ -63,6 +64,7 @@ class PyGDataset(ReaderDataset):
 
     def extract(self, reader: Any) -> EdgeList:
         data = reader[0]
+        tell_data(self.name, data)
         masks = {"train": data.train_mask, "val": data.val_mask, "test": data.test_mask}
         return EdgeList(
             src=data.edge_index[0].numpy(),
@@ -123,11 +125,13 @@ class ShchurDataset(ReaderDataset):
 
     def extract(self, reader: Any) -> EdgeList:
         data = reader[0]
+        tell_data(self.name, data)
         return EdgeList(
             src=data.edge_index[0].numpy(),
             dst=data.edge_index[1].numpy(),
             features=data.x.numpy(),
             labels=data.y.numpy(),
+            num_classes=reader.num_classes,
             edge_weights=_weights(data),
         )
 

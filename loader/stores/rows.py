@@ -21,9 +21,9 @@ class RowOptions(TypedDict, total=False):
 
     Attributes:
         dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None)
-            `storage_dtype`.
+            `storage_dtype`. What is too large for it becomes infinite.
         storage_dtype: element type in which the store keeps the rows, or its name; by default (None) that of the
-            tensor.
+            tensor. Numbers that are too large for it are refused.
     """
 
     dtype: torch.dtype | str | None
@@ -78,8 +78,22 @@ class RowFormat:
         self.nbytes = self.dim * self.storage_dtype.itemsize  # of a row, as it is kept
 
     def stored(self, tensor: Tensor) -> Tensor:
-        """`tensor` in the type in which it is kept, or `tensor` itself if it has that type."""
-        return tensor if tensor.dtype == self.storage_dtype else tensor.to(self.storage_dtype)
+        """`tensor` in the type in which it is kept, or `tensor` itself if it has that type.
+
+        Raises:
+            ValueError: a finite number is too large for that type.
+        """
+        if tensor.dtype == self.storage_dtype:
+            return tensor
+        if tensor.numel():
+            ends = torch.stack(torch.aminmax(tensor))
+            if bool((ends.to(self.storage_dtype).isinf() & ends.isfinite()).any()):
+                most = torch.finfo(self.storage_dtype).max
+                raise ValueError(
+                    f"storage_dtype is {self.storage_dtype}, whose numbers end at {most:g}, and features go from "
+                    f"{float(ends[0]):g} to {float(ends[1]):g}; scale them, or take bfloat16"
+                )
+        return tensor.to(self.storage_dtype)
 
     def describe(self) -> str:
         """For a `repr`."""

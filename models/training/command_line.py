@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,6 +28,24 @@ def choices(conf: Path, group: str) -> list[str]:
     return sorted(path.stem for path in (conf / group).glob("*.yaml"))
 
 
+def parts(conf: Path) -> set[str]:
+    """The names that a configuration has at its top."""
+    return {*map(str, OmegaConf.load(conf / "train.yaml")), "hydra", *(p.name for p in conf.iterdir() if p.is_dir())}
+
+
+def check_keys(cfg: DictConfig, conf: Path) -> None:
+    """Raises ValueError for a name at the top of a configuration, of an experiment's file say, that nothing reads."""
+    known, text = parts(conf), OmegaConf.to_yaml(cfg)
+    if HydraConfig.initialized():  # folders of runs may be named after it
+        text += OmegaConf.to_yaml(HydraConfig.instance().cfg)
+    for key in map(str, cfg):
+        if key not in known and not re.search(rf"\$\{{\.*{re.escape(key)}\b", text):
+            raise ValueError(
+                f"{key} is set, but no part of a run has that name and nothing refers to it, so nothing would read it: "
+                f"leave it out{_nearest(key, known)}"
+            )
+
+
 def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
     Flags come first, since Hydra's parser takes no `seed=1,2` after `model.lr=0.1 -m`.
@@ -35,8 +54,7 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         ValueError: a group that has to have an option is null, or is a number or a truth value.
     """
     result, arguments = _divided(arguments, conf)
-    known = {str(key) for key in OmegaConf.load(conf / "train.yaml")} | {"hydra"}
-    known |= {path.name for path in conf.iterdir() if path.is_dir()}
+    known = parts(conf)
     for argument in arguments:
         added = re.match(r"\+{1,2}(\w+)", argument)
         if added is not None and added[1] not in known:
@@ -137,7 +155,6 @@ def command_of_rank(program: Path) -> tuple[list[str], str]:
     Args:
         program: which runs. `sys.argv` may name another one: a launcher's, which calls a job of a sweep.
     """
-    from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     here = HydraConfig.get()
@@ -238,7 +255,9 @@ def _choices_with(key: str, conf: Path) -> list[str]:
     if not name or not (conf / group).is_dir():
         return []
     # Not `in`, which says no of a value that is still to be given.
-    return [one for one in choices(conf, group) if name in list(OmegaConf.load(conf / group / f"{one}.yaml"))]
+    files = {one: OmegaConf.load(conf / group / f"{one}.yaml") for one in choices(conf, group)}
+    # Some files set options of other groups, too, and name their own.
+    return [one for one, options in files.items() if name in list(options.get(group) or options)]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

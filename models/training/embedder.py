@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,10 +14,11 @@ from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.samples import Walks
 from models.node2vec import Node2Vec
 from models.probe import LogisticRegression, f1_scores, penalties, top_labels
+from models.training.epoch_loss import EpochLoss, check_finite
 from models.training.metrics import EMBEDDER_METRICS, SPLITS
 
 
-class NodeEmbedder(LightningModule):
+class NodeEmbedder(EpochLoss):
     """`Node2Vec` on mini-batches of `Walks` with negatives; sparse updates by `torch.optim.SparseAdam`.
 
     Several processes on CPUs exchange the sparse gradients by gloo; NCCL has no such exchange.
@@ -80,8 +79,6 @@ class NodeEmbedder(LightningModule):
             negative_weight=negative_weight,
         )
         self.num_classes, self.multilabel, self.lr, self.probe_c = num_classes, multilabel, lr, probe_c
-        self._losses: Tensor | None = None  # [2]: their sum over the epoch so far, and how many
-        self._resumed: dict[str, Any] | None = None
 
     def setup(self, stage: str) -> None:
         """Refuses processes that NCCL connects.
@@ -105,47 +102,17 @@ class NodeEmbedder(LightningModule):
         if batch.negatives is None:
             raise ValueError("the walks have no negative samples; a sampler draws them (sampler.num_negatives)")
         loss = self.net.loss(batch.nodes, batch.negatives)
-        if self._losses is None:
-            self._losses = torch.zeros(2, dtype=torch.float64, device=loss.device)
-        if not batch.repeats:  # which another process counts
-            self._losses += torch.stack((loss.detach().double(), torch.ones_like(loss, dtype=torch.float64)))
+        self.count_loss(loss, 0 if batch.repeats else 1)  # what repeats is counted by another process
         return loss
-
-    def on_train_start(self) -> None:
-        resumed, self._resumed = self._resumed, None
-        if resumed is not None and resumed["epoch"] == self.current_epoch:
-            # They are those of all processes together.
-            sums = resumed["losses"] if self.trainer.is_global_zero else [0.0, 0.0]
-            self._losses = torch.tensor(sums, dtype=torch.float64, device=self.device)
-
-    def on_train_epoch_end(self) -> None:
-        total, count = self._sums().unbind()
-        self.log("train/loss", (total / count.clamp(min=1)).float(), prog_bar=True, sync_dist=True)
-        self._losses = None
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the loss of the epoch so far, over all processes, which Lightning has all call this."""
-        checkpoint["train_losses"] = {"epoch": self.current_epoch, "losses": self._sums().tolist()}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._resumed = checkpoint.get("train_losses")
-
-    def _sums(self) -> Tensor:
-        sums, trainer = self._losses, self._trainer
-        if sums is None:
-            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        if trainer is None or trainer.world_size == 1:
-            return sums
-        reduced = trainer.strategy.reduce(sums.clone(), reduce_op="sum")
-        assert isinstance(reduced, Tensor)
-        return reduced
 
     def validation_step(self, batch: WholeGraph, batch_idx: int) -> None:
         nodes = batch.splits["val"]
         logits, labels = self._probe(batch).logits(self.net(nodes.to(self.device))), batch.labels[nodes]
         labels = labels.to(logits.device)
         loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
-        values = {"val/loss": loss(logits, labels).float(), "val/acc": self._accuracy(logits, labels)[0]}
+        found = loss(logits, labels).float()
+        check_finite(self, "val/loss", found)
+        values = {"val/loss": found, "val/acc": self._accuracy(logits, labels)[0]}
         self.log_dict(values, prog_bar=True, batch_size=nodes.numel(), sync_dist=True)
 
     def test_step(self, batch: WholeGraph, batch_idx: int) -> None:

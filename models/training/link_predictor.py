@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,6 +13,7 @@ from loader.samples import Links
 from models.inference import layerwise_inference
 from models.ranking import auc, average_precision, hits, mrr, ranks
 from models.sage import GraphSAGE
+from models.training.epoch_loss import EpochLoss, check_finite
 
 HITS = (1, 3, 10)
 
@@ -21,7 +21,7 @@ LINK_METRICS = ("train/loss", *(f"{split}/{name}" for split in ("val", "test") f
 LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in HITS)
 
 
-class LinkPredictor(LightningModule):
+class LinkPredictor(EpochLoss):
     """Tells links from pairs of vertices that are none: the graph autoencoder of Kipf and Welling 2016
     (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`; Adam.
 
@@ -51,7 +51,7 @@ class LinkPredictor(LightningModule):
         hidden: int = 64,
         out: int = 32,
         dropout: float = 0.5,
-        input_dropout: float = 0.0,
+        input_dropout: float = 0.5,
         norm: str = "none",
         lr: float = 0.01,
         weight_decay: float = 0.0,
@@ -76,8 +76,7 @@ class LinkPredictor(LightningModule):
 
     def training_step(self, batch: Links, batch_idx: int) -> Tensor:
         loss = F.binary_cross_entropy_with_logits(self(batch), batch.pairs()[1])
-        weight = 0 if batch.repeats else batch.batch_size  # what repeats is counted by another process
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight, sync_dist=True)
+        self.count_loss(loss, 0 if batch.repeats else batch.batch_size)  # what repeats is counted by another process
         return loss
 
     def validation_step(self, batch: HeldOutLinks, batch_idx: int) -> None:
@@ -104,8 +103,11 @@ class LinkPredictor(LightningModule):
         negative = score(batch.negatives[:, 0], batch.negatives[:, 1])
         values = {"auc": auc(positive, negative), "ap": average_precision(positive, negative), "mrr": mrr(placed)}
         values |= {f"hits@{k}": hits(placed, k) for k in HITS}
+        for name, value in values.items():
+            check_finite(self, f"{split}/{name}", value)
         self.log_dict(
             {f"{split}/{name}": torch.tensor(value, device=self.device) for name, value in values.items()},
+            prog_bar=True,
             batch_size=len(batch.links),
             sync_dist=True,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from loader.ops.autocast import autocast_dtype
 from loader.samples import MiniBatch
 from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
+from models.training.epoch_loss import CHECKED_EVERY, check_finite, sums_of_all, was_interrupted_with_others
 from models.training.graphed import GraphedLoss
 from models.training.metrics import METRICS, SPLITS
 from models.training.scores import RunningScores
@@ -35,7 +35,8 @@ class NodeClassifier(LightningModule):
     `test/test_acc` (exact, without sampling), on mini-batches `test/acc`. "acc" is the share of vertices that got
     their class; for multilabel data it is the micro-averaged F1 score. Both are summed on the device and logged once
     an epoch: a step neither waits for a GPU nor calls the logger. A run resumed in the middle of an epoch goes on with
-    the sums that it had.
+    the sums that it had. The sums are read at the end of an epoch, every 1,000 steps and for each checkpoint: a loss
+    that is not finite ends the run, and no checkpoint of it is written.
 
     Args:
         num_features, num_classes: of the data.
@@ -52,6 +53,7 @@ class NodeClassifier(LightningModule):
 
     Raises:
         ValueError: a value out of its range, or `cuda_graph` with batch norm.
+        ValueError: in a run, a loss or a score is not finite.
         RuntimeError: on the first training step, `cuda_graph` and deterministic algorithms, or a run on a CPU.
     """
 
@@ -68,7 +70,7 @@ class NodeClassifier(LightningModule):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
-        lr: float = 0.01,
+        lr: float = 0.003,
         weight_decay: float = 0.0,
         inference_chunk_mib: int = 256,
         matmul_precision: str = "high",
@@ -159,6 +161,7 @@ class NodeClassifier(LightningModule):
             nodes = batch.splits[split]
             if nodes.numel() == 0:  # which have no accuracy
                 continue
+            _check_scores(logits, nodes, split)
             scores = RunningScores(self.multilabel)
             scores.add(logits[nodes], batch.labels[nodes])
             _, accuracy = scores.result(scores.sums())
@@ -216,6 +219,8 @@ class NodeClassifier(LightningModule):
         # With the last batch, not with the epoch's end: callbacks are told of that before the module is.
         if self.trainer.is_last_batch or self.global_step == self.trainer.max_steps:
             self._log("train")
+        elif (batch_idx + 1) % CHECKED_EVERY == 0:
+            check_finite(self, "train/loss", self._sums("train")[0])
 
     def on_train_epoch_end(self) -> None:
         if self._logged_epoch != self.current_epoch:  # the epoch was cut short
@@ -240,35 +245,27 @@ class NodeClassifier(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the scores of the epoch so far, over all processes, which Lightning has all call this.
 
-        Not where several were interrupted: those that go on, or are gone, would not take part.
+        Raises:
+            ValueError: a loss of the epoch is not finite.
         """
-        trainer = self._trainer
-        if trainer is not None and trainer.world_size > 1 and trainer.interrupted:
-            warnings.warn(
-                f"the checkpoint of an interrupted run of {trainer.world_size} processes has no scores: train/loss and "
-                "train/acc of the epoch that it resumes are of its rest; an earlier checkpoint has them all",
-                stacklevel=2,
-            )
+        if was_interrupted_with_others(self):
             return
-        scores = self.scores["train"].state_dict(self._sums("train"))
-        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": scores}
+        sums = self._sums("train")
+        check_finite(self, "train/loss", sums[0])
+        checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict(sums)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._resumed = checkpoint.get("train_scores")
 
     def _sums(self, stage: str) -> Tensor:
         """`RunningScores.sums` over all processes, each of which has to call this."""
-        sums, trainer = self.scores[stage].sums(), self._trainer
-        if trainer is None or trainer.world_size == 1:
-            return sums
-        reduced = trainer.strategy.reduce(sums.to(self.device, copy=True), reduce_op="sum")
-        assert isinstance(reduced, Tensor)
-        return reduced
+        return sums_of_all(self, self.scores[stage].sums())
 
     def _log(self, stage: str, sums: Tensor | None = None) -> None:
         """Logs the mean over the epoch so far, over all processes; `sums` are theirs, if they are known."""
         scores = self.scores[stage]
         loss, accuracy = scores.result(self._sums(stage) if sums is None else sums)
+        check_finite(self, f"{stage}/loss", loss)
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
@@ -344,3 +341,14 @@ class NodeClassifier(LightningModule):
                 "leave it at null for graphs where they are possible"
             )
         return possible
+
+
+def _check_scores(logits: Tensor, nodes: Tensor, split: str) -> None:
+    """Raises ValueError for scores that say nothing: torch takes NaN for the largest of all."""
+    wrong = ~torch.isfinite(logits[nodes]).all(-1)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"{int(wrong.sum())} of {nodes.numel()} vertices of the {split} split have scores that are not finite, the "
+            f"first is vertex {int(nodes[wrong][0])}, so they have no accuracy: replace features that are NaN, "
+            "infinite or very large, of these vertices or near them, e.g. by numpy.nan_to_num"
+        )

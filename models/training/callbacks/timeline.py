@@ -29,7 +29,7 @@ class TimelineRecord(Callback):
         first, count: see `loader.pipeline.Timeline`.
     """
 
-    def __init__(self, path: str | Path, *, enabled: bool = True, first: int = 8, count: int = 8) -> None:
+    def __init__(self, path: str | Path, *, enabled: bool = True, first: int = 8, count: int = 24) -> None:
         self.path = Path(path)
         timeline = Timeline(first, count)  # says what is wrong with them
         self.timeline = timeline if as_flag("enabled", enabled) else None

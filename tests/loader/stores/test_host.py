@@ -153,10 +153,23 @@ def test_rows_have_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None
 @pytest.mark.parametrize("returned", CONVERTIBLE)
 def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -> None:
     table = torch.randn(50, 7) * torch.tensor([1e-8, 1e-6, 1, 3, 1e5, 1e30, 1e-40])
+    if kept == torch.float16:
+        table.clamp_(-65504, 65504)
     store = HostFeatures(table, 2, storage_dtype=kept, dtype=returned)
     assert (store.storage_dtype, store.dtype) == (kept, returned)
     nodes = torch.randint(50, (80,))
     assert torch.equal(store.gather(nodes), table.to(kept)[nodes].to(returned))
+
+
+@pytest.mark.parametrize("value", [-65520.0, 1e6])
+def test_rows_too_large_to_keep_are_refused(value: float) -> None:
+    table = torch.zeros(5, 3)
+    table[2, 1] = value
+    with pytest.raises(ValueError, match=r"numbers end at 65504, and features go .*; scale them"):
+        HostFeatures(table, storage_dtype="float16")
+    assert torch.equal(HostFeatures(table, storage_dtype="bfloat16").gather(torch.tensor([2])), table[2:3].bfloat16())
+    table[2, 1] = torch.inf  # which the table has itself
+    assert HostFeatures(table, storage_dtype="float16").gather(torch.tensor([2]))[0, 1] == torch.inf
 
 
 def test_types_that_do_not_convert_are_refused() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
-from models.training.command_line import choices, explain, prepared
+from models.training.command_line import check_keys, choices, explain, prepared
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 SAMPLERS = ", ".join(choices(CONF, "sampler"))
@@ -113,3 +114,17 @@ def test_keys_of_the_chosen_option_are_known() -> None:
 def test_null_means_none_of_a_group() -> None:
     arguments = ["logger=null", "callbacks=null", "experiment=null", "hparams_search=null", "cache_dir=null", "-m"]
     assert prepared(arguments, CONF) == ["-m", "logger=none", "callbacks=none", "cache_dir=null"]
+
+
+def test_options_of_a_small_dataset_are_known() -> None:
+    """Its file has options of other groups beside its own."""
+    said = refusal("dataset=cora", "dataset.num_neighbors=3")
+    assert said == "there is no option dataset.num_neighbors here; dataset=digits has it: add that"
+
+
+def test_a_key_that_nothing_reads_is_named() -> None:
+    cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden": "${width}"}, "modle": {"lr": 0.1}})
+    with pytest.raises(ValueError, match=r"modle is set, but .* nothing would read it: .* did you mean model"):
+        check_keys(cfg, CONF)
+    del cfg["modle"]
+    check_keys(cfg, CONF)  # other values refer to width

@@ -1,0 +1,173 @@
+"""A loss that is not finite ends a run of any task before a checkpoint of it is written; metrics are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from graphed_nets import CLASSES, FEATURES, Listed, make_batches
+from graphs import messy_graph
+from lightning.pytorch import Trainer
+from marks import needs_gpu
+from train_runs import Composer, in_process, run
+
+from models.training import epoch_loss, module
+from models.training.module import NodeClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+
+NODES = 60
+
+
+def write_graph(folder: Path, bad: slice, value: float) -> list[str]:
+    """Options of train.py for a graph in which some vertices have this value as a feature."""
+    rng = np.random.default_rng(0)
+    features = rng.random((NODES, 6)).astype(np.float32)
+    features[bad, 3] = value
+    ids = np.arange(NODES)
+    alone = ids[-10:]  # the vertices of the test split have edges among themselves only
+    edges = rng.integers(0, NODES - 10, (2, 400))
+    np.savez(
+        folder / "graph.npz",
+        edge_index=np.concatenate([edges, [alone, np.roll(alone, 1)]], axis=1),
+        features=features,
+        labels=ids % 3,
+        train=ids[:40],
+        val=ids[40:50],
+        test=alone,
+    )
+    return ["dataset=npz", f"dataset.path={folder / 'graph.npz'}", "dataset.check_features=false"]
+
+
+@pytest.fixture
+def ended(composed: Composer, tmp_path: Path) -> Iterator[Any]:
+    """Runs, and says how it ended; no checkpoint may be there."""
+
+    def end(*overrides: str) -> str:
+        with pytest.raises(ValueError, match="must be finite") as error:
+            in_process(composed, *overrides)
+        assert list(tmp_path.rglob("*.ckpt")) == []
+        return str(error.value)
+
+    return end
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_bad_features_end_a_run_of_nodes(ended: Any, tmp_path: Path, value: float) -> None:
+    said = ended(*write_graph(tmp_path, slice(0, 3), value))
+    assert re.match(r"train/loss is (nan|inf) in epoch 0, after 1 steps; it must be finite", said)
+    assert "lower model.lr, or replace features" in said
+
+
+@pytest.mark.parametrize("callbacks", ["default", "none"])
+def test_bad_features_end_a_run_of_links(ended: Any, tmp_path: Path, callbacks: str) -> None:
+    options = write_graph(tmp_path, slice(0, 3), np.nan)
+    assert "train/loss is nan in epoch 0" in ended("task=link", f"callbacks={callbacks}", *options)
+
+
+def test_a_high_rate_ends_a_run_of_walks(ended: Any, tmp_path: Path) -> None:
+    options = write_graph(tmp_path, slice(0, 0), 0)
+    said = ended("model=node2vec", "model.lr=1e38", "callbacks.step=null", "datamodule.batch_size=64", *options)
+    assert re.match(r"train/loss is (nan|inf) in epoch 0", said)
+
+
+def test_validation_is_looked_at_too(composed: Composer, tmp_path: Path) -> None:
+    options = write_graph(tmp_path, slice(40, 50), np.nan)
+    with np.load(tmp_path / "graph.npz") as found:
+        arrays = dict(found)
+    arrays["edge_index"] = arrays["edge_index"][:, ~np.isin(arrays["edge_index"][0], np.arange(40, 50))]
+    np.savez(tmp_path / "graph.npz", **arrays)
+    with pytest.raises(ValueError, match="val/loss is nan in epoch 0"):
+        in_process(composed, *options)
+    assert not (tmp_path / "checkpoints" / "best.ckpt").exists()
+
+
+def test_scores_that_are_no_numbers_have_no_accuracy(composed: Composer, tmp_path: Path) -> None:
+    options = write_graph(tmp_path, slice(NODES - 10, NODES - 9), np.nan)
+    with pytest.raises(ValueError, match=r"\d+ of 10 vertices of the test split have scores that are not finite"):
+        in_process(composed, *options)
+
+
+def quiet_trainer(**options: Any) -> Trainer:
+    off = {f"enable_{name}": False for name in ("checkpointing", "progress_bar", "model_summary")}
+    return Trainer(**{"logger": False, "log_every_n_steps": 0, "max_epochs": 1, "devices": 1, **off, **options})
+
+
+def batches_on(device: str, count: int, bad: int = -1, value: float = torch.nan) -> Listed:
+    """Mini-batches, one of them with a bad feature."""
+    batches = make_batches(messy_graph(300, 2400, seed=1), multilabel=False, device=device, count=count)
+    if bad >= 0:
+        x = batches[bad].x
+        assert x is not None
+        batches[bad] = batches[bad].replace(x=x.clone().index_fill_(0, torch.zeros(1, dtype=int, device=device), value))
+    return Listed(batches)
+
+
+def test_steps_are_looked_at_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECKED_EVERY", 4)
+    trainer = quiet_trainer(accelerator="cpu")
+    with pytest.raises(ValueError, match="train/loss is nan in epoch 0, after 8 steps"):
+        trainer.fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 20, bad=5))
+
+
+def test_no_checkpoint_is_written_by_hand(tmp_path: Path) -> None:
+    trainer = quiet_trainer(accelerator="cpu")
+    model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES)
+    trainer.fit(model, batches_on("cpu", 3))
+    model.scores["train"].add_found(torch.zeros(1, dtype=torch.int64), 1, torch.tensor(torch.nan))
+    with pytest.raises(ValueError, match="train/loss is nan"):
+        trainer.save_checkpoint(tmp_path / "spoilt.ckpt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr(module, "check_finite", lambda *_: looked.append(1))
+    quiet_trainer(accelerator="cpu").fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 9))
+    assert len(looked) == 1
+    assert module.CHECKED_EVERY == epoch_loss.CHECKED_EVERY == 1000
+
+
+def test_all_processes_end_together(tmp_path: Path) -> None:
+    options = write_graph(tmp_path, slice(0, 1), np.nan)
+    done = run(
+        tmp_path, *options, "trainer.devices=2", "device=cpu", "num_threads=1", "datamodule.batch_size=8",
+        "trainer.max_epochs=3", f"data_dir={tmp_path}", "hydra.run.dir=run",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(re.findall("train/loss is nan in epoch 0", done.stderr)) == 1
+    assert list((tmp_path / "run").rglob("best.ckpt")) == []
+
+
+def test_links_show_their_metrics_on_a_bar(composed: Composer, tmp_path: Path, monkeypatch: Any) -> None:
+    shown: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "models.training.callbacks.ProgressBar.on_train_epoch_end",
+        lambda self, trainer, model: shown.update(self.get_metrics(trainer, model)),
+    )
+    in_process(composed, "task=link", *write_graph(tmp_path, slice(0, 0), 0))
+    assert {"train/loss", "val/auc", "val/ap", "val/mrr", "val/hits@1", "val/hits@10"} <= shown.keys()
+
+
+def test_walks_show_the_loss_of_their_epoch(composed: Composer, tmp_path: Path, capsys: Any) -> None:
+    in_process(composed, "model=node2vec", *write_graph(tmp_path, slice(0, 0), 0))
+    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 0"))
+    assert "train/loss" in first
+
+
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("value", [torch.nan, torch.inf])
+    def test_a_replayed_loss_ends_the_run(self, value: float) -> None:
+        """The loss of a CUDA graph goes into the sums without a wait; the step after that is not looked at."""
+        model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, cuda_graph=True)
+        with pytest.raises(ValueError, match=r"train/loss is (nan|inf) in epoch 0, after 60 steps"):
+            quiet_trainer(accelerator="gpu").fit(model, batches_on("cuda", 60, bad=50, value=value))
+        assert model.whole_step.taken > 0
+        assert model.graphed.replayed > 30

@@ -16,7 +16,7 @@ from torch import Tensor
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
-from loader.datasets.locations import fingerprint
+from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
@@ -110,26 +110,12 @@ class NpzDataset(EdgeListDataset):
             parallel_edges=parallel_edges,
             **options,
         )
-        given = self.given = Path(path).expanduser()
-        self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
+        self.given, self.path = path, given_file(path, self.data_dir)
         self.split = check_fractions(split) if split is not None else None
         self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> list[Any]:
-        if self.path.is_dir():
-            raise DatasetError(
-                f"{self.name}: {self.path.absolute()} is a folder; set dataset.path to the .npz file in it"
-            )
-        if self.path.exists() and not self.path.is_file():
-            raise DatasetError(
-                f"{self.name}: {self.path.absolute()} is no regular file; set dataset.path to your .npz file"
-            )
-        if not self.path.is_file():
-            places = [self.path] if self.given.is_absolute() else [self.given, self.path]
-            looked = dict.fromkeys(str(path.absolute()) for path in places)  # one place if data_dir is this folder
-            raise DatasetError(
-                f"{self.name}: there is no file {' or '.join(looked)}; give the path of your .npz file (dataset.path)"
-            )
+        require_file(self.given, self.path, f"{self.name}: ", "dataset.path", ".npz file")
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 
     def options(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
                     raise ValueError(
                         f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out, or null"
                     )
-    check_sizes(cfg.model, ["num_features"])
+    check_sizes(cfg.model, ["num_features", "num_nodes"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)
@@ -57,7 +57,10 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     datamodule.trainer = trainer
     datamodule.setup("fit")
     seed_everything(cfg.seed, verbose=False)
-    model = instantiate(cfg.model, num_features=datamodule.num_features)
+    sizes = {"num_features": datamodule.num_features}
+    if not datamodule.num_features:
+        sizes["num_nodes"] = datamodule.num_nodes  # each of which the model trains a row for
+    model = instantiate(cfg.model, **sizes)
     metrics = fit(cfg, trainer, model, datamodule)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)

@@ -16,8 +16,8 @@ from loader.machine.optional import import_optional
 
 ROOT = Path(train_module.__file__).parent
 OTHERS = (
-    "dgl", "hydra", "lightning", "matplotlib", "networkx.drawing", "ogb", "omegaconf", "pandas", "pyarrow", "rich", "scipy",
-    "sklearn", "torch_geometric", "torchmetrics",
+    "dgl", "hydra", "lightning", "matplotlib", "networkx.drawing", "ogb", "omegaconf", "pandas", "pyarrow", "rich",
+    "scipy", "sklearn", "torch_geometric", "torchmetrics",
 )  # fmt: skip
 MODULES = (
     "import loader.datasets, loader.graph, loader.inspect, loader.ops, loader.samplers, loader.samples, loader.stores"

@@ -371,6 +371,6 @@ def _kind(name: str, kind: Any, path: Path) -> str:
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"
     raise DatasetError(
-        f"{path}: column {name} has type {kind}; features are made of numbers, texts, dates and truth values: convert "
-        "it, or leave it out of dataset.features"
+        f"{path}: column {name} has type {kind}; features are made of numbers, texts in UTF-8, dates and truth values: "
+        "convert it, or leave it out of dataset.features"
     )

@@ -23,11 +23,13 @@ from loader.datasets.splits import check_fractions, ids_of, random_split, strati
 from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
-_OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes")
+_OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
 # Names that torch_geometric and others have for what is read here.
 _ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
     **dict.fromkeys(("weight", "weights"), "edge_weights"),
+    **dict.fromkeys(("x", "X", "feat", "attr"), "features"),
+    **dict.fromkeys(("y", "Y", "targets"), "labels"),
 }
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 
@@ -46,7 +48,8 @@ class NpzDataset(EdgeListDataset):
                          integer                        `indices[indptr[v]:indptr[v + 1]]`
     ==================== ============================== =====================================================
 
-    What belongs to the vertices:
+    What belongs to the vertices. `features` may be left out, and so may `labels` with the split: tasks that read none
+    (`task=link`, `model=node2vec`) need none.
 
     ==================== ============================== =====================================================
     array                shape                          content
@@ -59,6 +62,8 @@ class NpzDataset(EdgeListDataset):
     `test`               [num_nodes] bool               none of them together with the option `split`
     `num_classes`        one integer                    optional; else one more than the largest label (from
                                                         1000 on only if most numbers up to it occur)
+    `num_nodes`          one integer                    optional; else as many as `features`, `labels` or `indptr`
+                                                        have, or one more than the largest vertex of an edge
     ==================== ============================== =====================================================
 
     And if you have them:
@@ -149,14 +154,19 @@ class NpzDataset(EdgeListDataset):
             )
         if arrays is None:
             raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
-        for needed in ("features", "labels"):
-            self._require(needed in arrays, f"no array '{needed}'", arrays)
-        features = arrays["features"]
-        self._require(
-            features.ndim == 2, f"features of shape {list(features.shape)}, not [num_nodes, num_features]", arrays
-        )
         self._check_names(arrays)
-        src, dst = self._edges(arrays, features.shape[0])
+        features, labels = arrays.get("features"), arrays.get("labels")
+        num_nodes = self._num_nodes(arrays)
+        src, dst = self._edges(arrays, num_nodes)
+        if num_nodes is None:
+            num_nodes = 1 + max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+        if features is None:
+            features = np.empty((num_nodes, 0), dtype=np.float32)
+        self._require(
+            features.ndim == 2 and len(features) == num_nodes,
+            f"features of shape {list(features.shape)}, not [num_nodes, num_features] of {num_nodes} nodes",
+            arrays,
+        )
         given = [split for split in SPLITS if split in arrays]
         if self.split is not None and given:
             raise DatasetError(
@@ -164,7 +174,9 @@ class NpzDataset(EdgeListDataset):
                 "of the two"
             )
         splits = None
-        if self.split is None:
+        bare = [name for name in (*given, *(["split"] if self.split else [])) if labels is None]
+        self._require(not bare, f"no array labels, but {' '.join(bare)}", arrays)
+        if given:
             missing = [split for split in SPLITS if split not in arrays]
             self._require(
                 not missing,
@@ -172,12 +184,12 @@ class NpzDataset(EdgeListDataset):
                 "dataset.split=[0.6,0.2,0.2])",
                 arrays,
             )
-            splits = {split: ids_of(arrays[split], features.shape[0], f"{self.path}: {split}") for split in SPLITS}
+            splits = {split: ids_of(arrays[split], num_nodes, f"{self.path}: {split}") for split in SPLITS}
         return EdgeList(
             src=src,
             dst=dst,
             features=features,
-            labels=arrays["labels"],
+            labels=labels,
             num_classes=self._num_classes(arrays),
             splits=splits,
             node_types=self._node_types(arrays),
@@ -194,7 +206,7 @@ class NpzDataset(EdgeListDataset):
         for name in sorted(arrays.keys() - set(known)):
             meant = difflib.get_close_matches(name, left, n=1, cutoff=0.85)
             alias = _ALIASES.get(name)
-            wanted = self.split is None if alias in SPLITS else arrays[name].shape == edges
+            wanted = arrays[name].shape == edges if alias == "edge_weights" else alias not in SPLITS or not self.split
             if alias is not None and alias not in arrays and wanted:
                 meant = [alias]
             if meant:
@@ -212,6 +224,18 @@ class NpzDataset(EdgeListDataset):
                 f"{self.path}: num_classes has shape {list(given.shape)}; it must be one integer, or be left out"
             )
         return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
+
+    def _num_nodes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
+        """Number of vertices, as far as another array than that of the edges says it."""
+        if "num_nodes" in arrays:
+            given = as_int64(arrays["num_nodes"], f"{self.path}: num_nodes").reshape(-1)
+            if given.size != 1 or given[0] < 0:
+                raise DatasetError(f"{self.path}: num_nodes is {given.tolist()}; it must be one number of at least 0")
+            return int(given[0])
+        for name in ("features", "labels", "node_times"):
+            if name in arrays and arrays[name].ndim:
+                return len(arrays[name])
+        return max(arrays["indptr"].size - 1, 0) if "indptr" in arrays else None
 
     def _node_types(self, arrays: dict[str, NDArray[np.generic]]) -> dict[str, int] | None:
         if "node_types" not in arrays and "node_type_sizes" not in arrays:
@@ -236,7 +260,7 @@ class NpzDataset(EdgeListDataset):
         return stratified_split(labels, self.split, self.split_seed)
 
     def _edges(
-        self, arrays: dict[str, NDArray[np.generic]], num_nodes: int
+        self, arrays: dict[str, NDArray[np.generic]], num_nodes: int | None
     ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         found = [form for form in _TOPOLOGIES if all(name in arrays for name in form)]
         self._require(len(found) == 1, f"{len(found) or 'none'} of the three forms of edges", arrays)
@@ -266,6 +290,7 @@ class NpzDataset(EdgeListDataset):
         if found[0] == ("src", "dst"):
             return first, second
         indptr = as_int64(first, f"{self.path}: indptr")
+        assert num_nodes is not None
         self._check_indptr(indptr, second.size, num_nodes)
         return second, np.repeat(np.arange(num_nodes), np.diff(indptr))
 
@@ -286,5 +311,5 @@ class NpzDataset(EdgeListDataset):
         if not condition:
             raise DatasetError(
                 f"{self.path} has {found}; it holds {', '.join(sorted(arrays)) or 'nothing'}, and needs "
-                "edge_index (or src dst, or indptr indices), features, labels, train, val, test"
+                "edge_index (or src dst, or indptr indices); models of nodes also need features, labels, train, val, test"
             )

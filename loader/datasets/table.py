@@ -106,8 +106,8 @@ class TableDataset(EdgeListDataset):
     def __init__(
         self,
         edges: str | Path,
-        nodes: str | Path | None = None,
         *,
+        nodes: str | Path | None = None,
         name: str | None = None,
         source: str | None = None,
         target: str | None = None,

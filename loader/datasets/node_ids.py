@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +63,7 @@ class IdNumbers:
         if types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if types.is_integer(column.type):
-            return column
+            return column.cast(pyarrow().large_string() if column.type == pyarrow().uint64() else pyarrow().int64())
         if types.is_string(column.type) or types.is_large_string(column.type):
             return column.cast(pyarrow().large_string())
         raise DatasetError(
@@ -81,7 +82,8 @@ class IdNumbers:
         self._bytes = 0
 
     def numbers(self, known: Any | None = None) -> tuple[list[NDArray[np.int32]], Any]:
-        """The number of every row of each column, and the ids by number.
+        """The number of every row of each column, and the ids by number: int64 if that is the plain form of all, else
+        large strings.
 
         Args:
             known: ids that have the first numbers, different ones. The others follow in the order in which they occur
@@ -93,6 +95,9 @@ class IdNumbers:
             self._group()
         given = [] if known is None else [known]
         groups = [ids for column in self._ids for ids in column]
+        if len({ids.type for ids in given + groups}) > 1:
+            groups = [ids.cast(pyarrow().large_string()) for ids in groups]
+            given = [ids.cast(pyarrow().large_string()) for ids in given]
         places = pyarrow().chunked_array(given + groups).dictionary_encode().chunks[len(given) :]
         ids = places[0].dictionary
         found, at = [], 0
@@ -109,10 +114,24 @@ class IdNumbers:
 
 
 def _encoded(parts: Sequence[Any]) -> tuple[Any, NDArray[np.int32]]:
-    """The different values as text, and the place there of each value."""
-    chunks = pyarrow().chunked_array(parts).dictionary_encode().chunks
-    ids = chunks[0].dictionary.cast(pyarrow().large_string())
-    return ids, np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+    """The different values, and the place there of each value. Plain texts of whole numbers are encoded as numbers, in
+    half the time.
+    """
+    arrow, values = pyarrow(), pyarrow().chunked_array(parts)
+    if values.type == arrow.large_string():
+        with contextlib.suppress(arrow.ArrowInvalid):
+            ids, codes = _places(values.cast(arrow.int64()))
+            # No text of a number is shorter than the plain one: equal sums mean that all are plain, none is "007".
+            compute = pyarrow("pyarrow.compute")
+            lengths = compute.binary_length(ids.cast(arrow.large_string())).to_numpy()
+            if compute.sum(compute.binary_length(values)).as_py() == int(np.bincount(codes) @ lengths):
+                return ids, codes
+    return _places(values)
+
+
+def _places(values: Any) -> tuple[Any, NDArray[np.int32]]:
+    chunks = values.dictionary_encode().chunks
+    return chunks[0].dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
 
 
 @dataclass(frozen=True)
@@ -144,24 +163,17 @@ class NodeIds:
 
 
 def write_ids(writer: CacheWriter, ids: Any) -> str:
-    """Writes ids, an array of pyarrow's large strings, and returns their digest. Ids that all are the plain form of
-    whole numbers of 64 bits are written as such.
-    """
+    """Writes the ids of `IdNumbers.numbers`, and returns the digest of their texts."""
     arrow = pyarrow()
-    _, ends, texts = ids.buffers()
-    count, offset = len(ids), ids.offset
-    ends = np.frombuffer(ends, dtype=np.int64)[offset : offset + count + 1]
-    texts = np.frombuffer(texts, dtype=np.uint8)[ends[0] : ends[-1]] if count and texts else np.empty(0, dtype=np.uint8)
+    texts_of = ids.cast(arrow.large_string())
+    _, ends, texts = texts_of.buffers()
+    ends = np.frombuffer(ends, dtype=np.int64)[texts_of.offset : texts_of.offset + len(ids) + 1]
+    texts = np.frombuffer(texts or b"", dtype=np.uint8)[ends[0] : ends[-1]]
     ends = ends[1:] - ends[0]
-    digest = hashlib.sha256(ends.tobytes())
-    digest.update(texts.tobytes())
-    try:
-        numbers = ids.cast(arrow.int64())
-        plain = numbers.cast(arrow.large_string()).equals(ids)
-    except arrow.ArrowInvalid:
-        plain = False
-    if plain:
-        writer.write("ids", numbers.to_numpy())
+    digest = hashlib.sha256(ends.data)
+    digest.update(np.ascontiguousarray(texts).data)
+    if ids.type == arrow.int64():
+        writer.write("ids", ids.to_numpy())
     else:
         writer.write("id_texts", texts)
         writer.write("id_ends", ends)

@@ -311,5 +311,5 @@ class NpzDataset(EdgeListDataset):
         if not condition:
             raise DatasetError(
                 f"{self.path} has {found}; it holds {', '.join(sorted(arrays)) or 'nothing'}, and needs "
-                "edge_index (or src dst, or indptr indices); models of nodes also need features, labels, train, val, test"
+                "edge_index (or src dst, or indptr indices); for nodes also features, labels, train, val, test"
             )

@@ -49,6 +49,8 @@ def from_pandas(cls: type[Graph], edges: Any, nodes: Any, columns: Mapping[str, 
     arrays: dict[str, Any] = {}
     if columns["weight"] is not None:
         weights = _column(edges, "edges", "weight", columns["weight"], 0)
+        if weights.dtype.kind not in "iuf":
+            raise ValueError(f"weight: column {weights.name!r} has dtype {weights.dtype}; it must be numbers")
         arrays["edge_weights"] = torch.from_numpy(weights.to_numpy(dtype="float64", copy=True))
     if columns["time"] is not None:
         arrays["edge_times"] = torch.from_numpy(_times(_column(edges, "edges", "time", columns["time"], 0)))
@@ -64,7 +66,7 @@ def _times(values: Any) -> Any:
             raise ValueError(
                 f"time: column {values.name!r} has fractions of a second; give whole numbers in their place"
             )
-        return (seconds // 10**9).to_numpy()
+        return (seconds // 10**9).to_numpy(copy=True)
     if values.dtype.kind not in "iu":
         raise ValueError(
             f"time: column {values.name!r} has dtype {values.dtype}; it must be integers or dates: "

@@ -23,15 +23,18 @@ def numbered(path, *columns, piece=3, known=None):
     return [column.tolist() for column in found], ids.to_pylist()
 
 
+@pytest.mark.parametrize("name", ["n{}", "{}", "{:02d}"])
 @pytest.mark.parametrize("piece", [1, 3, 100])
 @pytest.mark.parametrize("group", [1, 64, 1 << 28])
-def test_numbers_depend_on_no_piece(tmp_path, monkeypatch, piece, group):
+def test_numbers_depend_on_no_piece(tmp_path, monkeypatch, name, piece, group):
     monkeypatch.setattr(node_ids, "_GROUP", group)
     rng = np.random.default_rng(0)
-    src, dst = ([f"n{i}" for i in rng.integers(0, 30, 50)] for _ in range(2))
+    src, dst = ([name.format(i) for i in rng.integers(0, 30, 50)] for _ in range(2))
     codes, names = pandas.factorize(np.array(src + dst, dtype=object))
     (found_src, found_dst), ids = numbered(tmp_path, src, dst, piece=piece)
-    assert (found_src + found_dst, ids) == (codes.tolist(), names.tolist())
+    assert found_src + found_dst == codes.tolist()
+    assert list(map(str, ids)) == names.tolist()
+    assert isinstance(ids[0], int) == (name == "{}")
 
 
 def test_known_ids_come_first(tmp_path):
@@ -62,11 +65,16 @@ def test_bad_ids_are_named(tmp_path, column, message):
 def kept(tmp_path, ids) -> NodeIds:
     folder = tmp_path / "kept"
     with conversion_lock(folder), CacheWriter(folder, KEY) as writer:
-        digest = write_ids(writer, pa.array(ids, pa.large_string()))
+        numbers = IdNumbers(["id"], tmp_path)
+        numbers.take(pa.array(ids))
+        digest = write_ids(writer, numbers.numbers()[1])
     return read_ids(open_cache(folder, KEY).arrays, digest)
 
 
-@pytest.mark.parametrize("ids", [["a", "", "ünï", "a,b"], ["7", "07"], ["1", str(2**63)], ["-3", "12"], ["1.0", "2"]])
+@pytest.mark.parametrize(
+    "ids",
+    [["a", "", "ünï", "a,b"], ["7", "07"], ["1", str(2**63)], ["-3", "12"], ["1.0", "2"], ["-0", "5"], ["+1", "5"]],
+)
 def test_ids_come_back_as_they_were(tmp_path, ids):
     found = kept(tmp_path, ids)
     assert len(found) == len(ids)

@@ -53,7 +53,7 @@ def test_times_of_zones_and_integers_are_read():
         (EDGES.assign(s=["a", None, "b"]), None, {}, r"no value in column 's' \(source\) of row 1, like 0 more"),
         (EDGES, NODES[:1], {}, "edges names 'b' in column 's' of row 0, which is no id of nodes"),
         (EDGES, pandas.concat([NODES, NODES[1:2]]), {}, "nodes has the id 'a' twice, again in row 4"),
-        (EDGES, None, {"weight": "at"}, "float"),
+        (EDGES, None, {"weight": "at"}, r"column 'at' has dtype datetime.*; it must be numbers"),
         (EDGES, None, {"time": "w"}, "column 'w' has dtype float64; it must be integers or dates"),
         (EDGES.assign(w=[1, -1, 1]), None, {"weight": "w"}, "weight"),
     ],

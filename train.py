@@ -156,7 +156,8 @@ def train(cfg: DictConfig) -> float:
     if watch_loss(cfg, datamodule):
         trainer = make_trainer(cfg)
         if trainer.is_global_zero:
-            print(f"dataset {datamodule.data.name} has no labels: train/loss is watched in place of val/acc")
+            lacks = "split" if datamodule.data.num_classes else "labels"
+            print(f"dataset {datamodule.data.name} has no {lacks}: train/loss is watched in place of val/acc")
             save_config(cfg, Path(cfg.run_dir))
     datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")

@@ -36,7 +36,8 @@ def check_read(datamodule: Any) -> None:
 
 
 def watch_loss(cfg: DictConfig, datamodule: Any) -> bool:
-    """Sets the run to watch `train/loss` in place of `val/acc` if nothing can be validated, since there are no labels.
+    """Sets the run to watch `train/loss` in place of `val/acc` if nothing can be validated: there are no labels, or no
+    split.
 
     Args:
         cfg: of the run; its metrics are changed.
@@ -45,7 +46,8 @@ def watch_loss(cfg: DictConfig, datamodule: Any) -> bool:
     Returns:
         Whether it was so.
     """
-    if datamodule.data.num_classes > 0:
+    data = datamodule.data
+    if data.num_classes > 0 and data.splits["train"].numel() > 0:
         return False
     if cfg.optimized_metric == "val/acc":
         cfg.optimized_metric = "train/loss"

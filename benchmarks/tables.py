@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks._common import ROOT, free_cores, resident_bytes, write_json
+from _common import ROOT, free_cores, resident_bytes, write_json
 
 _PART = 1 << 20
 
@@ -140,14 +139,14 @@ def main() -> None:
         print(json.dumps(CANDIDATES[args.one[0]](Path(args.one[1]))))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
-    before, found = free_cores(), {}
+    before, rows = free_cores(), []
     for kind in args.kinds:
         path = args.folder / f"{kind}_{args.edges}.csv"
         if not path.exists():
             write_csv(path, args.edges, args.edges // 10, "user-" if kind == "text" else "")
-        found[kind] = measure(path, args.rounds)
-        print(json.dumps(found[kind], indent=1))
-    write_json(args.json, {"ids": found, "free_cores": [round(before, 2), round(free_cores(), 2)]})
+        rows.append({"ids": kind, **measure(path, args.rounds)})
+        print(json.dumps(rows[-1], indent=1))
+    write_json(args.json, {"rows": rows, "free_cores": [round(before, 2), round(free_cores(), 2)]})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PIECE = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
+_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
@@ -78,6 +80,7 @@ class TableFile:
                     f"{self.path} has the columns {self._told()}; {option} is by default the column "
                     f"{place + 1}: name another one (dataset.{option}), or add it"
                 )
+            self.refuse_index(self.names[place], option)
             return self.names[place]
         if given not in self.names:
             raise DatasetError(
@@ -85,6 +88,14 @@ class TableFile:
                 f"{nearest(str(given), self.names)}"
             )
         return str(given)
+
+    def refuse_index(self, name: str, option: str) -> None:
+        """Raises DatasetError if a column that nobody named is the index that pandas wrote."""
+        if _INDEX.fullmatch(name):
+            raise DatasetError(
+                f"{self.path}: column {self.names.index(name) + 1} has the name '{name}', as an index has that pandas "
+                f"wrote; save the table with index=False, or name the columns to read (dataset.{option})"
+            )
 
     def pieces(self, columns: Mapping[str, Any], missing: Sequence[str] = ("",)) -> Iterator[Any]:
         """Some rows at a time, as record batches.
@@ -107,9 +118,14 @@ class TableFile:
     def read(self, columns: Sequence[str]) -> Any:
         """Whole columns as a table. The type of a CSV file's column is that of all its values."""
         with self._readable():
-            if self.kind == ".parquet":
-                return pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns))
-            return pyarrow("pyarrow.csv").read_csv(self.path, **self._options(dict.fromkeys(columns), MISSING))
+            if self.kind != ".parquet":
+                return pyarrow("pyarrow.csv").read_csv(self.path, **self._options(dict.fromkeys(columns), MISSING))
+            table = pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns))
+            for place, field in enumerate(table.schema):
+                if pyarrow().types.is_dictionary(field.type):  # a categorical of pandas
+                    plain = table.column(place).cast(field.type.value_type)
+                    table = table.set_column(place, field.name, plain)
+            return table
 
     def _csv(self, columns: Mapping[str, Any], missing: Sequence[str]) -> Any:
         return pyarrow("pyarrow.csv").open_csv(self.path, **self._options(columns, missing))
@@ -363,8 +379,7 @@ def _is_number(kind: Any) -> bool:
 
 def _kind(name: str, kind: Any, path: Path) -> str:
     types = pyarrow().types
-    values = kind.value_type if types.is_dictionary(kind) else kind
-    if types.is_string(values) or types.is_large_string(values):
+    if types.is_string(kind) or types.is_large_string(kind):
         return "category"
     if _is_number(kind) or types.is_null(kind):
         return "number"

@@ -24,6 +24,7 @@ from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
+_SPARSE_IDS = 10  # times as many vertices as edges are taken for ids of something else
 # Names that torch_geometric and others have for what is read here.
 _ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
@@ -160,6 +161,17 @@ class NpzDataset(EdgeListDataset):
         src, dst = self._edges(arrays, num_nodes)
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+            if num_nodes > _SPARSE_IDS * (src.size + 100):
+                raise DatasetError(
+                    f"{self.path}: the largest vertex of {src.size} edges is {num_nodes - 1}, so most vertices would "
+                    "have no edge; number the vertices from 0 on, e.g. by numpy.unique(edges, return_inverse=True), or "
+                    "add num_nodes"
+                )
+        elif src.size and min(src.min(), dst.min()) == 1 and max(src.max(), dst.max()) == num_nodes:
+            raise DatasetError(
+                f"{self.path}: edges have the vertices 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: "
+                "subtract 1"
+            )
         if features is None:
             features = np.empty((num_nodes, 0), dtype=np.float32)
         self._require(

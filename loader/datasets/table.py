@@ -131,7 +131,8 @@ class TableDataset(EdgeListDataset):
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{option} is {shown(value)}; it must be the name of a column")
         drawn = not isinstance(split, str)
-        if features is not None and (isinstance(features, str) or not all(isinstance(one, str) for one in features)):
+        listed = isinstance(features, Sequence) and not isinstance(features, str)
+        if features is not None and not (listed and all(isinstance(one, str) for one in features)):
             raise TypeError(f"features is {shown(features)}; it must be a list of names of columns")
         of_nodes = {"id": id, "label": label, "features": features, "split": None if drawn else split}
         if nodes is None and (given := [option for option, value in of_nodes.items() if value is not None]):
@@ -274,7 +275,10 @@ class TableDataset(EdgeListDataset):
 
     def _feature_names(self, file: TableFile, taken: Sequence[str]) -> list[str]:
         if self.features is None:
-            return [name for name in file.names if name not in taken]
+            rest = [name for name in file.names if name not in taken]
+            for name in rest:
+                file.refuse_index(name, "features")
+            return rest
         for number, name in enumerate(self.features):
             if name not in file.names or name in taken or name in self.features[:number]:
                 free = [one for one in file.names if one not in taken]
@@ -330,8 +334,6 @@ def _classes(name: str, values: Any, path: Path) -> tuple[NDArray[np.int64], lis
     """Labels `[rows]`, -1 where there is none, and the values that the classes stand for."""
     arrow = pyarrow()
     types = arrow.types
-    if types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
     kind = values.type
     if types.is_floating(kind):
         numbers = as_numbers(values)

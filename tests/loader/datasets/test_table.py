@@ -110,6 +110,16 @@ def test_parquet_is_read_like_csv(load, tmp_path):
     assert in_neighbors(data) == in_neighbors(text)
 
 
+def test_categoricals_of_parquet_are_read(load, tmp_path):
+    load(nodes=NODES)
+    ids, kinds = pa.array(["a", "b", "c", "d"]), pa.array(["x", "y", "x", None])
+    table = pa.table({"id": ids.dictionary_encode(), "kind": kinds.dictionary_encode(), "y": kinds.dictionary_encode()})
+    parquet.write_table(table, tmp_path / "n.parquet")
+    data = TableDataset(tmp_path / "edges.csv", nodes=tmp_path / "n.parquet", label="y", data_dir=tmp_path).load()
+    assert data.features.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    assert data.labels.tolist() == [0, 1, 0, -1]
+
+
 def test_the_report_counts_what_was_done(load, caplog):
     with caplog.at_level(logging.INFO):
         data = load(nodes=NODES, label="segment")
@@ -169,6 +179,7 @@ def test_a_table_is_opened_by_its_path(load, tmp_path):
         ("s,t\na,b\n,c\n", "has no id in column s of row 2; fill it in, or leave the row out"),
         ("s,t\na,b\nc,\n", "has no id in column t of row 2"),
         ("17,42\n1,2\n", "begins with the line 17,42, which looks like an edge; the first line must name the columns"),
+        (",s,t\n0,a,b\n", "column 1 has the name '', as an index has that pandas wrote; save .* index=False"),
         ("s,t\na,b\nx,c\n", "s 'x' in row 2 is no id of nodes.csv, like 0 more; add a row for each there"),
     ],
 )
@@ -206,6 +217,7 @@ def test_bad_columns_of_edges_are_named(load, options, message):
             "features names the column 'size'; it must name different ones of age,",
         ),
         ("", "", {"features": ["age", "age"]}, "features names the column 'age'"),
+        ("age", "Unnamed: 0", {}, "column 2 has the name 'Unnamed: 0', as an index has that pandas wrote"),
         ("silver", "gold", {}, "label segment has 1 different values in 4 nodes; classes are 2 or more"),
         ("", "", {"split": "city"}, "split city is 'X' in row 1; it must be train, val or test, or empty"),
         ("d,5,,,", "d,5,,val,", {"split": "part"}, "node 'd' in row 4 is in the split val, but has no label"),
@@ -237,7 +249,9 @@ def test_options_that_contradict_are_refused(options, message):
         TableDataset("edges.csv", **options)
 
 
-@pytest.mark.parametrize("options", [{"source": 3}, {"features": "age"}, {"features": [1]}, {"nodes": 5}])
+@pytest.mark.parametrize(
+    "options", [{"source": 3}, {"features": "age"}, {"features": [1]}, {"features": 1}, {"nodes": 5}]
+)
 def test_options_of_other_types_are_refused(options):
     with pytest.raises(TypeError, match=f"{next(iter(options))} is .*; it must be"):
         TableDataset("edges.csv", **options)

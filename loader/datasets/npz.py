@@ -169,8 +169,7 @@ class NpzDataset(EdgeListDataset):
                 )
         elif src.size and min(src.min(), dst.min()) == 1 and max(src.max(), dst.max()) == num_nodes:
             raise DatasetError(
-                f"{self.path}: edges have the vertices 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: "
-                "subtract 1"
+                f"{self.path}: edges have the vertices 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: subtract 1"
             )
         if features is None:
             features = np.empty((num_nodes, 0), dtype=np.float32)

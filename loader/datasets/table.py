@@ -198,7 +198,7 @@ class TableDataset(EdgeListDataset):
         arrow = pyarrow()
         numbers = IdNumbers(columns[:2], file.path)
         kinds: dict[str, Any] = dict.fromkeys(columns[:2], arrow.string())
-        others = {option: self.given[option] for option in ("weight", "time") if option in self.given}
+        others: dict[str, str] = {name: self.given[name] for name in ("weight", "time") if name in self.given}
         kinds.update((name, arrow.float64() if option == "weight" else None) for option, name in others.items())
         parts: dict[str, list[Any]] = {option: [] for option in others}
         for piece in file.pieces(kinds):
@@ -214,8 +214,8 @@ class TableDataset(EdgeListDataset):
                 f"{file.path}: {columns[column]} {shown(ids[int(ends[column][row])].as_py())} in row {row + 1} is no "
                 f"id of {self.files[1].name}, like {stray - 1} more; add a row for each there, or leave these edges out"
             )
-        convert = {"weight": as_weights, "time": as_integers}
-        values = {
+        convert: dict[str, Any] = {"weight": as_weights, "time": as_integers}
+        values: dict[str, NDArray[np.generic]] = {
             option: convert[option](option, others[option], arrow.chunked_array(chunks), file.path)
             for option, chunks in parts.items()
         }
@@ -259,7 +259,8 @@ class TableDataset(EdgeListDataset):
                 values = table.column(column.name).slice(begin, end - begin).combine_chunks()
                 features[begin:end, at : at + column.width] = column.features(values)
                 at += column.width
-        labels, classes, splits = None, [], None
+        labels, splits = None, None
+        classes: list[str] = []
         if "label" in special:
             labels, classes = _classes(special["label"], table.column(special["label"]), file.path)
             report.append(

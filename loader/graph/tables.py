@@ -54,7 +54,8 @@ def from_pandas(cls: type[Graph], edges: Any, nodes: Any, columns: Mapping[str, 
         arrays["edge_weights"] = torch.from_numpy(weights.to_numpy(dtype="float64", copy=True))
     if columns["time"] is not None:
         arrays["edge_times"] = torch.from_numpy(_times(_column(edges, "edges", "time", columns["time"], 0)))
-    return cls.from_edges(*(torch.from_numpy(end.copy()) for end in (src, dst)), count, keep_edge_ids=True, **arrays)
+    source, target = (torch.from_numpy(end.copy()) for end in (src, dst))
+    return cls.from_edges(source, target, count, keep_edge_ids=True, **arrays)
 
 
 def _times(values: Any) -> Any:

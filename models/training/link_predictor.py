@@ -62,9 +62,11 @@ class LinkPredictor(LightningModule):
         as_finite("lr", lr, positive=True)
         as_finite("weight_decay", weight_decay)
         as_size("out", out)
-        as_size("num_features", num_features, least=0 if num_nodes is not None else 1)
+        as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         self.save_hyperparameters()
-        self.rows = None if num_features else nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
+        self.rows = None
+        if num_nodes is not None and num_features == 0:
+            self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
         self.net = GraphSAGE(num_features or hidden, hidden, out, num_layers, dropout, norm, input_dropout)
         self.lr, self.weight_decay = lr, weight_decay
 

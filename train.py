@@ -69,7 +69,7 @@ def train(cfg: DictConfig) -> float:
 
     from loader.machine.arguments import as_flag, as_seed
     from loader.machine.cpus import as_threads
-    from models.training.checks import check_length, check_metrics, read_checkpoint
+    from models.training.checks import check_length, check_metrics, check_read, read_checkpoint, watch_loss
     from models.training.options import (
         check_depth,
         check_dtype,
@@ -130,7 +130,7 @@ def train(cfg: DictConfig) -> float:
         from lightning.pytorch import seed_everything
 
     from loader.loaders.whole_graph import WholeGraph
-    from models.training.console import announce, folders
+    from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
     from models.training.past_run_job import use_past_run
@@ -160,6 +160,13 @@ def train(cfg: DictConfig) -> float:
     announce(cfg, why, first=trainer.is_global_zero)
 
     datamodule.prepare_data()
+    check_read(datamodule)
+    if watch_loss(cfg, datamodule):
+        trainer = make_trainer(cfg)
+        if trainer.is_global_zero:
+            lacks = "split" if datamodule.data.num_classes else "labels"
+            print(f"dataset {datamodule.data.name} has no {lacks}: train/loss is watched in place of val/acc")
+            save_config(cfg, Path(cfg.run_dir))
     datamodule.trainer = trainer  # says on which device this process trains
     datamodule.setup("fit")
     data = datamodule.data

@@ -96,7 +96,7 @@ def inspect(
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
     _check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
-    graph, train = data.graph, data.splits["train"]
+    graph, train = data.graph, _seeds(data)
     plan = {}
     if memory is not None:
         plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}
@@ -167,6 +167,12 @@ def inspect(
         },
         **plan,
     }
+
+
+def _seeds(data: NodeDataset) -> Tensor:
+    """The nodes to sample around: the training split, or all nodes of a dataset without splits."""
+    train = data.splits["train"]
+    return train if train.numel() else torch.arange(data.num_nodes)
 
 
 def _places(train: Tensor, batch_size: int, batches: int, seed: int) -> list[tuple[int, int, Tensor]]:
@@ -368,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data = open_dataset(
             args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
         )
-        batch_size = min(args.batch_size, data.splits["train"].numel())
+        batch_size = min(args.batch_size, _seeds(data).numel())
         card = inspect(
             data,
             args.fanouts,

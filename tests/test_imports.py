@@ -16,8 +16,8 @@ from loader.machine.optional import import_optional
 
 ROOT = Path(train_module.__file__).parent
 OTHERS = (
-    "dgl", "hydra", "lightning", "matplotlib", "networkx.drawing", "ogb", "omegaconf", "pandas", "rich", "scipy",
-    "sklearn", "torch_geometric", "torchmetrics",
+    "dgl", "hydra", "lightning", "matplotlib", "networkx.drawing", "ogb", "omegaconf", "pandas", "pyarrow", "rich",
+    "scipy", "sklearn", "torch_geometric", "torchmetrics",
 )  # fmt: skip
 MODULES = (
     "import loader.datasets, loader.graph, loader.inspect, loader.ops, loader.samplers, loader.samples, loader.stores"
@@ -79,12 +79,17 @@ for batch in NodeLoader(data.graph, data.features, data.labels, data.splits["tra
             "a dataset by its name needs the package omegaconf; pip install 'gnn-loader[datasets]'",
         ),
         (
+            "from loader.datasets import TableDataset; TableDataset('{folder}/e.csv', data_dir='{folder}').load()",
+            "a dataset of tables needs the package pyarrow; pip install 'gnn-loader[tables]'",
+        ),
+        (
             "from loader.datasets import Digits; Digits(data_dir='{folder}').load()",
             "dataset digits needs the package sklearn; pip install 'gnn-loader[datasets]'",
         ),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, code: str, message: str) -> None:
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
     code = code.format(folder=tmp_path)
     caught = f"{WITHOUT}\ntry:\n    exec({code!r})\nexcept ImportError as error:\n    print(error)"
     assert run(caught, tmp_path) == f"{message}\n"

@@ -50,6 +50,8 @@ def test_every_option_of_every_group_instantiates(composed: Composer, group: str
     overrides = [f"{group}={option}", "device=cpu"]
     if (group, option) == ("dataset", "npz"):
         overrides.append("dataset.path=some.npz")
+    if (group, option) == ("dataset", "edge_list"):
+        overrides.append("dataset.edges=some.csv")
     if (group, option) == ("logger", "tensorboard"):
         pytest.importorskip("tensorboard")
     if (group, option) == ("sampler", "walks"):

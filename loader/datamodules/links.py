@@ -64,7 +64,8 @@ class LinkDataModule(LightningDataModule):
     the same in every epoch.
 
     Args:
-        dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used.
+        dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used. If it
+            has no features, mini-batches have none.
         sampler: samples the neighbourhood of the ends; without weights, which the train links do not have.
         features: a function that makes the feature store, see `loader.stores.open_store`.
         batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions.
@@ -131,12 +132,19 @@ class LinkDataModule(LightningDataModule):
     @property
     def sizes(self) -> dict[str, Any]:
         """The sizes of the data that a model needs, from `prepare_data` on."""
+        if not self.num_features:
+            return {"num_features": 0, "num_nodes": self.num_nodes}  # each of which the model trains a row for
         return {"num_features": self.num_features}
 
     @property
     def num_features(self) -> int:
         assert self.data is not None
         return self.data.num_features
+
+    @property
+    def num_nodes(self) -> int:
+        assert self.data is not None
+        return self.data.num_nodes
 
     @property
     def device(self) -> torch.device:
@@ -179,7 +187,8 @@ class LinkDataModule(LightningDataModule):
             graph = graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
         drawn = Negatives("binary", self.amount, strict=True)
         sampler = LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=self.split.known)
-        self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
+        if self.num_features:
+            self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
         links = self.split.pairs["train"]
         return LinkLoader(
             graph,

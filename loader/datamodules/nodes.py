@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loader.datamodules.fit_loop import connect, disconnect
 from loader.datasets.classes import check_split_classes
+from loader.datasets.errors import DatasetError
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
@@ -300,7 +301,9 @@ class GraphDataModule(LightningDataModule):
     def _load(self) -> None:
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
-            if not data.multilabel:
+            if self.items_kind == "node":
+                check_labelled(data)
+            if data.num_classes and not data.multilabel:
                 check_split_classes(data.splits, data.labels, data.name)
             self.data = data
 
@@ -391,6 +394,14 @@ class GraphDataModule(LightningDataModule):
         """The mini-batches of training, sampled one by one, without rows."""
         options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
         return NodeLoader(graph, None, None, self._split("train"), self.sampler, self.batch_size, **options)
+
+
+def check_labelled(data: NodeDataset) -> None:
+    """Raises DatasetError if the dataset has no labels or no training split, from which a model of nodes learns."""
+    if data.num_classes and data.splits["train"].numel():
+        return
+    lacks = "no training split; draw one (split=[0.6,0.2,0.2])" if data.num_classes else "no labels; name them (label)"
+    raise DatasetError(f"{data.name} has {lacks}, or train what needs none: task=link, or model=node2vec")
 
 
 _AHEAD = {

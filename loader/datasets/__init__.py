@@ -1,6 +1,7 @@
 """Datasets: graphs with features, labels and splits, by name. `conf/dataset/` has one file per dataset."""
 
 from loader.datasets.base import Dataset
+from loader.datasets.columns import Column
 from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
@@ -8,15 +9,18 @@ from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.mat import MatDataset
 from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
+from loader.datasets.node_ids import NodeIds
 from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.synthetic import SyntheticDataset
 from loader.datasets.synthetic_large import LargeSyntheticDataset
+from loader.datasets.table import TableDataset, TableRecord
 
 __all__ = [
     "CacheError",
+    "Column",
     "Dataset",
     "DatasetError",
     "Digits",
@@ -26,11 +30,14 @@ __all__ = [
     "LargeSyntheticDataset",
     "MatDataset",
     "NodeDataset",
+    "NodeIds",
     "NpzDataset",
     "OGBDataset",
     "PlanetoidDataset",
     "PyGDataset",
     "ShchurDataset",
     "SyntheticDataset",
+    "TableDataset",
+    "TableRecord",
     "open_dataset",
 ]

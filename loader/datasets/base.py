@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from loader.datasets.cache import (
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 Transform: TypeAlias = Callable[[NodeDataset], NodeDataset]
 
-_MAPPED = frozenset({"features", "labels"})
+_MAPPED = frozenset({"features", "labels", "ids", "id_texts", "id_ends"})
 _TOPOLOGY = frozenset({"indptr", "indices", "edge_weights", "edge_times", "edge_types", "node_times"})
 _MEMORY_SHARE = 0.5  # of the memory, that the topology may take
 
@@ -105,9 +106,9 @@ class Dataset(ABC):
     def load(self) -> NodeDataset:
         """Opens the dataset. If there is no conversion yet, it is made first.
 
-        The topology is read into memory, unless `in_memory` says otherwise. Features and labels are memory-mapped; only
-        features that are mostly zeros are read, too. If several processes of a run are on this machine, all arrays are
-        memory-mapped, so that they lie in memory once; the first process compares checksums.
+        The topology is read into memory, unless `in_memory` says otherwise. Features, labels and the user's ids are
+        memory-mapped; only features that are mostly zeros are read, too. If several processes of a run are on this
+        machine, all arrays are memory-mapped, so that they lie in memory once; the first process compares checksums.
 
         Raises:
             DatasetError: the source is absent, incomplete, or contradicts itself.
@@ -158,7 +159,7 @@ class Dataset(ABC):
         num_classes = int(cached.properties["num_classes"])
         splits = self.draw_splits(arrays["labels"])
         if splits is None:
-            splits = {split: arrays[split] for split in SPLITS}
+            splits = {split: arrays.get(split, torch.empty(0, dtype=torch.int64)) for split in SPLITS}
         try:
             graph = Graph(
                 arrays["indptr"],
@@ -196,8 +197,8 @@ class Dataset(ABC):
 
     @abstractmethod
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
-        """Writes the arrays `indptr indices features labels`, the splits unless `draw_splits` draws them, and the
-        properties `num_classes` and `multilabel`. If the source has them, also writes `edge_weights edge_times
+        """Writes the arrays `indptr indices features labels`, the splits if there are any and `draw_splits` draws none,
+        and the properties `num_classes` and `multilabel`. If the source has them, also writes `edge_weights edge_times
         edge_types node_times`, and the property `node_types`, a list of [name, size].
         """
 

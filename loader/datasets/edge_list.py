@@ -37,9 +37,9 @@ class EdgeList:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
         labels: `[num_nodes]` integer, negative or NaN for a vertex without a label; or `[num_nodes, num_classes]` of
-            zeros and ones, for several labels per vertex.
+            zeros and ones, for several labels per vertex; None: the dataset has no labels.
         num_classes: None takes one more than the largest label.
-        splits: ascending int64 ids; None if the dataset draws the splits itself.
+        splits: ascending int64 ids; None if the dataset draws the splits itself, or has none.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
         edge_times: `[num_edges]` integer.
         edge_types: `[num_edges]` integer, from 0 on.
@@ -50,7 +50,7 @@ class EdgeList:
     src: NDArray[np.integer]
     dst: NDArray[np.integer]
     features: NDArray[np.generic]
-    labels: NDArray[np.generic]
+    labels: NDArray[np.generic] | None
     num_classes: int | None = None
     splits: dict[str, Tensor] | None = None
     edge_weights: NDArray[np.generic] | None = None
@@ -114,7 +114,10 @@ class EdgeListDataset(Dataset):
             found = self.read(writer)
         self._check_features(found.features)
         num_nodes = found.features.shape[0]
-        labels, num_classes = checked_labels(found.labels, found.num_classes, num_nodes, self.name)
+        labels: NDArray[np.generic] = np.full(num_nodes, -1)
+        num_classes = 0
+        if found.labels is not None:
+            labels, num_classes = checked_labels(found.labels, found.num_classes, num_nodes, self.name)
         by_edge, node_times = self._checked_values(found, num_nodes)
         node_types = found.node_types
         if found.splits is not None:
@@ -162,6 +165,10 @@ class EdgeListDataset(Dataset):
         progress.notes.append(describe_classes(labels, num_classes, found.num_classes is None))
         if node_types is not None:
             writer.properties["node_types"] = [[name, int(size)] for name, size in node_types.items()]
+        self.finish(writer, found, count, indices.size)
+
+    def finish(self, writer: CacheWriter, found: EdgeList, num_nodes: int, num_edges: int) -> None:
+        """Is called at the end of a conversion with what was read, and the size of the graph that it became."""
 
     def _check_features(self, features: NDArray[np.generic]) -> None:
         if features.ndim != 2:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from loader.datasets.errors import DatasetError
 from loader.machine.arguments import shown
 
 _LONGEST_NAME = 200  # bytes; file systems take 255, and a checksum follows
@@ -77,6 +78,31 @@ def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
         return beside
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return (Path(home).expanduser() / "gnn-loader").absolute()
+
+
+def given_file(given: str | Path, data_dir: Path) -> Path:
+    """The path of a file that the user named. A relative one is in `data_dir`, if it is not in the working folder."""
+    given = Path(given).expanduser()
+    return given if given.is_absolute() or given.exists() else data_dir / given
+
+
+def require_file(given: str | Path, path: Path, who: str, option: str, kind: str) -> None:
+    """Raises DatasetError unless there is a regular file.
+
+    Args:
+        given: by the user.
+        path: what `given_file` makes of it.
+        who: begins the message.
+        option: that the user gave.
+        kind: of the file, in words.
+    """
+    if path.is_dir():
+        raise DatasetError(f"{who}{path.absolute()} is a folder; set {option} to the {kind} in it")
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{who}{path.absolute()} is no regular file; set {option} to your {kind}")
+    if not path.is_file():
+        places = dict.fromkeys(str(one.absolute()) for one in (Path(given).expanduser(), path))
+        raise DatasetError(f"{who}there is no file {' or '.join(places)}; give the path of your {kind} ({option})")
 
 
 def fingerprint(folder: Path, files: Iterable[str]) -> list[list[Any]]:

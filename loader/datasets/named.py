@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loader.datasets.columns import SUFFIXES
 from loader.datasets.errors import nearest
 from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
+from loader.datasets.table import TableDataset
 from loader.machine.arguments import as_seed, shown
 from loader.machine.optional import import_optional
 
@@ -45,10 +47,10 @@ def open_dataset(
     seed: int = 0,
     conf: Path | None = None,
 ) -> NodeDataset:
-    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file.
+    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file, or of a table of edges.
 
     Args:
-        name: name of the file without `.yaml`, or path of a .npz file.
+        name: name of the file without `.yaml`, or path of a .npz, .csv, .tsv or .parquet file.
         options: `key=value` in place of values of the file, e.g. `split_seed=3`.
         data_dir, cache_dir: see `Dataset`.
         seed: value of `${seed}` in the file.
@@ -72,13 +74,14 @@ def open_dataset(
     for option in options:
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value, e.g. num_neighbors=8; a list has commas: 15,10")
-    if name.endswith(".npz"):
+    if name.endswith((".npz", *SUFFIXES)):
+        kind = NpzDataset if name.endswith(".npz") else TableDataset
         given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
         assert isinstance(given, dict)
-        known = sorted(_keywords(NpzDataset) - {"data_dir", "cache_dir"})
+        known = sorted(_keywords(kind) - {"data_dir", "cache_dir"})
         for key in given.keys() - set(known):
             raise ValueError(f"{key} is no option of {name}; it has {', '.join(known)}{nearest(str(key), known)}")
-        return NpzDataset(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
+        return kind(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
     folder = (conf_folder() if conf is None else conf) / "dataset"
     file = folder / f"{name}.yaml"
     if not file.is_file():
@@ -86,7 +89,8 @@ def open_dataset(
         if Path(name).is_dir():
             raise ValueError(f"{name} is a folder; name the .npz file in it, or one of: {', '.join(known)}")
         raise ValueError(
-            f"there is no {file}; give a .npz file or one of: {', '.join(known) or 'none'} (--conf names the folder)"
+            f"there is no {file}; give a .npz, .csv, .tsv or .parquet file, or one of: {', '.join(known) or 'none'} "
+            "(--conf names the folder)"
             f"{nearest(name, known)}"
         )
     chosen = OmegaConf.load(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 from loader.datasets.errors import DatasetError
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_flag, as_index, check_dense, kind_of, shown
+
+if TYPE_CHECKING:
+    from loader.datasets.table import TableRecord
 
 SPLITS = ("train", "val", "test")
 _DIGESTED, _DIGESTED_ROWS = 2**12, 64  # of each array: values, and rows of features, that `identity` reads
@@ -28,9 +31,11 @@ class NodeDataset:
         features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows that you need.
         labels: `[num_nodes]` int64, -1 for a vertex without a label; if `multilabel`, `[num_nodes, num_classes]`
             float32 of zeros and ones.
-        splits: "train", "val" and "test" -> `[size]` int64 vertex ids, ascending.
-        num_classes: number of classes (of labels, if `multilabel`).
+        splits: "train", "val" and "test" -> `[size]` int64 vertex ids, ascending; all are empty if the dataset has
+            none.
+        num_classes: number of classes (of labels, if `multilabel`); 0: the dataset has no labels.
         multilabel: whether a vertex may have several labels.
+        tables: the user's ids, and what became of the columns, if the dataset was made of tables.
 
     Raises:
         DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two
@@ -44,6 +49,7 @@ class NodeDataset:
     splits: dict[str, Tensor]
     num_classes: int
     multilabel: bool = False
+    tables: TableRecord | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -57,7 +63,7 @@ class NodeDataset:
         require_graph(self.graph)
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
-        object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=1))
+        object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=0))
         object.__setattr__(self, "multilabel", as_flag("multilabel", self.multilabel))
         n = self.num_nodes
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
@@ -163,7 +169,7 @@ def checked_num_classes(num_classes: Any, name: str, least: int = 2) -> int:
 
 
 def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> None:
-    """Checks that the three splits are ascending ids in `[0, num_nodes)`, and disjoint.
+    """Checks that the three splits are ascending ids in `[0, num_nodes)`, disjoint, and all empty if train is.
 
     Raises:
         DatasetError: they are not; the message names the first offending vertex.
@@ -194,7 +200,7 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
             raise DatasetError(
                 f"{name}: split {split} holds vertex {int(ids[at + 1])} {what}; ids must be unique and ascending"
             )
-    if splits["train"].numel() == 0:
+    if splits["train"].numel() == 0 and any(ids.numel() for ids in splits.values()):
         raise DatasetError(
             f"{name}: the training split is empty; it needs at least one vertex: list some, or raise its share"
         )

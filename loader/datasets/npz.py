@@ -16,7 +16,7 @@ from torch import Tensor
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
-from loader.datasets.locations import fingerprint
+from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
@@ -24,11 +24,14 @@ from loader.datasets.unread import tell_unread
 from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
-_OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes")
+_OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
+_SPARSE_IDS = 10  # times as many vertices as edges are taken for ids of something else
 # Names that torch_geometric and others have for what is read here.
 _ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
     **dict.fromkeys(("weight", "weights"), "edge_weights"),
+    **dict.fromkeys(("x", "X", "feat", "attr"), "features"),
+    **dict.fromkeys(("y", "Y", "targets"), "labels"),
 }
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 
@@ -47,7 +50,8 @@ class NpzDataset(EdgeListDataset):
                          integer                        `indices[indptr[v]:indptr[v + 1]]`
     ==================== ============================== =====================================================
 
-    What belongs to the vertices:
+    What belongs to the vertices. `features` may be left out, and so may `labels` with the split: tasks that read none
+    (`task=link`, `model=node2vec`) need none.
 
     ==================== ============================== =====================================================
     array                shape                          content
@@ -60,6 +64,8 @@ class NpzDataset(EdgeListDataset):
     `test`               [num_nodes] bool               none of them together with the option `split`
     `num_classes`        one integer                    optional; else one more than the largest label (from
                                                         1000 on only if most numbers up to it occur)
+    `num_nodes`          one integer                    optional; else as many as `features`, `labels` or `indptr`
+                                                        have, or one more than the largest vertex of an edge
     ==================== ============================== =====================================================
 
     And if you have them:
@@ -111,26 +117,12 @@ class NpzDataset(EdgeListDataset):
             parallel_edges=parallel_edges,
             **options,
         )
-        given = self.given = Path(path).expanduser()
-        self.path = given if given.is_absolute() or given.exists() else self.data_dir / given
+        self.given, self.path = path, given_file(path, self.data_dir)
         self.split = check_fractions(split) if split is not None else None
         self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> list[Any]:
-        if self.path.is_dir():
-            raise DatasetError(
-                f"{self.name}: {self.path.absolute()} is a folder; set dataset.path to the .npz file in it"
-            )
-        if self.path.exists() and not self.path.is_file():
-            raise DatasetError(
-                f"{self.name}: {self.path.absolute()} is no regular file; set dataset.path to your .npz file"
-            )
-        if not self.path.is_file():
-            places = [self.path] if self.given.is_absolute() else [self.given, self.path]
-            looked = dict.fromkeys(str(path.absolute()) for path in places)  # one place if data_dir is this folder
-            raise DatasetError(
-                f"{self.name}: there is no file {' or '.join(looked)}; give the path of your .npz file (dataset.path)"
-            )
+        require_file(self.given, self.path, f"{self.name}: ", "dataset.path", ".npz file")
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 
     def options(self) -> dict[str, Any]:
@@ -164,14 +156,29 @@ class NpzDataset(EdgeListDataset):
             )
         if arrays is None:
             raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
-        for needed in ("features", "labels"):
-            self._require(needed in arrays, f"no array '{needed}'", arrays)
-        features = arrays["features"]
-        self._require(
-            features.ndim == 2, f"features of shape {list(features.shape)}, not [num_nodes, num_features]", arrays
-        )
         self._check_names(arrays)
-        src, dst = self._edges(arrays, features.shape[0])
+        features, labels = arrays.get("features"), arrays.get("labels")
+        num_nodes = self._num_nodes(arrays)
+        src, dst = self._edges(arrays, num_nodes)
+        if num_nodes is None:
+            num_nodes = 1 + max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+            if num_nodes > _SPARSE_IDS * (src.size + 100):
+                raise DatasetError(
+                    f"{self.path}: the largest vertex of {src.size} edges is {num_nodes - 1}, so most vertices would "
+                    "have no edge; number the vertices from 0 on, e.g. by numpy.unique(edges, return_inverse=True), or "
+                    "add num_nodes"
+                )
+        elif src.size and min(src.min(), dst.min()) == 1 and max(src.max(), dst.max()) == num_nodes:
+            raise DatasetError(
+                f"{self.path}: edges have the vertices 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: subtract 1"
+            )
+        if features is None:
+            features = np.empty((num_nodes, 0), dtype=np.float32)
+        self._require(
+            features.ndim == 2 and len(features) == num_nodes,
+            f"features of shape {list(features.shape)}, not [num_nodes, num_features] of {num_nodes} nodes",
+            arrays,
+        )
         form = next(form for form in _TOPOLOGIES if all(name in arrays for name in form))
         tell_unread(self.name, self.path, arrays, (*form, "features", "labels", *SPLITS, *_OPTIONAL))
         given = [split for split in SPLITS if split in arrays]
@@ -181,7 +188,9 @@ class NpzDataset(EdgeListDataset):
                 "of the two"
             )
         splits = None
-        if self.split is None:
+        bare = [name for name in (*given, *(["split"] if self.split else [])) if labels is None]
+        self._require(not bare, f"no array labels, but {' '.join(bare)}", arrays)
+        if given:
             missing = [split for split in SPLITS if split not in arrays]
             self._require(
                 not missing,
@@ -189,12 +198,12 @@ class NpzDataset(EdgeListDataset):
                 "dataset.split=[0.6,0.2,0.2])",
                 arrays,
             )
-            splits = {split: ids_of(arrays[split], features.shape[0], f"{self.path}: {split}") for split in SPLITS}
+            splits = {split: ids_of(arrays[split], num_nodes, f"{self.path}: {split}") for split in SPLITS}
         return EdgeList(
             src=src,
             dst=dst,
             features=features,
-            labels=arrays["labels"],
+            labels=labels,
             num_classes=self._num_classes(arrays),
             splits=splits,
             node_types=self._node_types(arrays),
@@ -211,7 +220,7 @@ class NpzDataset(EdgeListDataset):
         for name in sorted(arrays.keys() - set(known)):
             meant = difflib.get_close_matches(name, left, n=1, cutoff=0.85)
             alias = _ALIASES.get(name)
-            wanted = self.split is None if alias in SPLITS else arrays[name].shape == edges
+            wanted = arrays[name].shape == edges if alias == "edge_weights" else alias not in SPLITS or not self.split
             if alias is not None and alias not in arrays and wanted:
                 meant = [alias]
             if meant:
@@ -229,6 +238,18 @@ class NpzDataset(EdgeListDataset):
                 f"{self.path}: num_classes has shape {list(given.shape)}; it must be one integer, or be left out"
             )
         return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
+
+    def _num_nodes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
+        """Number of vertices, as far as another array than that of the edges says it."""
+        if "num_nodes" in arrays:
+            given = as_int64(arrays["num_nodes"], f"{self.path}: num_nodes").reshape(-1)
+            if given.size != 1 or given[0] < 0:
+                raise DatasetError(f"{self.path}: num_nodes is {given.tolist()}; it must be one number of at least 0")
+            return int(given[0])
+        for name in ("features", "labels", "node_times"):
+            if name in arrays and arrays[name].ndim:
+                return len(arrays[name])
+        return max(arrays["indptr"].size - 1, 0) if "indptr" in arrays else None
 
     def _node_types(self, arrays: dict[str, NDArray[np.generic]]) -> dict[str, int] | None:
         if "node_types" not in arrays and "node_type_sizes" not in arrays:
@@ -253,7 +274,7 @@ class NpzDataset(EdgeListDataset):
         return stratified_split(labels, self.split, self.split_seed)
 
     def _edges(
-        self, arrays: dict[str, NDArray[np.generic]], num_nodes: int
+        self, arrays: dict[str, NDArray[np.generic]], num_nodes: int | None
     ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         found = [form for form in _TOPOLOGIES if all(name in arrays for name in form)]
         self._require(len(found) == 1, f"{len(found) or 'none'} of the three forms of edges", arrays)
@@ -283,6 +304,7 @@ class NpzDataset(EdgeListDataset):
         if found[0] == ("src", "dst"):
             return first, second
         indptr = as_int64(first, f"{self.path}: indptr")
+        assert num_nodes is not None
         self._check_indptr(indptr, second.size, num_nodes)
         return second, np.repeat(np.arange(num_nodes), np.diff(indptr))
 
@@ -303,5 +325,5 @@ class NpzDataset(EdgeListDataset):
         if not condition:
             raise DatasetError(
                 f"{self.path} has {found}; it holds {', '.join(sorted(arrays)) or 'nothing'}, and needs "
-                "edge_index (or src dst, or indptr indices), features, labels, train, val, test"
+                "edge_index (or src dst, or indptr indices); for nodes also features, labels, train, val, test"
             )

@@ -211,6 +211,41 @@ class Graph:
         return from_pyg(cls, data, weight_attr, time_attr)
 
     @classmethod
+    def from_pandas(
+        cls,
+        edges: Any,
+        nodes: Any = None,
+        *,
+        source: Any = None,
+        target: Any = None,
+        id: Any = None,
+        weight: Any = None,
+        time: Any = None,
+    ) -> Graph:
+        """The graph of a table of edges; an edge's id is its row. Ids of nodes may be any values.
+
+        With `nodes`, a node's number is its row there. Else nodes are numbered in the order in which they occur among
+        the sources, then among the targets: `pandas.unique(pandas.concat([edges[source], edges[target]]))` has the id
+        of each number. Edges stay as they are: no reverse is added, and repeated ones are kept.
+
+        Args:
+            edges: a `pandas.DataFrame` with a row per edge.
+            nodes: a `pandas.DataFrame` with a row per node, or None.
+            source, target: columns of `edges`, by default the first and the second one.
+            id: column of `nodes`, by default the first one.
+            weight, time: columns of `edges`, of numbers and of integers or dates, which become seconds since 1970.
+
+        Raises:
+            TypeError: `edges` or `nodes` is no table.
+            ValueError: a column or a value is missing, an id is there twice, or an edge names no node; and as
+                `from_edges`.
+        """
+        from loader.graph.tables import from_pandas
+
+        columns = {"source": source, "target": target, "id": id, "weight": weight, "time": time}
+        return from_pandas(cls, edges, nodes, columns)
+
+    @classmethod
     def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> Graph:
         """The graph of a `dgl.DGLGraph` of one type; an edge's id is DGL's.
 

@@ -25,6 +25,38 @@ def check_length(trainer: DictConfig) -> None:
             raise ValueError(f"trainer.{name} is 0, so nothing would be trained; give at least 1, or {unlimited}")
 
 
+def check_read(datamodule: Any) -> None:
+    """Raises ValueError if the model reads features, and the dataset has none."""
+    if datamodule.sizes.get("num_features") == 0:
+        raise ValueError(
+            f"dataset {datamodule.data.name} has no features, which the model reads; add some, let "
+            "dataset.transform={_target_: loader.datasets.DistanceFeatures} make some, or train model=node2vec, which "
+            "reads none"
+        )
+
+
+def watch_loss(cfg: DictConfig, datamodule: Any) -> bool:
+    """Sets the run to watch `train/loss` in place of `val/acc` if nothing can be validated: there are no labels, or no
+    split.
+
+    Args:
+        cfg: of the run; its metrics are changed.
+        datamodule: whose data are loaded.
+
+    Returns:
+        Whether it was so.
+    """
+    data = datamodule.data
+    if data.num_classes > 0 and data.splits["train"].numel() > 0:
+        return False
+    if cfg.optimized_metric == "val/acc":
+        cfg.optimized_metric = "train/loss"
+    for callback in (cfg.get("callbacks") or {}).values():
+        if callback is not None and callback.get("monitor") == "val/acc":
+            callback.monitor, callback.mode = "train/loss", "min"
+    return True
+
+
 def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
     """Raises ValueError if the run watches or reports a metric that it does not compute.
 

@@ -31,7 +31,7 @@ class NodeEmbedder(EpochLoss):
     macro-averaged one is `test/test_macro_f1`.
 
     Args:
-        num_nodes, num_classes: of the data.
+        num_nodes, num_classes: of the data. Without classes, or a train split, nothing is tested.
         multilabel: vertices have several labels.
         dim, context_size: see `Node2Vec`.
         init_std, objective, negative_weight: see `Node2Vec`.
@@ -68,7 +68,7 @@ class NodeEmbedder(EpochLoss):
         probe_c = choices if len(choices) > 1 else choices[0]  # of Python's own types, for checkpoints
         multilabel = as_flag("multilabel", multilabel)
         self.lr_decay = as_flag("lr_decay", lr_decay)
-        as_size("num_classes", num_classes)
+        as_size("num_classes", num_classes, least=0)
         self.save_hyperparameters()
         self.net = Node2Vec(
             num_nodes,
@@ -116,6 +116,8 @@ class NodeEmbedder(EpochLoss):
         self.log_dict(values, prog_bar=True, batch_size=nodes.numel(), sync_dist=True)
 
     def test_step(self, batch: WholeGraph, batch_idx: int) -> None:
+        if batch.splits["train"].numel() == 0:
+            return
         probe = self._probe(batch)
         for split in SPLITS:
             nodes = batch.splits[split]

@@ -100,8 +100,8 @@ def _settings(cfg: DictConfig) -> dict[str, Any]:
 
     `data_dir` counts if it says which file of the user's the dataset is; the files of a name are the same everywhere.
     """
-    path = OmegaConf.select(cfg, "dataset.path")
-    own = path is not None and not Path(str(path)).expanduser().is_absolute()
+    given = [OmegaConf.select(cfg, f"dataset.{key}") for key in ("path", "edges", "nodes")]
+    own = any(path is not None and not Path(str(path)).expanduser().is_absolute() for path in given)
     places = [key for key in _PLACES if not (own and key == "data_dir")]
     blank = cfg.copy()
     OmegaConf.set_readonly(blank, False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.datamodules.links import HeldOutLinks
@@ -31,7 +31,9 @@ class LinkPredictor(EpochLoss):
     among its own negatives.
 
     Args:
-        num_features: of the data.
+        num_features: of the data; 0: the model trains a row of `hidden` numbers for each of `num_nodes`, and embeds
+            these. It is the autoencoder's way without features, the identity matrix in their place.
+        num_nodes: of the data, if it has no features.
         num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
         out: width of an embedding.
         lr: Adam's learning rate.
@@ -47,6 +49,7 @@ class LinkPredictor(EpochLoss):
         self,
         num_features: int,
         *,
+        num_nodes: int | None = None,
         num_layers: int = 2,
         hidden: int = 64,
         out: int = 32,
@@ -59,15 +62,18 @@ class LinkPredictor(EpochLoss):
         super().__init__()
         as_finite("lr", lr, positive=True)
         as_finite("weight_decay", weight_decay)
-        for name, size in (("num_features", num_features), ("out", out)):
-            as_size(name, size)
+        as_size("out", out)
+        as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         self.save_hyperparameters()
-        self.net = GraphSAGE(num_features, hidden, out, num_layers, dropout, norm, input_dropout)
+        self.rows = None
+        if num_nodes is not None and num_features == 0:
+            self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
+        self.net = GraphSAGE(num_features or hidden, hidden, out, num_layers, dropout, norm, input_dropout)
         self.lr, self.weight_decay = lr, weight_decay
 
     def forward(self, batch: Links) -> Tensor:
         """Logits of all links of the mini-batch, in the order of `Links.pairs`."""
-        features = batch.around.features
+        features = batch.around.features if self.rows is None else self.rows(batch.around.input_nodes)
         if features is None:
             raise ValueError("the links have no features; a loader gathers them (LinkLoader(features=...))")
         embedded = self.net(batch.around.blocks, features)
@@ -90,6 +96,8 @@ class LinkPredictor(EpochLoss):
 
         The score of a link is the inner product of its ends' embeddings: its logit.
         """
+        if self.rows is not None:
+            features = self.rows.weight.detach().cpu()
         return layerwise_inference(self.net, graph, features, progress=progress)
 
     def _evaluate(self, batch: HeldOutLinks, split: str) -> None:

@@ -1,5 +1,6 @@
 """The data module of links: what is trained on, what is tested on, and that neither knows the other."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,10 @@ def test_another_number_of_processes_makes_a_new_loader() -> None:
     assert made.train_dataloader() is shared
     made.close()
     assert no_threads()
+
+
+def test_a_dataset_may_have_no_features():
+    made = LinkDataModule(replace(dataset(), features=torch.empty(NUM_NODES, 0)), FusedSampler([4], num_threads=1))
+    made.setup("fit")
+    assert next(iter(made.train_dataloader())).around.features is None
+    made.close()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from small_loader import no_threads
 from torch import Tensor
 
 import loader
-from loader.datasets import NodeDataset
+from loader.datasets import DatasetError, NodeDataset
 from loader.samplers import FullSampler, FusedSampler, WalkSampler, fused
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures
@@ -264,6 +265,16 @@ def test_only_a_needed_empty_split_is_refused(tmp_path: Path) -> None:
     datamodule.setup()
     with pytest.raises(ValueError, match="dataset toy has no vertices in its test split"):
         datamodule.test_dataloader()
+
+
+@pytest.mark.parametrize("lacks", ["labels", "training split"])
+def test_labels_and_a_split_are_needed(lacks: str) -> None:
+    data, none = make_dataset(), torch.empty(0, dtype=torch.int64)
+    data = replace(data, splits=dict.fromkeys(("train", "val", "test"), none))
+    if lacks == "labels":
+        data = replace(data, labels=torch.full_like(data.labels, -1), num_classes=0)
+    with pytest.raises(DatasetError, match=f"toy has no {lacks}; .*, or train what needs none: task=link, or model="):
+        make_datamodule(dataset=data).setup()
 
 
 def test_moving_to_a_device_moves_nothing_twice() -> None:

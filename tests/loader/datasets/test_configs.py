@@ -27,6 +27,8 @@ def describe(name: str, tmp_path: Path) -> Dataset:
     config = OmegaConf.create({"data_dir": str(tmp_path), "cache_dir": None, "dataset": options_of(name)})
     if name == "npz":
         config.dataset.path = "npz.npz"
+    if name == "edge_list":
+        config.dataset.edges = "edge_list.csv"
     dataset = instantiate(config.dataset)
     assert isinstance(dataset, Dataset)
     return dataset
@@ -52,7 +54,9 @@ def test_each_file_shows_every_option(name, tmp_path):
 
 def test_all_datasets_of_the_plan_are_there():
     shapes = ("arxiv", "flickr", "papers100M", "physics", "products", "reddit", "yelp")
-    planned = "digits npz synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
+    planned = (
+        "digits npz edge_list synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
+    )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
     walked = "blogcatalog ppi wikipedia"
     names = {*planned.split(), *ogb.split(), *walked.split(), *(f"synthetic-{s}" for s in shapes)}

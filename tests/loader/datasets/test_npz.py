@@ -42,6 +42,27 @@ def test_the_three_forms_of_edges_mean_the_same(npz_file, load):
     assert in_neighbors(load(npz_file(edge_index=None, indptr=indptr, indices=src))) == expected
 
 
+def test_edges_alone_are_a_dataset(npz_file, load):
+    alone = {"train": None, "val": None, "test": None, "features": None, "labels": None}
+    data = load(npz_file(**alone))
+    assert (data.num_nodes, data.num_features, data.num_classes) == (6, 0, 0)
+    assert data.labels.tolist() == [-1] * 6
+    assert not any(ids.numel() for ids in data.splits.values())
+    assert load(npz_file(**alone, num_nodes=np.array(9))).num_nodes == 9
+
+
+def test_large_ids_are_no_numbers_of_vertices(npz_file, load):
+    alone = {"train": None, "val": None, "test": None, "features": None, "labels": None}
+    with pytest.raises(DatasetError, match=r"largest vertex of 1 edges is 1099511627776, .*; number the vertices"):
+        load(npz_file(**alone, edge_index=np.array([[0], [2**40]])))
+
+
+def test_labels_need_no_split(npz_file, load):
+    data = load(npz_file(train=None, val=None, test=None))
+    assert data.num_classes == 3
+    assert data.splits["train"].numel() == 0
+
+
 def test_edge_options_apply(npz_file, load):
     data = load(npz_file(), undirected=True, self_loops="remove", parallel_edges="remove")
     assert in_neighbors(data)[0] == [1, 5]
@@ -98,8 +119,15 @@ def test_a_changed_file_is_converted_again(npz_file, load):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, "has no array 'features'; it holds edge_index, labels, test, train, val"),
-        ({"labels": None}, "has no array 'labels'"),
+        ({"features": None, "x": np.ones((6, 2))}, "has an array 'x', which is not read; did you mean 'features'"),
+        ({"labels": None, "y": np.ones(6)}, "has an array 'y', which is not read; did you mean 'labels'"),
+        ({"labels": None}, "has no array labels, but train val test; it holds edge_index, features"),
+        ({"features": None, "num_nodes": np.array([6, 7])}, r"num_nodes is \[6, 7\]; it must be one number"),
+        ({"num_nodes": np.array(7)}, r"features of shape \[6, 2\], .* of 7 nodes"),
+        (
+            {"edge_index": np.array([[1, 2], [6, 3]])},
+            "edges have the vertices 1 to 6; valid ids are 0 to 5: subtract 1",
+        ),
         ({"edge_index": None}, "has none of the three forms of edges"),
         ({"src": np.array([0]), "dst": np.array([1])}, "has 2 of the three forms of edges"),
         ({"val": None}, r"has no array val for the split; add it, or draw one: split=\[0.6,0.2,0.2\]"),

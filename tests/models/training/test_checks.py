@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.checks import check_checkpoint, check_length, check_metrics, computed_metrics
+from models.training.checks import (
+    check_checkpoint,
+    check_length,
+    check_metrics,
+    check_read,
+    computed_metrics,
+    watch_loss,
+)
 from models.training.module import NodeClassifier
 
 VERTICES, NONE = torch.arange(3), torch.arange(0)
@@ -33,6 +41,23 @@ def test_a_run_without_a_step_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"trainer.{name} is 0, so nothing would be trained; give at least 1"):
         check_length(OmegaConf.create({name: 0}))
     check_length(OmegaConf.create({name: 1}))
+
+
+def test_a_model_of_features_needs_some() -> None:
+    data = SimpleNamespace(name="mine")
+    with pytest.raises(ValueError, match="dataset mine has no features, which the model reads; add some, let dataset"):
+        check_read(SimpleNamespace(sizes={"num_features": 0}, data=data))
+    check_read(SimpleNamespace(sizes={"num_nodes": 3}, data=data))
+
+
+@pytest.mark.parametrize(("num_classes", "train"), [(0, NONE), (3, NONE), (3, VERTICES)])
+def test_without_labels_the_loss_is_watched(num_classes: int, train: torch.Tensor) -> None:
+    cfg = OmegaConf.merge(config(), {"callbacks": {"best": {"mode": "max"}, "early_stopping": {"mode": "max"}}})
+    data = SimpleNamespace(num_classes=num_classes, splits={**splits(), "train": train})
+    assert watch_loss(cfg, SimpleNamespace(data=data)) == (train is NONE)
+    expected = ("train/loss", "min") if train is NONE else ("val/acc", "max")
+    assert cfg.optimized_metric == expected[0]
+    assert {(one.monitor, one.mode) for one in cfg.callbacks.values() if one is not None} == {expected}
 
 
 def test_all_metrics_of_a_full_run_are_computed() -> None:

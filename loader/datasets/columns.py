@@ -1,0 +1,391 @@
+"""The readers of columns: of CSV, TSV and Parquet files, in pieces, and what becomes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.datasets.errors import DatasetError, nearest
+from loader.machine.arguments import shown
+from loader.machine.optional import import_optional
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+# What else than an empty cell says that a value is missing, as pandas and R write it. Ids are missing only if empty.
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
+_BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
+_PIECE = 1 << 20  # rows of a Parquet file that are read at once
+_MOST_CATEGORIES = 100
+_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+
+
+def pyarrow(module: str = "pyarrow") -> Any:
+    """A module of pyarrow, which reads the files."""
+    return import_optional(module, "a dataset of tables", "tables")
+
+
+class TableFile:
+    """The columns of one file.
+
+    Args:
+        path: of a CSV, TSV or Parquet file. The first line of CSV and TSV has the names of the columns. They may be
+            compressed (.csv.gz).
+
+    Attributes:
+        names: of the columns.
+
+    Raises:
+        DatasetError: it cannot be read as such a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kind = next((s for s in SUFFIXES if s in path.suffixes[-2:]), "")
+        if not self.kind:
+            raise DatasetError(
+                f"{path} does not end in {', '.join(SUFFIXES)}; save the table as one of these, e.g. by pandas: "
+                "frame.to_parquet(path, index=False)"
+            )
+        with self._readable():
+            if self.kind == ".parquet":
+                with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
+                    self.names = [str(name) for name in file.schema_arrow.names]
+            else:
+                with self._csv({}, ()) as file:
+                    self.names = [str(name) for name in file.schema.names]
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise DatasetError(f"{path} has {self.names.count(name)} columns '{name}'; give each a name of its own")
+        if len(self.names) == 1 and (mark := next((m for m in ";\t| " if m in self.names[0]), None)):
+            raise DatasetError(
+                f"{path} has one column, {shown(self.names[0])}, which holds {mark!r}; columns of a .csv file are "
+                "separated by commas, of a .tsv file by tabs: save it as one of them, with a line of names"
+            )
+
+    def column(self, option: str, given: Any, place: int) -> str:
+        """The name of the column that an option names, by default the one at `place`.
+
+        Raises:
+            DatasetError: there is none.
+        """
+        if given is None:
+            if place >= len(self.names):
+                raise DatasetError(
+                    f"{self.path} has the columns {self._told()}; {option} is by default the column "
+                    f"{place + 1}: name another one (dataset.{option}), or add it"
+                )
+            self.refuse_index(self.names[place], option)
+            return self.names[place]
+        if given not in self.names:
+            raise DatasetError(
+                f"{self.path} has no column {shown(given)} (dataset.{option}); it has {self._told()}"
+                f"{nearest(str(given), self.names)}"
+            )
+        return str(given)
+
+    def refuse_index(self, name: str, option: str) -> None:
+        """Raises DatasetError if a column that nobody named is the index that pandas wrote."""
+        if _INDEX.fullmatch(name):
+            raise DatasetError(
+                f"{self.path}: column {self.names.index(name) + 1} has the name '{name}', as an index has that pandas "
+                f"wrote; save the table with index=False, or name the columns to read (dataset.{option})"
+            )
+
+    def pieces(self, columns: Mapping[str, Any], missing: Sequence[str] = ("",)) -> Iterator[Any]:
+        """Some rows at a time, as record batches.
+
+        Args:
+            columns: name -> type of pyarrow that a CSV file's texts are read as; None takes the first rows' type.
+            missing: texts of a CSV file that mean a missing value.
+
+        Raises:
+            DatasetError: the file is damaged, or a value is not of its column's type.
+        """
+        with self._readable():
+            if self.kind == ".parquet":
+                with pyarrow("pyarrow.parquet").ParquetFile(self.path) as file:
+                    yield from file.iter_batches(_PIECE, columns=list(columns))
+            else:
+                with self._csv(columns, missing) as file:
+                    yield from file
+
+    def read(self, columns: Sequence[str]) -> Any:
+        """Whole columns as a table. The type of a CSV file's column is that of all its values."""
+        with self._readable():
+            if self.kind != ".parquet":
+                return pyarrow("pyarrow.csv").read_csv(self.path, **self._options(dict.fromkeys(columns), MISSING))
+            table = pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns))
+            for place, field in enumerate(table.schema):
+                if pyarrow().types.is_dictionary(field.type):  # a categorical of pandas
+                    plain = table.column(place).cast(field.type.value_type)
+                    table = table.set_column(place, field.name, plain)
+            return table
+
+    def _csv(self, columns: Mapping[str, Any], missing: Sequence[str]) -> Any:
+        return pyarrow("pyarrow.csv").open_csv(self.path, **self._options(columns, missing))
+
+    def _options(self, columns: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
+        csv = pyarrow("pyarrow.csv")
+        return {
+            "read_options": csv.ReadOptions(block_size=_BLOCK),
+            "parse_options": csv.ParseOptions(delimiter="\t" if self.kind == ".tsv" else ","),
+            "convert_options": csv.ConvertOptions(
+                include_columns=list(columns) or None,
+                column_types={name: kind for name, kind in columns.items() if kind is not None},
+                null_values=list(missing),
+                strings_can_be_null=True,
+            ),
+        }
+
+    def _told(self) -> str:
+        few = ", ".join(self.names[:10])
+        return few if len(self.names) <= 10 else f"{few}, ... ({len(self.names)})"
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        arrow = pyarrow()
+        try:
+            yield
+        except (arrow.ArrowException, OSError) as error:
+            if isinstance(error, arrow.ArrowMemoryError):
+                raise
+            told = " ".join(str(error).split())
+            raise DatasetError(
+                f"{self.path} cannot be read as a {self.kind} file ({told[:300]}); correct that row or column, or save "
+                "the file again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column of a table becomes columns of features. Its statistics are of all rows at the conversion.
+
+    Attributes:
+        name: of the column.
+        kind: "number", "time" (seconds since 1970) or "category".
+        mean, deviation: of a number or a time, without missing values: a feature is `(value - mean) / deviation`, and 0
+            if it is missing. A deviation of 0: all values are equal, and there is no such feature.
+        categories: the values of a category that have a feature of zeros and ones each, the most frequent ones first.
+        others: whether a further feature says that the value is another one.
+        missing: how many values are missing.
+        flagged: whether the last feature says which values are missing: if some are, but not all.
+    """
+
+    name: str
+    kind: str
+    mean: float = 0.0
+    deviation: float = 0.0
+    categories: tuple[str, ...] = ()
+    others: bool = False
+    missing: int = 0
+    flagged: bool = False
+
+    @classmethod
+    def of(cls, name: str, values: Any, path: Path) -> Column:
+        """The column of a chunked array of pyarrow.
+
+        Raises:
+            DatasetError: its type has no such form, or a number is infinite.
+        """
+        compute = pyarrow("pyarrow.compute")
+        kind = _kind(name, values.type, path)
+        if kind == "category":
+            texts = as_text(values)
+            missing = texts.null_count
+            counts = compute.value_counts(texts.drop_null())
+            found = list(
+                zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
+            )  # ties go by the text, so that the order is that of the content
+            found.sort(key=lambda one: (-one[0], one[1]))
+            kept = tuple(text for _, text in found[:_MOST_CATEGORIES]) if len(found) > 1 else ()
+            flagged = 0 < missing < len(texts)
+            others = len(found) > len(kept) > 0
+            return cls(name, kind, categories=kept, others=others, missing=missing, flagged=flagged)
+        numbers = as_numbers(values)
+        there = numbers[~np.isnan(numbers)]
+        if np.isinf(there).any():
+            row = int(np.flatnonzero(np.isinf(numbers))[0])
+            raise DatasetError(
+                f"{path}: column {name} is {numbers[row]} in row {row + 1}; features are finite: correct it, or leave "
+                "the cell empty"
+            )
+        mean, deviation = (float(there.mean()), float(there.std())) if there.size else (0.0, 0.0)
+        if not np.isfinite(mean + deviation):
+            raise DatasetError(
+                f"{path}: column {name} has numbers up to {np.abs(there).max():g}, whose deviation is no float64; "
+                "divide them before, or take their logarithms"
+            )
+        if there.size and there.min() == there.max():
+            deviation = 0.0  # not what rounding makes of it
+        missing = int(numbers.size - there.size)
+        return cls(name, kind, mean, deviation, missing=missing, flagged=0 < missing < numbers.size)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Column:
+        """What `to_json` gave."""
+        return cls(**{**saved, "categories": tuple(saved["categories"])})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return (self.deviation > 0) + len(self.categories) + self.others + self.flagged
+
+    def features(self, values: Any) -> NDArray[np.float32]:
+        """`[rows, width]` of some values, an array of pyarrow."""
+        rows = np.zeros((len(values), self.width), dtype=np.float32)
+        if self.kind == "category":
+            arrow = pyarrow()
+            texts = as_text(values)
+            absent = texts.is_null().to_numpy(zero_copy_only=False) if len(texts) else np.zeros(0, dtype=bool)
+            place = pyarrow("pyarrow.compute").index_in(
+                texts, value_set=arrow.array(self.categories, arrow.large_string())
+            )
+            place = place.fill_null(len(self.categories)).to_numpy(zero_copy_only=False)
+            kept = (place < len(self.categories) + self.others) & ~absent
+            rows[np.flatnonzero(kept), place[kept]] = 1
+        else:
+            numbers = as_numbers(values)
+            absent = np.isnan(numbers)
+            if self.deviation > 0:
+                rows[:, 0] = np.where(absent, 0, (numbers - self.mean) / self.deviation)
+        if self.flagged:
+            rows[:, -1] = absent
+        return rows
+
+    def report(self) -> str:
+        """What was done to the column, in words."""
+        gaps = f"; {self.missing:,} missing, flagged by a feature" if self.flagged else ""
+        if self.width == self.flagged:
+            which = "known values are equal" if self.missing else "values are equal"
+            return f"{self.name}: no feature of its own, since all its {which}{gaps}"
+        if self.kind == "category":
+            most = " most frequent" if self.others else ""
+            rest = ", and one for all others (names are no category: choose columns by dataset.features)"
+            told = (
+                f"category, a feature for each of its {len(self.categories)}{most} values{rest if self.others else ''}"
+            )
+        else:
+            told = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
+            gaps = gaps.replace("missing", "missing, filled with the mean")
+        return f"{self.name}: {told}{gaps}"
+
+
+def as_text(values: Any) -> Any:
+    """Values of a category as texts of pyarrow."""
+    return values.cast(pyarrow().large_string())
+
+
+def as_numbers(values: Any) -> NDArray[np.float64]:
+    """Numbers, truth values, or the seconds of times since 1970, as `[rows]`; NaN if one is missing."""
+    arrow = pyarrow()
+    if arrow.types.is_temporal(values.type):
+        ticks, per_second = _ticks(values)
+        return _floats(ticks) / per_second
+    if arrow.types.is_boolean(values.type):
+        values = values.cast(arrow.int8())
+    return _floats(values.cast(arrow.float64(), safe=False))
+
+
+def as_integers(option: str, name: str, values: Any, path: Path) -> NDArray[np.int64]:
+    """Times as integers: whole numbers as they are, dates and times as whole seconds since 1970 (UTC).
+
+    Raises:
+        DatasetError: one is missing, or is no whole number.
+    """
+    arrow = pyarrow()
+    refuse_missing(option, name, values, path)
+    kind, unit = values.type, 1
+    if arrow.types.is_timestamp(kind) or arrow.types.is_date(kind):
+        values, unit = _ticks(values)
+    elif arrow.types.is_floating(kind):
+        numbers = _floats(values)
+        wrong = ~(np.abs(numbers) < 2.0**53) | (numbers != np.trunc(numbers))
+        _refuse(wrong, numbers, option, name, path, "times are whole numbers, dates, or dates with a time of day")
+        return numbers.astype(np.int64)
+    elif not arrow.types.is_integer(kind) or kind == arrow.uint64():
+        example = shown(values[0].as_py()) if len(values) else kind
+        raise DatasetError(
+            f"{path}: column {name} (dataset.{option}) has type {kind}, such as {example}; times are whole numbers of "
+            "64 bits, dates (2024-05-31), or dates with a time of day (2024-05-31 08:00:00)"
+        )
+    numbers = values.to_numpy().astype(np.int64, copy=False)
+    _refuse(
+        numbers % unit != 0, numbers / unit, option, name, path, "the seconds of a time are whole: give whole numbers"
+    )
+    return numbers // unit
+
+
+def as_weights(option: str, name: str, values: Any, path: Path) -> NDArray[np.float64]:
+    """Weights, each at least 0.
+
+    Raises:
+        DatasetError: one is missing, negative or infinite.
+    """
+    refuse_missing(option, name, values, path)
+    if not _is_number(values.type):
+        raise DatasetError(
+            f"{path}: column {name} (dataset.{option}) has type {values.type}; weights are numbers: name another column"
+        )
+    numbers = as_numbers(values)
+    _refuse(
+        ~(numbers >= 0) | np.isinf(numbers), numbers, option, name, path, "a weight is finite and at least 0: correct "
+        "it, or leave the row out"
+    )  # fmt: skip
+    return numbers
+
+
+def refuse_missing(option: str, name: str, values: Any, path: Path) -> None:
+    """Raises DatasetError if a value is missing."""
+    if values.null_count:
+        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        raise DatasetError(
+            f"{path}: column {name} (dataset.{option}) is empty in row {row + 1}, and in {values.null_count - 1} more; "
+            "fill it in, or leave these rows out"
+        )
+
+
+def _refuse(wrong: NDArray[np.bool_], values: Any, option: str, name: str, path: Path, limit: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DatasetError(f"{path}: column {name} (dataset.{option}) is {values[row]} in row {row + 1}; {limit}")
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = values.to_numpy() if hasattr(values, "chunks") else values.to_numpy(False)
+    return found.astype(np.float64, copy=False)
+
+
+def _ticks(values: Any) -> tuple[Any, int]:
+    """Dates or times as integers since 1970, and how many of them a second has."""
+    arrow = pyarrow()
+    if arrow.types.is_date(values.type):
+        values = values.cast(arrow.timestamp("s" if arrow.types.is_date32(values.type) else "ms"))
+    return values.cast(arrow.int64()), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
+
+
+def _is_number(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _kind(name: str, kind: Any, path: Path) -> str:
+    types = pyarrow().types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "category"
+    if _is_number(kind) or types.is_null(kind):
+        return "number"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    raise DatasetError(
+        f"{path}: column {name} has type {kind}; features are made of numbers, texts in UTF-8, dates and truth values: "
+        "convert it, or leave it out of dataset.features"
+    )

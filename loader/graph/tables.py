@@ -1,0 +1,99 @@
+"""Converts tables of pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from loader.machine.arguments import kind_of, shown
+
+if TYPE_CHECKING:
+    from loader.graph.csc import Graph
+
+
+def from_pandas(cls: type[Graph], edges: Any, nodes: Any, columns: Mapping[str, Any]) -> Graph:
+    """See `Graph.from_pandas`; `columns` are its options."""
+    for name, table in (("edges", edges), ("nodes", nodes)):
+        if not hasattr(table, "iloc") or not hasattr(table, "columns"):
+            if name == "nodes" and table is None:
+                continue
+            raise TypeError(f"{name} is {kind_of(table)}; it must be a pandas.DataFrame")
+    import pandas
+
+    if nodes is None and columns["id"] is not None:
+        raise ValueError(f"id is {shown(columns['id'])}, a column of nodes, but there are no nodes; give their table")
+    ends = [
+        _column(edges, "edges", option, columns[option], place) for place, option in enumerate(("source", "target"))
+    ]
+    if nodes is None:
+        codes, ids = pandas.factorize(pandas.concat(ends, ignore_index=True))
+        src, dst = codes[: len(edges)], codes[len(edges) :]
+        count = len(ids)
+    else:
+        given = _column(nodes, "nodes", "id", columns["id"], 0)
+        index, count = pandas.Index(given), len(nodes)
+        if not index.is_unique:
+            row = int(index.duplicated().argmax())
+            raise ValueError(f"nodes has the id {shown(index[row])} twice, again in row {row}; each node has one row")
+        src, dst = (index.get_indexer(end) for end in ends)
+        for end, found in zip(ends, (src, dst), strict=True):
+            if (found < 0).any():
+                row = int((found < 0).argmax())
+                raise ValueError(
+                    f"edges names {shown(end.iloc[row])} in column {end.name!r} of row {row}, which is no id of nodes "
+                    f"(ids are {index.dtype}, this column is {end.dtype}), like {int((found < 0).sum()) - 1} more of "
+                    "this column; add rows to nodes, or leave these edges out"
+                )
+    arrays: dict[str, Any] = {}
+    if columns["weight"] is not None:
+        weights = _column(edges, "edges", "weight", columns["weight"], 0)
+        if weights.dtype.kind not in "iuf":
+            raise ValueError(f"weight: column {weights.name!r} has dtype {weights.dtype}; it must be numbers")
+        arrays["edge_weights"] = torch.from_numpy(weights.to_numpy(dtype="float64", copy=True))
+    if columns["time"] is not None:
+        arrays["edge_times"] = torch.from_numpy(_times(_column(edges, "edges", "time", columns["time"], 0)))
+    source, target = (torch.from_numpy(end.copy()) for end in (src, dst))
+    return cls.from_edges(source, target, count, keep_edge_ids=True, **arrays)
+
+
+def _times(values: Any) -> Any:
+    """Integers, or the seconds of dates, as int64."""
+    if values.dtype.kind == "M" or hasattr(values.dtype, "tz"):
+        seconds = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) is not None else values
+        seconds = seconds.astype("datetime64[ns]").astype("int64")
+        if (seconds % 10**9).any():
+            raise ValueError(
+                f"time: column {values.name!r} has fractions of a second; give whole numbers in their place"
+            )
+        return (seconds // 10**9).to_numpy(copy=True)
+    if values.dtype.kind not in "iu":
+        raise ValueError(
+            f"time: column {values.name!r} has dtype {values.dtype}; it must be integers or dates: "
+            "pandas.to_datetime(column)"
+        )
+    return values.to_numpy(dtype="int64", copy=True)
+
+
+def _column(table: Any, name: str, option: str, given: Any, place: int) -> Any:
+    """A column without missing values."""
+    known = list(table.columns)
+    if given is None:
+        if place >= len(known):
+            raise ValueError(
+                f"{name} has {len(known)} columns; {option} is by default column {place + 1}: name one ({option}=)"
+            )
+        given = known[place]
+    if given not in known:
+        raise ValueError(f"{option} is {shown(given)}; {name} has the columns {', '.join(map(str, known))}")
+    values = table[given]
+    if getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"{name} has several columns {shown(given)} ({option}); give each a name of its own")
+    missing = values.isna()
+    if missing.any():
+        raise ValueError(
+            f"{name} has no value in column {given!r} ({option}) of row {int(missing.to_numpy().argmax())}, like "
+            f"{int(missing.sum()) - 1} more; fill them in, or leave these rows out: {name}.dropna(subset=[{given!r}])"
+        )
+    return values

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from loader import Graph
+from loader.datasets import DatasetError, NodeDataset, TableDataset, open_dataset
+
+pa = pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+EDGES = "from,to,since,w\na,b,2024-01-01,1\nb,c,2024-01-02,2\nc,a,2024-01-03,.5\nd,d,2024-01-04,1\nb,a,2024-01-01,1\n"
+NODES = """id,age,city,part,segment
+c,3,X,val,gold
+a,1,X,train,gold
+b,,Y,train,silver
+d,5,,,
+e,1,X,test,silver
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def run(edges: str = EDGES, nodes: str | None = None, **options) -> NodeDataset:
+        (tmp_path / "edges.csv").write_text(edges)
+        if nodes is not None:
+            (tmp_path / "nodes.csv").write_text(nodes)
+            options["nodes"] = tmp_path / "nodes.csv"
+        options = {"data_dir": tmp_path, "cache_dir": tmp_path / "cache", "split": [1, 0, 0], **options}
+        return TableDataset(tmp_path / "edges.csv", **options).load()
+
+    return run
+
+
+def in_neighbors(data: NodeDataset) -> dict[str, list[str]]:
+    """By the ids of the table."""
+    ids = data.tables.ids.of(torch.arange(data.num_nodes)).tolist()
+    bounds = data.graph.indptr.tolist()
+    return {ids[v]: sorted(ids[u] for u in data.graph.indices[bounds[v] : bounds[v + 1]]) for v in range(len(ids))}
+
+
+def test_edges_alone_are_a_graph(load):
+    data = load()
+    assert data.name == "edges"
+    assert in_neighbors(data) == {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"], "d": []}
+    assert (data.num_features, data.num_classes, data.splits["train"].numel()) == (0, 0, 0)
+
+
+def test_directions_loops_and_repeats_may_be_kept(load):
+    kept = load(undirected=False, self_loops="keep", parallel_edges="keep")
+    assert in_neighbors(kept) == {"a": ["b", "c"], "b": ["a"], "c": ["b"], "d": ["d"]}
+
+
+def test_columns_may_be_named(load):
+    assert in_neighbors(load(source="to", target="from", undirected=False)) == {
+        "b": ["a", "c"], "c": ["a"], "a": ["b"], "d": [],
+    }  # fmt: skip
+
+
+def test_weights_and_times_follow_their_edges(load):
+    data = load(weight="w", time="since", undirected=False)
+    seconds = [int(np.datetime64(f"2024-01-0{day}", "s").astype(int)) for day in (1, 3, 1, 2)]
+    assert data.graph.edge_weights.tolist() == [1, 0.5, 1, 2]
+    assert data.graph.edge_times.tolist() == seconds
+
+
+def test_nodes_keep_the_order_of_their_table(load):
+    data = load(nodes=NODES, label="segment", features=["age"])
+    assert data.tables.ids.of(torch.arange(5)).tolist() == ["c", "a", "b", "d", "e"]
+    assert data.labels.tolist() == [0, 0, 1, -1, 1]
+    assert data.tables.classes == ("gold", "silver")
+    filled = np.array([3, 1, 2.5, 5, 1])
+    expected = np.stack([(filled - 2.5) / np.std([3, 1, 5, 1]), filled == 2.5], axis=1)
+    assert np.allclose(data.features, expected)
+    assert data.splits["train"].tolist() == [0, 1, 2, 4]
+
+
+def test_other_columns_are_features(load):
+    data = load(nodes=NODES, label="segment", split="part")
+    assert [column.name for column in data.tables.columns] == ["age", "city"]
+    assert [ids.tolist() for ids in data.splits.values()] == [[1, 2], [0], [4]]
+
+
+def test_a_table_without_features_has_none(load):
+    assert load(nodes=NODES, label="segment", features=[]).num_features == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"), [("1 3 2", "1 2 3"), ("10 9 9", "9 10"), ("true false true", "False True"), ("b a b", "a b")]
+)
+def test_classes_are_in_their_order(load, labels, classes):
+    rows = "".join(f"{id},{label}\n" for id, label in zip("abc", labels.split(), strict=True))
+    data = load("s,t\na,b\n", f"id,y\n{rows}z,\n", label="y")
+    assert data.tables.classes == tuple(classes.split())
+    names = [data.tables.classes[label].lower() for label in data.labels.tolist()[:3]]
+    assert names == labels.split()
+    assert int(data.labels[3]) == -1
+
+
+def test_parquet_is_read_like_csv(load, tmp_path):
+    text = load(nodes=NODES, label="segment")
+    parquet.write_table(pa.csv.read_csv(tmp_path / "edges.csv"), tmp_path / "e.parquet")
+    parquet.write_table(pa.csv.read_csv(tmp_path / "nodes.csv"), tmp_path / "n.parquet")
+    binary = TableDataset(tmp_path / "e.parquet", nodes=tmp_path / "n.parquet", label="segment", data_dir=tmp_path)
+    data = binary.load()
+    assert torch.equal(data.graph.indices, text.graph.indices)
+    assert in_neighbors(data) == in_neighbors(text)
+
+
+def test_categoricals_of_parquet_are_read(load, tmp_path):
+    load(nodes=NODES)
+    ids, kinds = pa.array(["a", "b", "c", "d"]), pa.array(["x", "y", "x", None])
+    table = pa.table({"id": ids.dictionary_encode(), "kind": kinds.dictionary_encode(), "y": kinds.dictionary_encode()})
+    parquet.write_table(table, tmp_path / "n.parquet")
+    data = TableDataset(tmp_path / "edges.csv", nodes=tmp_path / "n.parquet", label="y", data_dir=tmp_path).load()
+    assert data.features.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    assert data.labels.tolist() == [0, 1, 0, -1]
+
+
+def test_the_report_counts_what_was_done(load, caplog):
+    with caplog.at_level(logging.INFO):
+        data = load(nodes=NODES, label="segment")
+    assert data.tables.report == (
+        "5 nodes, 2 of them without an edge",
+        "6 edges of 5 rows, 4 reverse edges added (dataset.undirected), 1 self loops removed (dataset.self_loops), "
+        "2 repeated ones removed (dataset.parallel_edges)",
+        "edges.csv: not read since, w (dataset.weight, dataset.time)",
+        "age: number, standardised: mean 2.5, standard deviation 1.65831; 1 missing, filled with the mean, flagged by "
+        "a feature",
+        "city: category, a feature for each of its 2 values; 1 missing, flagged by a feature",
+        "part: category, a feature for each of its 3 values; 1 missing, flagged by a feature",
+        "segment: 2 classes, gold, silver; 1 nodes have none: those to predict",
+    )
+    assert all(f"edges: {line}" in caplog.text for line in data.tables.report)
+
+
+def test_the_record_comes_from_the_cache(load, monkeypatch, tmp_path):
+    before = load(nodes=NODES, label="segment").tables
+    monkeypatch.setattr(TableDataset, "read", None)
+    again = TableDataset(
+        tmp_path / "edges.csv", nodes=tmp_path / "nodes.csv", label="segment", split=[0.5, 0.5, 0], data_dir=tmp_path
+    )
+    after = again.load().tables
+    assert (after.classes, after.columns, after.report) == (before.classes, before.columns, before.report)
+    assert after.ids.digest == before.ids.digest
+
+
+@pytest.mark.parametrize("ids", ["text", "numbers"])
+def test_many_edges_equal_the_graph_by_hand(load, ids):
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 300, (2, 5000))
+    name = (lambda i: f"user-{i}") if ids == "text" else (lambda i: str(i * 2**40 + 1))
+    rows = "".join(f"{name(a)},{name(b)}\n" for a, b in zip(src, dst, strict=True))
+    data = load(f"s,t\n{rows}", undirected=False, self_loops="keep", parallel_edges="keep")
+    both = np.concatenate([src, dst])
+    order = both[np.sort(np.unique(both, return_index=True)[1])]
+    number = np.empty(300, dtype=np.int64)
+    number[order] = np.arange(order.size)
+    graph = Graph.from_edges(torch.from_numpy(number[src]), torch.from_numpy(number[dst]), order.size)
+    assert torch.equal(data.graph.indptr, graph.indptr)
+    assert torch.equal(data.graph.indices, graph.indices)
+    assert [str(one) for one in data.tables.ids.of(torch.arange(order.size))] == [name(i) for i in order]
+
+
+def test_a_table_is_opened_by_its_path(load, tmp_path):
+    load(nodes=NODES)
+    data = open_dataset(str(tmp_path / "edges.csv"), [f"nodes={tmp_path / 'nodes.csv'}", "label=segment"])
+    assert data.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ("s,t\n", "has no rows below the names of its columns"),
+        ("s\na\n", "has the columns s; target is by default the column 2: name another one"),
+        ("s,t\na,b\n,c\n", "has no id in column s of row 2; fill it in, or leave the row out"),
+        ("s,t\na,b\nc,\n", "has no id in column t of row 2"),
+        ("17,42\n1,2\n", "begins with the line 17,42, which looks like an edge; the first line must name the columns"),
+        (",s,t\n0,a,b\n", "column 1 has the name '', as an index has that pandas wrote; save .* index=False"),
+        ("s,t\na,b\nx,c\n", "s 'x' in row 2 is no id of nodes.csv, like 0 more; add a row for each there"),
+    ],
+)
+def test_bad_edges_are_named(load, edges, message):
+    with pytest.raises(DatasetError, match=message):
+        load(edges, NODES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "frm"}, r"has no column 'frm' \(dataset.source\); it has from, to, since, w; did you mean from\?"),
+        ({"source": "to"}, "source, target, weight and time are the columns to, to; each needs one of its own"),
+        ({"weight": "since"}, "cannot be read as a .csv file .*conversion error to double.*2024-01-01"),
+        ({"time": "w"}, r"column w \(dataset.time\) is 0.5 in row 3; times are whole numbers"),
+        ({"weight": "w", "self_loops": "add"}, "self_loops is 'add', but such edges have no edge_weights"),
+    ],
+)
+def test_bad_columns_of_edges_are_named(load, options, message):
+    with pytest.raises(DatasetError, match=message):
+        load(**options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "message"),
+    [
+        ("b,,", "a,,", {}, "id 'a' in row 3 is there twice; each node has one row"),
+        ("b,,", ",,", {}, "has no id in column id of row 3"),
+        ("", "", {"label": "segmnt"}, "has no column 'segmnt' .* did you mean segment"),
+        ("", "", {"label": "id"}, "column id is two of id, label and split"),
+        (
+            "",
+            "",
+            {"features": ["age", "size"]},
+            "features names the column 'size'; it must name different ones of age,",
+        ),
+        ("", "", {"features": ["age", "age"]}, "features names the column 'age'"),
+        ("age", "Unnamed: 0", {}, "column 2 has the name 'Unnamed: 0', as an index has that pandas wrote"),
+        ("silver", "gold", {}, "label segment has 1 different values in 4 nodes; classes are 2 or more"),
+        ("", "", {"split": "city"}, "split city is 'X' in row 1; it must be train, val or test, or empty"),
+        ("d,5,,,", "d,5,,val,", {"split": "part"}, "node 'd' in row 4 is in the split val, but has no label"),
+        ("a,1", "a,inf", {}, "column age is inf in row 2; features are finite"),
+    ],
+)
+def test_bad_nodes_are_named(load, old, new, options, message):
+    with pytest.raises(DatasetError, match=message):
+        load(nodes=NODES.replace(old, new) if old else NODES, **{"label": "segment", **options})
+
+
+def test_labels_with_fractions_are_refused(load):
+    with pytest.raises(DatasetError, match=r"label y is 0\.5 in row 1; a class is a text, a whole number or a truth"):
+        load("s,t\na,b\n", "id,y\na,.5\nb,1\n", label="y")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "y"}, "label is 'y', a column of nodes, but there is no table of nodes; give its path"),
+        ({"features": ["y"]}, r"features is \['y'\], a column of nodes, but there is no table"),
+        ({"nodes": "n.csv", "split": "part"}, "split is 'part', but there is no label; give its column"),
+        ({"split": [0.6, 0.6, 0]}, "split fractions"),
+        ({"largest_component": True}, "largest_component is true, which tables have not"),
+    ],
+)
+def test_options_that_contradict_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TableDataset("edges.csv", **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"source": 3}, {"features": "age"}, {"features": [1]}, {"features": 1}, {"nodes": 5}]
+)
+def test_options_of_other_types_are_refused(options):
+    with pytest.raises(TypeError, match=f"{next(iter(options))} is .*; it must be"):
+        TableDataset("edges.csv", **options)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DatasetError, match=r"there is no file .*e\.csv; give the path of .* \(dataset\.edges\)"):
+        TableDataset(tmp_path / "e.csv", data_dir=tmp_path).load()

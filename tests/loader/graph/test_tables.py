@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from loader import Graph
+
+pandas = pytest.importorskip("pandas")
+
+EDGES = pandas.DataFrame(
+    {"s": ["b", "a", "b"], "t": ["a", "c", "a"], "w": [1, 2.5, 0], "at": pandas.to_datetime(["1970-01-02"] * 3)}
+)
+NODES = pandas.DataFrame({"id": ["c", "a", "b", "z"]})
+
+
+def test_nodes_are_numbered_as_they_occur():
+    graph = Graph.from_pandas(EDGES)
+    ids = pandas.unique(pandas.concat([EDGES.s, EDGES.t]))
+    assert ids.tolist() == ["b", "a", "c"]
+    assert (graph.indptr.tolist(), graph.indices.tolist(), graph.edge_ids.tolist()) == (
+        [0, 0, 2, 3],
+        [0, 0, 1],
+        [0, 2, 1],
+    )
+
+
+def test_rows_of_nodes_are_their_numbers():
+    graph = Graph.from_pandas(EDGES, NODES, weight="w", time="at")
+    assert (graph.num_nodes, graph.indptr.tolist(), graph.indices.tolist()) == (4, [0, 1, 3, 3, 3], [1, 2, 2])
+    assert graph.edge_weights.tolist() == [2.5, 1, 0]
+    assert graph.edge_times.tolist() == [86400] * 3
+
+
+def test_columns_may_be_named():
+    turned = Graph.from_pandas(EDGES, NODES, source="t", target="s", id="id")
+    assert torch.equal(turned.indptr, Graph.from_pandas(EDGES, NODES).reverse().indptr)
+
+
+def test_times_of_zones_and_integers_are_read():
+    at = pandas.to_datetime(["1970-01-01T01:00:00+01:00", "1970-01-01T00:00:05+00:00"], utc=True)
+    frame = pandas.DataFrame({"s": [0, 1], "t": [1, 0], "at": at, "n": [3, 4]})
+    assert sorted(Graph.from_pandas(frame, time="at").edge_times.tolist()) == [0, 5]
+    assert sorted(Graph.from_pandas(frame, time="n").edge_times.tolist()) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "options", "message"),
+    [
+        (EDGES[["s"]], None, {}, "edges has 1 columns; target is by default column 2"),
+        (EDGES, None, {"source": "x"}, "source is 'x'; edges has the columns s, t, w, at"),
+        (EDGES, None, {"id": "x"}, "id is 'x', a column of nodes, but there are no nodes"),
+        (EDGES.assign(s=["a", None, "b"]), None, {}, r"no value in column 's' \(source\) of row 1, like 0 more"),
+        (EDGES, NODES[:1], {}, "edges names 'b' in column 's' of row 0, which is no id of nodes"),
+        (EDGES, pandas.concat([NODES, NODES[1:2]]), {}, "nodes has the id 'a' twice, again in row 4"),
+        (EDGES, None, {"weight": "at"}, r"column 'at' has dtype datetime.*; it must be numbers"),
+        (EDGES, None, {"time": "w"}, "column 'w' has dtype float64; it must be integers or dates"),
+        (EDGES.assign(w=[1, -1, 1]), None, {"weight": "w"}, "weight"),
+    ],
+)
+def test_bad_tables_are_named(edges, nodes, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Graph.from_pandas(edges, nodes, **options)
+
+
+def test_other_objects_are_no_tables():
+    with pytest.raises(TypeError, match=r"edges is an ndarray; it must be a pandas\.DataFrame"):
+        Graph.from_pandas(np.zeros((3, 2)))

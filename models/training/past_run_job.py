@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,21 @@ def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamod
     return next(iter(metrics.values()), float("nan"))
 
 
+def _ids(data: NodeDataset, nodes: Tensor) -> Any:
+    """What the user calls these nodes."""
+    return nodes if data.tables is None else data.tables.ids.of(nodes.cpu())
+
+
+def _classes(data: NodeDataset) -> Sequence[Any]:
+    return range(data.num_classes) if data.tables is None else data.tables.classes
+
+
 def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, embedded: Tensor | None) -> None:
     for first in range(0, data.num_nodes, _ROWS):
         last = min(first + _ROWS, data.num_nodes)
-        columns: dict[str, Any] = {"id": torch.arange(first, last)}
+        columns: dict[str, Any] = {"id": _ids(data, torch.arange(first, last))}
         if logits is not None:
-            columns |= class_columns(logits[first:last], range(data.num_classes), data.multilabel)
+            columns |= class_columns(logits[first:last], _classes(data), data.multilabel)
         if embedded is not None:
             columns |= embedding_columns(embedded[first:last])
         file.write(columns)
@@ -129,7 +139,7 @@ def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int
     for first in range(0, data.num_nodes, step):
         last = min(first + step, data.num_nodes)
         source, target, score = best_new_targets(embedded, known, first, last, count)
-        file.write({"source": source, "target": target, "score": score.sigmoid()})
+        file.write({"source": _ids(data, source), "target": _ids(data, target), "score": score.sigmoid()})
     return f"the {count} best new targets of each source"
 
 
@@ -161,5 +171,5 @@ class _Written(Callback):
                 f"predict_step of {type(pl_module).__name__} returns no logits [{batch.batch_size}, "
                 f"{self.data.num_classes}], one row per seed; return these"
             )
-        ids, classes = batch.output_nodes.long(), range(self.data.num_classes)
-        self.file.write({"id": ids} | class_columns(outputs, classes, self.data.multilabel))
+        ids = _ids(self.data, batch.output_nodes.long())
+        self.file.write({"id": ids} | class_columns(outputs, _classes(self.data), self.data.multilabel))

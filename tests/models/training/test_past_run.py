@@ -18,7 +18,6 @@ from models.inference import layerwise_inference
 from models.training.past_run import with_choices_of_past_run
 
 parquet = pytest.importorskip("pyarrow.parquet")
-SMALL = ("dataset=npz", "callbacks.progress=null")
 
 
 @pytest.fixture
@@ -46,7 +45,9 @@ def write_graph(path: Path, seed: int = 0, **more: Any) -> Path:
 def trained(tmp_path: Path, composed: Composer, *overrides: str) -> Path:
     """The folder of a run, as Hydra keeps its options there."""
     folder = tmp_path / "old"
-    chosen = [*SMALL, f"dataset.path={write_graph(tmp_path / 'graph.npz')}", *overrides]
+    chosen = ["callbacks.progress=null", *overrides]
+    if not any(one.startswith("dataset=") for one in overrides):
+        chosen += ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}"]
     in_process(composed, f"run_dir={folder}", *chosen)
     (folder / ".hydra").mkdir()
     OmegaConf.save(composed(*FAST, *chosen), folder / ".hydra" / "config.yaml")
@@ -161,3 +162,24 @@ def test_a_dataset_that_is_gone_is_said(tmp_path: Path, composed: Composer) -> N
     (tmp_path / "graph.npz").unlink()
     with pytest.raises((FileNotFoundError, ValueError, DatasetError), match=r"graph\.npz"):
         use(composed, folder, "predict")
+
+
+def write_tables(folder: Path) -> None:
+    """40 people with text ids, of whom 15 have no segment yet."""
+    rng = np.random.default_rng(0)
+    kinds = np.arange(40) % 2
+    rows = [f"p{i},{kinds[i] + rng.normal(0, 0.3):.3f},{'' if i >= 25 else 'ab'[kinds[i]]}" for i in range(40)]
+    (folder / "nodes.csv").write_text("\n".join(["person,height,segment", *rows]) + "\n")
+    edges = [f"p{a},p{b}" for a, b in rng.integers(0, 40, (200, 2))]
+    (folder / "edges.csv").write_text("\n".join(["from,to", *edges]) + "\n")
+
+
+def test_ids_and_classes_of_tables_are_those_of_the_user(tmp_path: Path, composed: Composer) -> None:
+    write_tables(tmp_path)
+    tables = [f"dataset.{name}={tmp_path}/{name}.csv" for name in ("edges", "nodes")]
+    folder = trained(tmp_path, composed, "dataset=edge_list", *tables, "dataset.label=segment")
+    use(composed, folder, "predict")
+    found = rows(tmp_path)
+    assert found["id"] == [f"p{i}" for i in range(40)]
+    assert set(found["prediction"]) <= {"a", "b"}
+    assert set(found) == {"id", "prediction", "p_a", "p_b"}

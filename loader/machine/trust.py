@@ -51,8 +51,17 @@ def open_trusted(path: Path) -> BinaryIO:
         UntrustedError: others can have written it, or it is a link.
         OSError: it cannot be opened, or is no regular file.
     """
+    return open(_open(path, os.O_RDONLY), "rb")
+
+
+def open_lock(path: Path) -> int:
+    """The handle of a file to read, write and lock, which is made if it is not there. Errors: see `open_trusted`."""
+    return _open(path, os.O_RDWR | os.O_CREAT)
+
+
+def _open(path: Path, flags: int) -> int:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UntrustedError(f"{path} is not trusted: it is a link; put the file itself there") from error
@@ -62,10 +71,10 @@ def open_trusted(path: Path) -> BinaryIO:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
         check_trusted(path, status)
-        return open(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+    return handle
 
 
 def create_trusted(path: Path) -> BinaryIO:

@@ -54,7 +54,8 @@ class Dataset(ABC):
             cannot be written to. A conversion there that another user can have written is not used: in its place one is
             made in `~/.cache/gnn-loader`.
         rebuild: convert again, even if there is a conversion. This is done once each time that `rebuild` is set, by one
-            of the processes that were launched together.
+            of the processes that were launched together. A file that took the place of one of the same size and time of
+            modification is not seen to be another: then set this.
         verify: compare features and labels with their checksums whenever the dataset is opened, which reads them once.
             A topology in memory is always compared; one that stays on disk only with this option.
         in_memory: whether the topology is read into memory. False leaves it in its files, from which samplers on the

@@ -54,9 +54,10 @@ class Graph:
     int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
     `indptr`. Arrays that already have the right type are not copied.
 
-    Do not write to the arrays of a graph through NumPy or DLPack, nor while somebody samples: torch does not count that, so
-    what was made of the arrays before is used on, and an id that is no vertex ends the process. Other changes in place
-    are seen: `indptr` and `indices` are checked again before the next mini-batch.
+    Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
+    what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
+    no vertex ends the process. Other changes in place are seen: `indptr` and `indices` are checked again before the
+    next mini-batch.
 
     A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
     in a file. It has no cached lists.
@@ -266,8 +267,8 @@ class Graph:
         return {name: Placement.of(array) for name, array in self._arrays().items()}
 
     def require_sound(self) -> None:
-        """Checks `indptr` and `indices` again, if they were written to or replaced since they were checked. Sessions ask
-        this for each mini-batch.
+        """Checks `indptr` and `indices` again, if they were written to or replaced since they were checked. Sessions
+        ask this for each mini-batch.
 
         Torch counts what is written to a tensor, but not what is written through NumPy or DLPack, or to a tensor of
         inference mode.

@@ -18,6 +18,7 @@ from loader.kernels import cache as disk
 from loader.kernels.compiler import add_source, closure_of
 from loader.kernels.nvrtc import CompilationError, NoCompilerError
 from loader.machine.forks import ForkSafeLock
+from loader.machine.trust import check_code_folder
 
 HOST = 0  # in the place of a chip's architecture
 _OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden")
@@ -75,6 +76,7 @@ def _compile(tool: list[str], sources: dict[str, str], program: str, name: str, 
 def _compiled(tool: list[str], sources: dict[str, str], program: str, name: str, what: str) -> disk.Entry:
     with tempfile.TemporaryDirectory(prefix="gnn-loader-") as made:
         folder = Path(made)
+        check_code_folder(folder)  # a folder that others can replace would be that of their library
         for named, text in sources.items():
             path = folder / named
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,8 +78,8 @@ def current_stream_handle(device: int) -> int:
 def current_stream(device: int) -> torch.cuda.Stream:
     """`torch.cuda.current_stream(device)`, one object for each stream: to make one takes as long as a launch.
 
-    So `is` tells them apart, and without Python code, which `==` of streams is. An `ExternalStream` is not the stream of
-    torch's that has the same handle: their ids differ.
+    So `is` tells them apart, and without Python code, which `==` of streams is. An `ExternalStream` is not the stream
+    of torch's that has the same handle: their ids differ.
     """
     key = torch._C._cuda_getCurrentStream(device)
     stream = _streams.get(key)

@@ -212,3 +212,17 @@ def test_a_planted_library_is_not_run(
     assert answer() == 42
     said = capsys.readouterr().err
     assert planted == "a FIFO" or f"{path} is not trusted" in said
+
+
+@needs_compiler
+def test_nothing_is_compiled_where_others_write(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    for mode, sound in ((0o777, False), (0o1777, True)):
+        shared.chmod(mode)
+        if sound:
+            assert answer("{ return 46; }") == 46
+        else:
+            with pytest.raises(CompilationError, match=rf"{shared} is not trusted: .*let TMPDIR name another folder"):
+                answer("{ return 46; }")

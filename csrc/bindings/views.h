@@ -47,10 +47,11 @@ inline void check_dimension(py::handle tensor, const char* name) {
     throw py::value_error(std::string(name) + " has " + std::to_string(dims) + " dimensions; it must have 1");
 }
 
-// Where the `numel` elements of a tensor lie.
-inline uintptr_t address_of(py::handle tensor, const char* name, int64_t numel) {
+// Where the `numel` elements of a tensor lie, on a device of type `device`; those of a meta tensor lie
+// nowhere.
+inline uintptr_t address_of(py::handle tensor, const char* name, int64_t numel, std::string_view device) {
   const auto address = tensor.attr("data_ptr")().cast<uintptr_t>();
-  if (!address && numel)
+  if (!address && numel && device != "meta")
     throw py::value_error(std::string(name) + " has " + std::to_string(numel) +
                           " elements and no memory: its storage was freed; give a tensor that has some");
   return address;
@@ -74,7 +75,7 @@ View<T> view(py::handle tensor, const char* name, int64_t size = -1, const char*
   if (size >= 0 && numel != size)
     throw py::value_error(std::string(name) + " has " + std::to_string(numel) + " elements; it must have " +
                           std::to_string(size));
-  return {reinterpret_cast<T*>(address_of(tensor, name, numel)), numel};
+  return {reinterpret_cast<T*>(address_of(tensor, name, numel, device)), numel};
 }
 
 // The offsets of lists, one more than there are lists: `lists` of them, or any number if that is < 0.
@@ -141,7 +142,7 @@ inline RowsView rows_view(py::handle tensor, const char* name, const char* devic
   auto bytes = tensor.attr("element_size")().cast<int64_t>();
   for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
   const auto rows = shape[0].cast<int64_t>();
-  return {reinterpret_cast<uint8_t*>(address_of(tensor, name, bytes ? rows : 0)), rows, bytes};
+  return {reinterpret_cast<uint8_t*>(address_of(tensor, name, bytes ? rows : 0, device)), rows, bytes};
 }
 
 }  // namespace loader

@@ -16,6 +16,8 @@ inline Runs checked_runs(int64_t num_items, int64_t first, int64_t length, int64
   if (num_items < 1 || first < 0 || length < 1 || stride < 0 || count < 0)
     throw pybind11::value_error(
         "num_items and length must be at least 1; first, stride and count at least 0");
+  if (num_items > kMostItems)
+    throw pybind11::value_error("num_items is " + std::to_string(num_items) + "; it must be at most 2**62");
   using Wide = __int128;  // the position may be beyond 64 bits
   const auto at = [&](int64_t i) { return first + static_cast<Wide>(i / length) * stride + i % length; };
   Wide largest = count > 0 ? at(count - 1) : 0;

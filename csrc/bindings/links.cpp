@@ -16,8 +16,26 @@ struct Ends {
   int64_t count;
 };
 
+// Lists are looked at when they are searched: to look at all of them would take longer than to draw.
 template <typename P, typename N>
-void draw(uint32_t num_nodes, uint64_t key, bool strict, const KnownEdges<P, N>& known, const Ends& ends) {
+struct CheckedEdges {
+  KnownEdges<P, N> edges;
+  int64_t num_edges;
+
+  bool has(int64_t source, int64_t target) const {
+    if (edges.indptr) {
+      const int64_t begin = edges.indptr[target], end = edges.indptr[target + 1];
+      if (begin < 0 || end < begin || end > num_edges)
+        throw py::value_error("indptr says that the list of vertex " + std::to_string(target) + " is " +
+                              std::to_string(begin) + " to " + std::to_string(end) +
+                              "; lists must lie in the " + std::to_string(num_edges) + " entries of indices");
+    }
+    return edges.has(source, target);
+  }
+};
+
+template <typename P, typename N>
+void draw(uint32_t num_nodes, uint64_t key, bool strict, const CheckedEdges<P, N>& known, const Ends& ends) {
   for (int64_t i = 0; i < ends.count; ++i) {
     const Draws draws{key, static_cast<uint64_t>(i), 0};
     if (!ends.given) {
@@ -35,8 +53,10 @@ void draw(uint32_t num_nodes, uint64_t key, bool strict, const KnownEdges<P, N>&
 }
 
 template <typename P, typename N>
-KnownEdges<P, N> known_of(const py::object& indptr, const py::object& indices, int64_t num_nodes) {
-  return {view<const P>(indptr, "indptr", num_nodes + 1).data, view<const N>(indices, "indices").data};
+CheckedEdges<P, N> known_of(const py::object& indptr, const py::object& indices, int64_t num_nodes) {
+  const auto offsets = offsets_view<P>(indptr, "indptr", num_nodes);
+  const auto entries = view<const N>(indices, "indices");
+  return {{offsets.data, entries.data}, entries.size};
 }
 
 void negatives(int64_t num_nodes, uint64_t seed, uint64_t epoch, uint64_t batch, const py::object& given,
@@ -64,7 +84,7 @@ void negatives(int64_t num_nodes, uint64_t seed, uint64_t epoch, uint64_t batch,
                               std::to_string(num_nodes - 1));
   }
   const auto count = static_cast<uint32_t>(num_nodes);
-  if (indptr.is_none()) return draw(count, key, strict, KnownEdges<int64_t, int64_t>{nullptr, nullptr}, ends);
+  if (indptr.is_none()) return draw(count, key, strict, CheckedEdges<int64_t, int64_t>{{}, 0}, ends);
   const bool wide_edges = dtype_of(indptr) == "torch.int64", wide_nodes = dtype_of(indices) == "torch.int64";
   if (wide_nodes)
     return draw(count, key, strict, known_of<int64_t, int64_t>(indptr, indices, num_nodes), ends);

@@ -57,10 +57,9 @@ class AnySubgraphSampler {
  private:
   template <typename T>
   void make(int num_threads) {
-    const auto offsets = view<const T>(indptr_, "rowptr");
+    const auto offsets = offsets_view<T>(indptr_, "rowptr");
     const auto sources = view<const T>(indices_, "col");
-    if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
-      throw py::value_error("rowptr does not end at len(col) = " + std::to_string(sources.size));
+    check_offsets(offsets, sources.size, "rowptr", "col");
     py::gil_scoped_release release;
     impl_ = std::make_unique<SubgraphSampler<T>>(Csc<T, T>{offsets.data, sources.data, offsets.size - 1},
                                                  num_threads);

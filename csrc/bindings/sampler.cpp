@@ -22,6 +22,7 @@
 namespace loader {
 namespace {
 
+constexpr int64_t kMostPartEdges = int64_t{1} << 40;
 constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
 
 SampleOptions make_options(std::vector<int64_t> fanouts, bool edge_ids) {
@@ -92,8 +93,9 @@ class AnySampler {
     auto options = make_options(std::move(fanouts), edge_ids);
     options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
-    if (part_edges < 1)
-      throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be at least 1");
+    if (part_edges < 1 || part_edges > kMostPartEdges)
+      throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be 1 to " +
+                            std::to_string(kMostPartEdges));
     pool_ = std::make_shared<BufferPool>(kKeptBuffers);
     const bool wide_edges = dtype_of(indptr_) == "torch.int64",
                wide_nodes = dtype_of(indices_) == "torch.int64";
@@ -131,10 +133,9 @@ class AnySampler {
 
   template <typename P, typename N>
   void make(const SampleOptions& options, int num_threads, int64_t part_edges) {
-    const auto offsets = view<const P>(indptr_, "indptr");
+    const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
-    if (offsets.size < 1 || offsets.data[offsets.size - 1] != sources.size)
-      throw py::value_error("indptr does not end at len(indices) = " + std::to_string(sources.size));
+    check_offsets(offsets, sources.size);
     const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1, in_file_};
     const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
       if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)

@@ -2,6 +2,12 @@
 // GIL.
 #include "bindings/traverse.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+
 #include "traverse/cpu/bfs.h"
 #include "traverse/cpu/components.h"
 #include "traverse/cpu/pagerank.h"
@@ -43,10 +49,26 @@ void bfs(const py::tuple& onward, const py::object& back, const py::object& sour
   });
 }
 
+// The largest step between piles that fits the type of weights, with room for a sum of two.
+template <typename W>
+constexpr double kMostDelta = std::is_integral_v<W> ? static_cast<double>(uint64_t{1} << (8 * sizeof(W) - 2))
+                                                    : static_cast<double>(std::numeric_limits<W>::max());
+
+// With a weight below 0 the piles would never be empty. They are looked at in each call, whoever wrote to
+// them.
+template <typename W>
+void check_lengths(const W* weights, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!(weights[i] >= 0 && weights[i] <= std::numeric_limits<W>::max()))
+      throw std::invalid_argument("weights[" + std::to_string(i) + "] is " + std::to_string(weights[i]) +
+                                  "; a weight must be finite and at least 0");
+}
+
 void sssp(const py::tuple& onward, const py::object& weights, const py::object& sources, double delta,
           const py::object& lengths, int64_t num_threads) {
   check_num_threads(num_threads);
-  if (!(delta > 0)) throw py::value_error("delta is " + std::to_string(delta) + "; it must be above 0");
+  if (!(delta > 0 && std::isfinite(delta)))
+    throw py::value_error("delta is " + std::to_string(delta) + "; it must be finite and above 0");
   const TraversedLists forth(onward, "onward", "cpu");
   forth.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
@@ -54,14 +76,19 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::object& 
     with_weight_type(weights, [&](auto weight) {
       using W = decltype(weight);
       const W* const of_edges = view<const W>(weights, "weights", forth.num_edges()).data;
+      if (!(static_cast<W>(std::min<double>(delta, kMostDelta<W>)) > 0))
+        throw py::value_error("delta is " + std::to_string(delta) +
+                              "; it must be at least 1, as weights are");
       const auto from = view<const N>(sources, "sources");
       check_sources(from, forth.num_nodes());
       auto* const out =
           reinterpret_cast<typename Length<W>::Bits*>(view<W>(lengths, "lengths", forth.num_nodes()).data);
       const auto lists = forth.lists<P, N>();
       const py::gil_scoped_release release;
+      check_lengths(of_edges, forth.num_edges());
       ThreadPool pool(static_cast<int>(num_threads));
-      sssp_on_cpu(lists, of_edges, from.data, from.size, static_cast<W>(delta), out, pool);
+      const auto step = static_cast<W>(std::min<double>(delta, kMostDelta<W>));
+      sssp_on_cpu(lists, of_edges, from.data, from.size, step, out, pool);
     });
   });
 }

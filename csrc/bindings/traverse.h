@@ -22,6 +22,7 @@ class TraversedLists {
     wide_edges_ = dtype_of(indptr_) == "torch.int64";
     wide_nodes_ = dtype_of(indices_) == "torch.int64";
     with_types([&](auto edge, auto vertex) {
+      check_dimension(indptr_, "indptr");
       const auto offsets = read<const decltype(edge)>(indptr_, "indptr");
       const auto sources = read<const decltype(vertex)>(indices_, "indices");
       if (offsets.size < 1) throw py::value_error("indptr is empty");
@@ -29,8 +30,7 @@ class TraversedLists {
       num_edges_ = sources.size;
       indptr_at_ = offsets.data;
       indices_at_ = sources.data;
-      if (device_ == std::string_view("cpu") && offsets.data[num_nodes_] != num_edges_)
-        throw py::value_error("indptr does not end at len(indices) = " + std::to_string(num_edges_));
+      if (device_ == std::string_view("cpu")) check_offsets(offsets, num_edges_);
     });
   }
 

@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,6 +40,23 @@ inline void check_layout(py::handle tensor, const char* name, const char* device
     throw py::value_error(std::string(name) + " is not contiguous; call .contiguous() first");
 }
 
+// Throws ValueError unless `tensor` has one dimension.
+inline void check_dimension(py::handle tensor, const char* name) {
+  const auto dims = tensor.attr("dim")().cast<int64_t>();
+  if (dims != 1)
+    throw py::value_error(std::string(name) + " has " + std::to_string(dims) + " dimensions; it must have 1");
+}
+
+// Where the `numel` elements of a tensor lie, on a device of type `device`; those of a meta tensor lie
+// nowhere.
+inline uintptr_t address_of(py::handle tensor, const char* name, int64_t numel, std::string_view device) {
+  const auto address = tensor.attr("data_ptr")().cast<uintptr_t>();
+  if (!address && numel && device != "meta")
+    throw py::value_error(std::string(name) + " has " + std::to_string(numel) +
+                          " elements and no memory: its storage was freed; give a tensor that has some");
+  return address;
+}
+
 template <typename T>
 struct View {
   T* data;
@@ -57,7 +75,41 @@ View<T> view(py::handle tensor, const char* name, int64_t size = -1, const char*
   if (size >= 0 && numel != size)
     throw py::value_error(std::string(name) + " has " + std::to_string(numel) + " elements; it must have " +
                           std::to_string(size));
-  return {reinterpret_cast<T*>(tensor.attr("data_ptr")().cast<uintptr_t>()), numel};
+  return {reinterpret_cast<T*>(address_of(tensor, name, numel, device)), numel};
+}
+
+// The offsets of lists, one more than there are lists: `lists` of them, or any number if that is < 0.
+template <typename P>
+View<const P> offsets_view(py::handle indptr, const char* name = "indptr", int64_t lists = -1) {
+  check_dimension(indptr, name);
+  const auto offsets = view<const P>(indptr, name, lists < 0 ? -1 : lists + 1);
+  if (offsets.size < 1)
+    throw py::value_error(std::string(name) + " is empty; it needs num_nodes + 1 entries");
+  return offsets;
+}
+
+// Throws ValueError unless offsets rise from 0 to `num_entries`, the length of what is called `entries`.
+template <typename P>
+void check_offsets(View<const P> offsets, int64_t num_entries, const char* name = "indptr",
+                   const char* entries = "indices") {
+  const auto refuse = [name](int64_t at, P value, const std::string& must) {
+    throw py::value_error(std::string(name) + "[" + std::to_string(at) + "] is " + std::to_string(value) +
+                          "; it must be " + must);
+  };
+  const int64_t lists = offsets.size - 1;
+  if (offsets.data[0] != 0) refuse(0, offsets.data[0], "0");
+  if (offsets.data[lists] != num_entries)
+    refuse(lists, offsets.data[lists], "len(" + std::string(entries) + ") = " + std::to_string(num_entries));
+  for (int64_t begin = 0; begin < lists;) {  // in parts without a branch per list
+    const int64_t end = std::min(begin + 4096, lists);
+    bool falls = false;
+    for (int64_t v = begin; v < end; ++v) falls |= offsets.data[v + 1] < offsets.data[v];
+    for (int64_t v = begin; falls && v < end; ++v)
+      if (offsets.data[v + 1] < offsets.data[v])
+        refuse(v + 1, offsets.data[v + 1],
+               "at least " + std::to_string(offsets.data[v]) + ", the one before it");
+    begin = end;
+  }
 }
 
 // Whether kernels can read a tensor in host memory.
@@ -89,8 +141,8 @@ inline RowsView rows_view(py::handle tensor, const char* name, const char* devic
   if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
   auto bytes = tensor.attr("element_size")().cast<int64_t>();
   for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
-  return {reinterpret_cast<uint8_t*>(tensor.attr("data_ptr")().cast<uintptr_t>()), shape[0].cast<int64_t>(),
-          bytes};
+  const auto rows = shape[0].cast<int64_t>();
+  return {reinterpret_cast<uint8_t*>(address_of(tensor, name, bytes ? rows : 0, device)), rows, bytes};
 }
 
 }  // namespace loader

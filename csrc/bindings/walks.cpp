@@ -19,6 +19,22 @@ namespace loader {
 namespace {
 
 constexpr int64_t kPartSteps = 1 << 14;  // of walks: less is not worth another thread
+constexpr int64_t kTurnSteps =
+    1 << 23;  // of walks until Python's signals are handled: a fraction of a second
+
+// f(begin, end) over the walkers [0, count), some at a time. In between Ctrl-C may end the call. Without the
+// GIL.
+template <class F>
+void in_turns(int64_t count, int64_t length, const F& f) {
+  const int64_t most = std::max<int64_t>(kTurnSteps / std::max<int64_t>(length, 1), 1);
+  for (int64_t begin = 0; begin < count; begin += most) {
+    if (begin) {
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals()) throw py::error_already_set();
+    }
+    f(begin, std::min(begin + most, count));
+  }
+}
 
 // The lists of one graph, and the threads that walk through them. One call at a time has the threads; others
 // wait.
@@ -29,11 +45,6 @@ class WalkEngine {
       : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups, "cpu") {
     check_num_threads(num_threads);
     pool_ = std::make_unique<ThreadPool>(static_cast<int>(num_threads));
-    arrays_.with_types([&](auto edge, auto vertex) {
-      const auto lists = arrays_.plain<decltype(edge), decltype(vertex)>();
-      if (lists.indptr[arrays_.num_nodes() * std::max<int64_t>(groups, 1)] != arrays_.num_edges())
-        throw py::value_error("indptr does not end at len(indices) = " + std::to_string(arrays_.num_edges()));
-    });
   }
 
   void walk(const py::object& starts, uint64_t first_lane, uint64_t key, int64_t length, uint64_t stop_below,
@@ -54,8 +65,16 @@ class WalkEngine {
                              [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
                                py::gil_scoped_release release;
                                check(from);
-                               std::lock_guard<LongMutex> lock(mutex_);
-                               walk_on_cpu(law, lists, to, *pool_);
+                               in_turns(to.count, length, [&](int64_t begin, int64_t end) {
+                                 WalkOut<P, N> part = to;
+                                 part.starts += begin;
+                                 part.count = end - begin;
+                                 part.first_lane += begin;
+                                 part.vertices += begin * (length + 1);
+                                 if (part.places) part.places += begin * length;
+                                 std::lock_guard<LongMutex> lock(mutex_);
+                                 walk_on_cpu(law, lists, part, *pool_);
+                               });
                              });
     });
   }
@@ -82,19 +101,23 @@ class WalkEngine {
       out.vertices = view<N>(vertices, "vertices", from.size * (length + 1)).data;
       py::gil_scoped_release release;
       check(from);
-      std::lock_guard<LongMutex> lock(mutex_);
       if (length == 0) {
         std::copy_n(from.data, from.size, out.vertices);
         return;
       }
       const CustomCall to{&rules, &lists, &out, philox_lanes};
       std::mutex of_first;
-      pool_->share(out.count, std::max<int64_t>(kPartSteps / length, 64), [&](int64_t begin, int64_t end) {
-        Fault fault{};
-        reinterpret_cast<WalkCustom>(function)(&to, begin, end, &fault);
-        if (!fault.wrong) return;
-        const std::lock_guard<std::mutex> own(of_first);
-        if (!first.wrong || fault.row < first.row) first = fault;
+      in_turns(out.count, length, [&](int64_t from_row, int64_t to_row) {
+        if (first.wrong) return;  // later rows come after it
+        std::lock_guard<LongMutex> lock(mutex_);
+        const int64_t part = std::max<int64_t>(kPartSteps / length, 64);
+        pool_->share(to_row - from_row, part, [&](int64_t begin, int64_t end) {
+          Fault fault{};
+          reinterpret_cast<WalkCustom>(function)(&to, from_row + begin, from_row + end, &fault);
+          if (!fault.wrong) return;
+          const std::lock_guard<std::mutex> own(of_first);
+          if (!first.wrong || fault.row < first.row) first = fault;
+        });
       });
     });
     if (!first.wrong) return py::none();

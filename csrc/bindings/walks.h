@@ -31,9 +31,11 @@ inline WalkRules checked_rules(uint64_t key, uint64_t stop_below, uint64_t home_
     if (rules.back != UINT32_MAX && rules.common != UINT32_MAX && rules.far != UINT32_MAX)
       throw py::value_error("one of the thresholds of acceptance must be 2**32 - 1");
   }
-  if (rules.extra > rules.extra_all || rules.extra_all > uint64_t{1} << 62)
+  if ((rules.extra == 0) != (rules.extra_all == 0) || rules.extra > rules.extra_all ||
+      rules.extra_all > uint64_t{1} << 62)
     throw py::value_error("extra is " + std::to_string(rules.extra) + " and extra_all " +
-                          std::to_string(rules.extra_all) + "; they must rise and be at most 2**62");
+                          std::to_string(rules.extra_all) +
+                          "; they must rise and be at most 2**62, and both or none be 0");
   return rules;
 }
 
@@ -51,7 +53,7 @@ inline void check_negatives(int64_t bound, int64_t walkers, int64_t count, size_
   if (bound > most)
     throw py::value_error("negatives are drawn from " + std::to_string(bound) + "; it must be at most " +
                           std::to_string(most));
-  if (walkers < 0 || count < 0 || count > int64_t{1} << 31)
+  if (walkers < 0 || count < 0 || count > int64_t{1} << 31 || (count && walkers > INT64_MAX / count))
     throw py::value_error("there are " + std::to_string(count) + " negatives of each of " +
                           std::to_string(walkers) + " walkers; they must be 0 to 2**31");
   if (bound <= 0 && walkers * count > 0) throw py::value_error("the graph has no vertices");
@@ -218,6 +220,7 @@ class WalkArrays {
 
   template <typename P, typename N>
   void look() {
+    check_dimension(indptr_, "indptr");
     const auto offsets = read<const P>(indptr_, "indptr");
     const auto sources = read<const N>(indices_, "indices");
     if (offsets.size < 1) throw py::value_error("indptr is empty");
@@ -225,6 +228,7 @@ class WalkArrays {
     if ((offsets.size - 1) % of_each)
       throw py::value_error("indptr has " + std::to_string(offsets.size) + " entries; they must be " +
                             std::to_string(of_each) + " of each vertex, and one");
+    if (device_ == std::string_view("cpu")) check_offsets(offsets, sources.size);
     num_nodes_ = (offsets.size - 1) / of_each;
     num_edges_ = sources.size;
     indptr_at_ = offsets.data;

@@ -1,5 +1,8 @@
 // Exports the tables that picks by weight are made from, and what says how a sampler picks.
 #include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "bindings/choice.h"
@@ -12,34 +15,48 @@ namespace {
 // f(indptr, number of lists, weights) with the types that the tensors have.
 template <typename F>
 void with_types(const py::object& indptr, const py::object& weights, const F& f) {
+  const auto with_both = [&](auto offsets, auto values) {
+    check_offsets(offsets, values.size, "indptr", "weights");
+    f(offsets.data, offsets.size - 1, values.data, values.size);
+  };
   const auto with_offsets = [&](auto offsets) {
-    if (offsets.size < 1) throw py::value_error("indptr is empty; it needs num_nodes + 1 entries");
-    const auto edges = static_cast<int64_t>(offsets.data[offsets.size - 1]);
     if (dtype_of(weights) == "torch.float32")
-      f(offsets.data, offsets.size - 1, view<const float>(weights, "weights", edges).data, edges);
+      with_both(offsets, view<const float>(weights, "weights"));
     else
-      f(offsets.data, offsets.size - 1, view<const double>(weights, "weights", edges).data, edges);
+      with_both(offsets, view<const double>(weights, "weights"));
   };
   if (dtype_of(indptr) == "torch.int64")
-    with_offsets(view<const int64_t>(indptr, "indptr"));
+    with_offsets(offsets_view<int64_t>(indptr));
   else
-    with_offsets(view<const int32_t>(indptr, "indptr"));
+    with_offsets(offsets_view<int32_t>(indptr));
+}
+
+// Tables deal masses out, which only numbers above 0 have.
+template <typename W>
+void check_weights(const W* weights, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!(weights[i] > 0 && weights[i] <= std::numeric_limits<W>::max()))
+      throw std::invalid_argument("weights[" + std::to_string(i) + "] is " + std::to_string(weights[i]) +
+                                  "; tables are made of weights that are finite and above 0");
 }
 
 void make_weight_tables(const py::object& indptr, const py::object& weights, const py::object& cells,
-                        const py::object& ends, int num_threads) {
-  ThreadPool pool(num_threads);
+                        const py::object& ends, int64_t num_threads) {
+  check_num_threads(num_threads);
+  ThreadPool pool(static_cast<int>(num_threads));
   with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
     auto* const to_cells = reinterpret_cast<AliasCell*>(view<int64_t>(cells, "cells", edges).data);
     auto* const to_ends = reinterpret_cast<uint64_t*>(view<int64_t>(ends, "ends", edges).data);
     py::gil_scoped_release release;
+    check_weights(values, edges);
     make_tables(offsets, lists, values, to_cells, to_ends, pool);
   });
 }
 
 void order_by_weights(const py::object& indptr, const py::object& weights, const py::object& order,
-                      int num_threads) {
-  ThreadPool pool(num_threads);
+                      int64_t num_threads) {
+  check_num_threads(num_threads);
+  ThreadPool pool(static_cast<int>(num_threads));
   with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
     auto* const to = reinterpret_cast<uint32_t*>(view<int32_t>(order, "order", edges).data);
     py::gil_scoped_release release;

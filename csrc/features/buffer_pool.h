@@ -49,7 +49,7 @@ class BufferPool {
         return buffer;
       }
     }
-    return allocate(nbytes + nbytes / 8);
+    return allocate(nbytes > kMostBytes ? nbytes : nbytes + nbytes / 8);
   }
 
   // Takes `buffer` back. Beyond `keep`, the smallest idle one is freed: it serves the fewest requests.
@@ -88,7 +88,10 @@ class BufferPool {
   }
 
  private:
+  static constexpr int64_t kMostBytes = int64_t{1} << 60;  // more is nowhere, and sums of it do not fit
+
   static Buffer allocate(int64_t nbytes) {
+    if (nbytes < 0 || nbytes > kMostBytes) throw std::bad_alloc();
     constexpr int64_t kHugePage = int64_t{2} << 20;
     const int64_t capacity = std::max((nbytes + kHugePage - 1) / kHugePage, int64_t{1}) * kHugePage;
     void* const data = std::aligned_alloc(kHugePage, static_cast<size_t>(capacity));

@@ -17,6 +17,7 @@ namespace loader {
 // much at 12.
 constexpr int kRoundsOfMany = 12, kRoundsOfFew = 24;
 constexpr uint64_t kMany = 1 << 16;
+constexpr int64_t kMostItems = int64_t{1} << 62;  // whose root, squared, fits 64 bits
 
 LOADER_HD uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -34,7 +35,7 @@ LOADER_HD uint64_t high_product(uint64_t a, uint64_t b) {
 
 class Permutation {
  public:
-  // `n` >= 1 entries, in an order that follows from all 64 bits of `key`.
+  // 1 <= `n` <= kMostItems entries, in an order that follows from all 64 bits of `key`.
   Permutation(int64_t n, uint64_t key)
       : n_(static_cast<uint64_t>(n)), rows_(1), rounds_(n_ < kMany ? kRoundsOfFew : kRoundsOfMany) {
     while (rows_ * rows_ < n_) rows_ *= 2;  // then by Newton's method from above to the root

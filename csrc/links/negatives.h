@@ -43,9 +43,9 @@ LOADER_HD int64_t drawn_end(const Draws& draws, uint32_t num_nodes, uint32_t att
 
 // Draws both ends of a negative link. Returns false if all tries were known edges or loops. Without `strict`
 // it takes the first try, also if that is an edge or a loop.
-template <typename P, typename N>
-LOADER_HD bool negative_pair(const Draws& draws, uint32_t num_nodes, bool strict,
-                             const KnownEdges<P, N>& known, int64_t* source, int64_t* target) {
+template <class Known>
+LOADER_HD bool negative_pair(const Draws& draws, uint32_t num_nodes, bool strict, const Known& known,
+                             int64_t* source, int64_t* target) {
   for (uint32_t t = 0; t < kTriesOfPair; ++t) {
     *source = drawn_end(draws, num_nodes, t, false);
     *target = drawn_end(draws, num_nodes, t, true);
@@ -55,9 +55,9 @@ LOADER_HD bool negative_pair(const Draws& draws, uint32_t num_nodes, bool strict
 }
 
 // The target of a negative link from `source`, or -1 if every vertex is one of its targets.
-template <typename P, typename N>
-LOADER_HD int64_t negative_target(const Draws& draws, uint32_t num_nodes, bool strict,
-                                  const KnownEdges<P, N>& known, int64_t source) {
+template <class Known>
+LOADER_HD int64_t negative_target(const Draws& draws, uint32_t num_nodes, bool strict, const Known& known,
+                                  int64_t source) {
   for (uint32_t t = 0; t < kTriesOfTarget; ++t) {
     const int64_t target = drawn_end(draws, num_nodes, t, true);
     if (!strict || (source != target && !known.has(source, target))) return target;

@@ -27,7 +27,7 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.feature_rows import read_rows
 from loader.datasets.launch import is_of_this_launch
-from loader.datasets.locations import check_folder, check_name, resolve_cache_dir
+from loader.datasets.locations import check_folder, check_name, resolve_cache_dir, trusted_conversion
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
@@ -52,9 +52,11 @@ class Dataset(ABC):
         data_dir: the folder of the files of all datasets. Only downloads are written there and, if `cache_dir` is None,
             conversions.
         cache_dir: the folder of all conversions; None takes `data_dir/cache`, or `~/.cache/gnn-loader` if `data_dir`
-            cannot be written to.
+            cannot be written to. A conversion there that another user can have written is not used: in its place one is
+            made in `~/.cache/gnn-loader`.
         rebuild: convert again, even if there is a conversion. This is done once each time that `rebuild` is set, by one
-            of the processes that were launched together.
+            of the processes that were launched together. A file that took the place of one of the same size and time of
+            modification is not seen to be another: then set this.
         verify: compare features and labels with their checksums whenever the dataset is opened, which reads them once.
             A topology in memory is always compared; one that stays on disk only with this option.
         in_memory: whether the topology is read into memory. False leaves it in its files, from which samplers on the
@@ -112,10 +114,10 @@ class Dataset(ABC):
 
         Raises:
             DatasetError: the source is absent, incomplete, or contradicts itself.
-            CacheError: the conversion cannot be written, or is damaged.
+            CacheError: the conversion cannot be written, is damaged, or others can have written it.
         """
         key = {"dataset": self.name, "source": self.source(), "options": self.options()}
-        folder = cache_folder(self.cache_dir, self.name, key)
+        folder = trusted_conversion(cache_folder(self.cache_dir, self.name, key))
         if self.rebuild or not has_conversion(folder):
             with conversion_lock(folder):
                 if self._is_done(folder):

@@ -8,6 +8,8 @@
 
 `current` is replaced at once, so a reader finds a whole version at any time. An old version is removed as soon as there
 is a newer one: files that are open stay readable, and a reader that had not opened all of them begins again.
+
+What others can have written is not read, see `loader.machine.trust`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from loader.datasets.errors import CacheError
 from loader.machine.mapped import map_array
+from loader.machine.trust import UntrustedError, check_trusted, open_trusted
 
 Read = TypeVar("Read")
 
@@ -158,15 +160,6 @@ class Checksums:
             data = data[len(taken) :]
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a file for reading; whatever would make its reader wait, like a FIFO, is an OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(f"{path.name} is not a regular file")
-    return open(handle, "rb")
-
-
 def _open_version(
     version: Path, key: Mapping[str, Any], mapped: frozenset[str] | None, trusted: frozenset[str] | None
 ) -> CachedArrays:
@@ -227,10 +220,15 @@ def _read_text(folder: Path, name: str) -> str:
 def _open(folder: Path, name: str) -> Iterator[BinaryIO]:
     """A file of a conversion; CacheError where it cannot be opened or read."""
     try:
-        with open_regular(folder / name) as file:
+        check_trusted(folder, folder.stat())
+        with open_trusted(folder / name) as file:
             yield file
     except FileNotFoundError as error:
         raise _damaged(folder, name, "the file is missing") from error
+    except UntrustedError as error:
+        raise CacheError(
+            f"the cached dataset {folder / name} cannot be used: {error}, or set dataset.rebuild=true"
+        ) from error
     except OSError as error:
         raise _damaged(folder, name, f"it cannot be read ({error})") from error
 

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from loader.datasets.cache import VERSION_NAME, current_version, has_conversion
 from loader.datasets.errors import CacheError
+from loader.machine.trust import UntrustedError, check_trusted, make_private_folder, open_lock
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,14 @@ def conversion_lock(folder: Path) -> Iterator[None]:
     process that dies. Where the file system knows no locks, nobody waits and nothing is removed.
 
     Raises:
-        CacheError: the folder cannot be written to, or the lock is no file.
+        CacheError: the folder cannot be written to, others can have written there, or the lock is no file.
     """
     root = folder.parent
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private_folder(root)
         held, is_locked = _acquire(folder, wait=True)
+    except UntrustedError as error:
+        raise CacheError(f"nothing is converted into {folder}: {error}, or set cache_dir to another folder") from error
     except OSError as error:
         raise CacheError(
             f"cannot write the cache folder {root}: {error.strerror}; set cache_dir to one that can be written"
@@ -56,11 +59,11 @@ def conversion_lock(folder: Path) -> Iterator[None]:
 def _acquire(folder: Path, *, wait: bool) -> tuple[BinaryIO, bool]:
     """The lock's open file and whether it is locked; BlockingIOError where it is held and nobody is to wait."""
     while True:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / _LOCK
         try:
-            # Neither of the last two waits for, or follows, what somebody else may have put there.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, 0o666)
+            check_trusted(folder, folder.stat())
+            handle = open_lock(path)
         except FileNotFoundError:
             continue  # who had it has just removed the folder
         except OSError as error:
@@ -69,8 +72,6 @@ def _acquire(folder: Path, *, wait: bool) -> tuple[BinaryIO, bool]:
             raise
         file = open(handle, "r+b", buffering=0)  # noqa: SIM115 - it is the lock
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise _no_file(path)
             if not _lock(handle, folder, wait=wait):
                 return file, False
             if path.exists() and os.path.samestat(os.fstat(handle), os.stat(path)):

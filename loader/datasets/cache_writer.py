@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from loader.datasets.cache import CURRENT, FORMAT, META, VERSION, Checksums, digest
 from loader.datasets.errors import CacheError
 from loader.datasets.launch import this_process
+from loader.machine.trust import create_trusted
 
 _NO_SPACE = 1 << 20  # bytes; a disk with less is full
 
@@ -55,13 +57,13 @@ class CacheWriter:
     def scratch(self) -> Path:
         """A folder for a reader's temporary files, removed before readers are sent to the conversion."""
         path = self._version / "scratch"
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def __enter__(self) -> CacheWriter:
         self._version = self._folder / f"version-{secrets.token_hex(8)}"
         try:
-            self._version.mkdir()
+            self._version.mkdir(mode=0o700)
         except OSError as error:
             if is_disk_full(error):
                 raise self._disk_full() from error
@@ -129,14 +131,14 @@ class CacheWriter:
             "made_by": this_process(),
         }
         meta["digest"] = digest(meta)
-        with open(self._version / META, "w", encoding="utf-8") as file:
+        with io.TextIOWrapper(create_trusted(self._version / META), encoding="utf-8") as file:
             json.dump(meta, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         _sync_folder(self._version)
         pointer = self._folder / f".{self._version.name}"
         try:
-            with open(pointer, "w", encoding="utf-8") as file:
+            with io.TextIOWrapper(create_trusted(pointer), encoding="utf-8") as file:
                 file.write(f"{self._version.name}\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -192,7 +194,7 @@ class ArrayWriter:
         size = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
         if size > shutil.disk_usage(self.path.parent).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        self._file: BinaryIO = open(self.path, "wb")
+        self._file: BinaryIO = create_trusted(self.path)
         self._write_header()
         self._begin = self._file.tell()
         return self

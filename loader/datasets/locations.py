@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from loader.datasets.errors import DatasetError
+from loader.datasets.errors import CacheError, DatasetError
 from loader.machine.arguments import shown
+from loader.machine.trust import UntrustedError, check_trusted
+
+log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200  # bytes; file systems take 255, and a checksum follows
 
@@ -74,8 +79,34 @@ def resolve_cache_dir(cache_dir: str | Path | None, data_dir: Path) -> Path:
     if cache_dir is not None:
         return Path(cache_dir).expanduser().absolute()
     beside = data_dir / "cache"
-    if is_writable(beside):
-        return beside
+    return beside if is_writable(beside) else _own_cache()
+
+
+def trusted_conversion(folder: Path) -> Path:
+    """The folder of a conversion; if others can have written there, that of its name in the user's own cache, and a
+    line says so.
+
+    Raises:
+        CacheError: others can have written there, too.
+    """
+    own = _own_cache() / folder.name
+    try:
+        _check(folder)
+    except UntrustedError as error:
+        if own == folder:
+            raise CacheError(f"{error}, or set cache_dir to another folder") from error
+        trusted_conversion(own)
+        log.warning("%s. The conversion in %s is used in its place", error, own)
+        return own
+    return folder
+
+
+def _check(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        check_trusted(folder, folder.stat())
+
+
+def _own_cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return (Path(home).expanduser() / "gnn-loader").absolute()
 

@@ -29,6 +29,8 @@ class PlanetoidDataset(ReaderDataset):
         options: see `EdgeListDataset`.
     """
 
+    pickled = True
+
     def __init__(self, name: str, *, normalize_features: bool = True, **options: Any) -> None:
         if name not in _NAMES:
             raise ValueError(f"name is '{name}'; it must be one of {', '.join(_NAMES)}")

@@ -18,6 +18,7 @@ from loader.datasets.cache_writer import CacheWriter, is_disk_full
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, is_writable, stage
+from loader.machine.trust import UntrustedError, check_trusted
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,14 @@ class ReaderDataset(EdgeListDataset):
     moved to its place when it is complete.
 
     Attributes of a subclass' objects: folder: of the dataset, below `data_dir`. files: files that must be there, below
-    `folder`. origin: where you can get the files.
+    `folder`. origin: where you can get the files. pickled: whether the reader unpickles them, which runs what they say:
+    then files that others can have written are refused.
     """
 
     folder: str
     files: tuple[str, ...]
     origin: str
+    pickled = False
 
     @abstractmethod
     def open_reader(self, root: Path) -> Any:
@@ -61,6 +64,8 @@ class ReaderDataset(EdgeListDataset):
         return fingerprint(home, self.files)
 
     def read(self, writer: CacheWriter) -> EdgeList:
+        if self.pickled:
+            self._check_trusted()
         stage(self.data_dir / self.folder, self.files, writer.scratch / self.folder)
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -74,6 +79,16 @@ class ReaderDataset(EdgeListDataset):
                 f"{self.name}: the files in {self.data_dir / self.folder} cannot be read ({_one_line(error)}); "
                 f"copy them again from {self.origin}"
             ) from error
+
+    def _check_trusted(self) -> None:
+        for name in self.files:
+            path = (self.data_dir / self.folder / name).resolve()
+            try:
+                check_trusted(path, path.stat())
+            except UntrustedError as error:
+                raise DatasetError(
+                    f"{self.name}: {error}, or get it from {self.origin}: to read a pickled file runs code"
+                ) from error
 
     def _download(self, home: Path) -> None:
         absent = f"{self.name} is not in {home}"

@@ -54,6 +54,11 @@ class Graph:
     int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
     `indptr`. Arrays that already have the right type are not copied.
 
+    Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
+    what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
+    no vertex ends the process. Other changes in place are seen: `indptr` and `indices` are checked again before the
+    next mini-batch.
+
     A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
     in a file. It has no cached lists.
 
@@ -125,6 +130,7 @@ class Graph:
         self.node_times = None if node_times is None else node_times.to(torch.int64).contiguous()
         self.list_cache: ListCache | None = None
         self._locks: dict[str, PinnedTensor] = {}  # of the arrays that `place` locked, while this object lives
+        self._sound: tuple[int, ...] | None = self._state()  # in which the lists were sound; None: not known
 
     @classmethod
     def from_edges(
@@ -297,6 +303,21 @@ class Graph:
         """Where each array of the graph lies, by name."""
         return {name: Placement.of(array) for name, array in self._arrays().items()}
 
+    def require_sound(self) -> None:
+        """Checks `indptr` and `indices` again, if they were written to or replaced since they were checked. Sessions
+        ask this for each mini-batch.
+
+        Torch counts what is written to a tensor, but not what is written through NumPy or DLPack, or to a tensor of
+        inference mode.
+
+        Raises:
+            ValueError: they are no lists of the graph's vertices any more.
+        """
+        state = self._state()
+        if state != self._sound:
+            check_csc(self.indptr, self.indices, self._num_src)
+            self._sound = state
+
     def in_degrees(self) -> Tensor:
         """`[num_dst]`, dtype of `indptr`."""
         return self.indptr[1:] - self.indptr[:-1]
@@ -427,7 +448,11 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         # Who sends a tensor to another process may move its memory, which must not happen to locked pages.
         copies = {name: a.clone() for name, a in self._arrays().items() if a.device.type == "cpu" and a.is_pinned()}
-        return {**self.__dict__, **copies, "_locks": {}, "list_cache": None}
+        return {**self.__dict__, **copies, "_locks": {}, "list_cache": None, "_sound": self._sound == self._state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sound = self._state() if state.get("_sound") else None
 
     def __copy__(self) -> Graph:
         return self._with(self._arrays(), self._locks)
@@ -454,7 +479,15 @@ class Graph:
     def _with(self, arrays: dict[str, Tensor], locks: dict[str, PinnedTensor]) -> Graph:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **arrays, _locks=dict(locks))
+        other._sound = other._state() if self._sound == self._state() else None
         return other
+
+    def _state(self) -> tuple[int, ...]:
+        """Changes when torch sees that the lists were written to, or when others take their place."""
+        indptr, indices = self.indptr, self.indices
+        if indptr.is_inference() or indices.is_inference():
+            return id(indptr), id(indices)
+        return id(indptr), indptr._version, id(indices), indices._version
 
 
 def require_square(graph: Graph, who: str) -> None:

@@ -107,7 +107,7 @@ def _is_wanted(one: Wanted, options: argparse.Namespace) -> bool:
 def _list(_options: argparse.Namespace) -> int:
     held, damaged, sizes = Counter[tuple[int, str]](), 0, dict[int, int]()
     for path, entry in disk.entries():
-        sizes[path.stat().st_ino] = path.stat().st_size  # kernels of one program are one file
+        sizes[path.lstat().st_ino] = path.lstat().st_size  # kernels of one program are one file
         if entry is None:
             damaged += 1
             print(f"damaged: {path.name}")

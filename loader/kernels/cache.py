@@ -3,10 +3,13 @@
 Kernels that were compiled together are one file with several names (hard links). If a file is not whole, or does not
 fit its name, the kernel is compiled again. Nothing is locked: a file gets its name only when it is complete. So several
 processes do not disturb each other; at worst they do the same work.
+
+Kernels are code. Files and folders that somebody else can have written are not used, see `loader.machine.trust`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -18,8 +21,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from loader.machine.trust import UntrustedError, check_code_folder, make_private_folder, open_trusted
+
 _MAGIC = b"gnn-loader kernel 2\n"
 _SUFFIX = ".kernel"
+_NOWHERE = Path(os.devnull, "kernels")  # below which no file can be: kernels are not kept
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
 
@@ -44,15 +50,41 @@ class Entry:
 
 
 def folder() -> Path:
-    """Where the files lie: `LOADER_KERNEL_CACHE`, else gnn-loader/kernels in the user's folder for caches."""
+    """Where the files lie: `LOADER_KERNEL_CACHE`, else gnn-loader/kernels in the user's folder for caches.
+
+    If others can write there, a line says so, once, and a private folder is used in its place.
+    """
+    usual = _usual_places()
+    refused: list[tuple[Path, UntrustedError]] = []
+    for place in [*usual, *_temporary_place()] if usual else []:
+        try:
+            check_code_folder(place)
+        except UntrustedError as error:
+            refused.append((place, error))
+            continue
+        except OSError:
+            pass  # it cannot be looked at, so it will not be read either
+        for other, reason in refused:
+            _warn(other, f"{reason}. Kernels are code, so they lie in {place} meanwhile")
+        return place
+    for other, reason in refused:
+        _warn(other, f"{reason}. Kernels are code, so they are not kept meanwhile")
+    return _NOWHERE
+
+
+def _usual_places() -> list[Path]:
     named = os.environ.get("LOADER_KERNEL_CACHE")
-    if named:
-        return Path(named)
+    places = [Path(named)] if named else []
+    with contextlib.suppress(RuntimeError):  # no HOME, and the system does not know the user, as in some containers
+        places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gnn-loader" / "kernels")
+    return places
+
+
+def _temporary_place() -> list[Path]:
     try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # no HOME, and the system does not know the user, as in some containers
-        base = os.devnull  # below which no file can be: kernels are not kept
-    return Path(base) / "gnn-loader" / "kernels"
+        return [Path(tempfile.gettempdir()) / f"gnn-loader-{os.geteuid()}" / "kernels"]
+    except OSError:  # no folder for temporary files can be written to
+        return []
 
 
 def key_of(*parts: str) -> str:
@@ -74,18 +106,20 @@ def write(program: Mapping[str, Entry]) -> None:
 
     A folder that cannot be written costs a line in the log, once: the kernels are made again.
     """
+    place = folder()
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder(), prefix=".draft-") as drafts:
+        make_private_folder(place)
+        with tempfile.TemporaryDirectory(dir=place, prefix=".draft-") as drafts:
             whole = Path(drafts, "program")
             whole.write_bytes(_packed(program))
+            whole.chmod(0o644)  # whatever the umask is, see `open_trusted`
             for key in program:
                 named = Path(drafts, key)
                 _link(named, whole)
                 named.replace(_path(key))
     except OSError as error:
         _warn(
-            folder(),
+            place,
             f"kernels that were compiled cannot be kept, so each start compiles them: {error}; LOADER_KERNEL_CACHE can "
             "name another folder",
         )
@@ -113,7 +147,7 @@ def _link(name: Path, whole: Path) -> None:
     try:
         name.hardlink_to(whole)
     except OSError:  # of a file system without links
-        shutil.copyfile(whole, name)
+        shutil.copy(whole, name)
 
 
 def _packed(program: Mapping[str, Entry]) -> bytes:
@@ -126,7 +160,11 @@ def _packed(program: Mapping[str, Entry]) -> bytes:
 
 def _read(path: Path, key: str) -> Entry | None:
     try:
-        data = path.read_bytes()
+        with open_trusted(path) as file:
+            data = file.read()
+    except UntrustedError as error:
+        _warn(path, f"{error}. Kernels are code, so it is compiled again")
+        return None
     except OSError:
         return None
     start = len(_MAGIC)

@@ -57,7 +57,7 @@ def counted_bytes(nbytes: int) -> int:
     return rounded if nbytes <= _SMALL else rounded + _SMALL
 
 
-_streams: dict[tuple[int, int], torch.cuda.Stream] = {}
+_streams: dict[tuple[int, int, int], torch.cuda.Stream] = {}  # by what torch tells streams apart by
 _AS_IT_IS = nullcontext()
 
 
@@ -78,12 +78,15 @@ def current_stream_handle(device: int) -> int:
 def current_stream(device: int) -> torch.cuda.Stream:
     """`torch.cuda.current_stream(device)`, one object for each stream: to make one takes as long as a launch.
 
-    So `is` tells them apart, and without Python code, which `==` of streams is.
+    So `is` tells them apart, and without Python code, which `==` of streams is. An `ExternalStream` is not the stream
+    of torch's that has the same handle: their ids differ.
     """
-    handle = current_stream_handle(device)
-    stream = _streams.get((device, handle))
+    key = torch._C._cuda_getCurrentStream(device)
+    stream = _streams.get(key)
     if stream is None:
-        stream = _streams.setdefault((device, handle), torch.cuda.current_stream(device))  # or another thread's
+        stream_id, index, kind = key
+        made = torch.cuda.Stream(stream_id=stream_id, device_index=index, device_type=kind)
+        stream = _streams.setdefault(key, made)  # or another thread's
     return stream
 
 

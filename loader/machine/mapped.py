@@ -97,12 +97,13 @@ def save_and_map(array: Tensor, path: Path) -> Tensor:
     """
     unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
-        with open(unfinished, "wb") as file:
+        with open(unfinished, "x+b") as file:
             np.save(file, array.cpu().numpy())
-        os.replace(unfinished, path)
+            file.seek(0)
+            os.replace(unfinished, path)
+            # Of this very file, whatever has its name meanwhile.
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            return map_array(file, shape, dtype)
     finally:
         unfinished.unlink(missing_ok=True)
-    with open(path, "rb") as written:
-        np.lib.format.read_magic(written)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(written)
-        return map_array(written, shape, dtype)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.pages import place_in_file, use_huge_pages
+from loader.machine.trust import open_lock
 
 RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")  # what all processes of a run are told
 
@@ -72,7 +73,7 @@ def shared_block(key: Any, nbytes: int, fill: Callable[[Tensor], None]) -> Tenso
         system has no `memfd_create`.
 
     Raises:
-        OSError: there is not enough memory.
+        OSError: there is not enough memory, or others can have written the file where the processes meet.
     """
     rank, count = local_ranks()
     if count == 1 or not hasattr(os, "memfd_create"):
@@ -81,8 +82,7 @@ def shared_block(key: Any, nbytes: int, fill: Callable[[Tensor], None]) -> Tenso
     name = f"gnn-loader-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
     # A small file where the processes meet: it says who holds the memory. The lock ends with its owner.
     meeting = Path(tempfile.gettempdir()) / name
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    with open(os.open(meeting, flags, 0o600), "r+", encoding="ascii") as file:
+    with open(open_lock(meeting), "r+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         memory, seen = _held(file.read(), name, nbytes), None
         if memory is None:
@@ -119,6 +119,8 @@ def _held(text: str, name: str, nbytes: int) -> mmap.mmap | None:
         if os.readlink(link) != f"/memfd:{name} (deleted)":
             return None
         with open(link, "r+b") as file:
+            if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
+                return None  # its owner could change it at any time
             return mmap.mmap(file.fileno(), nbytes)
     except (OSError, ValueError):
         return None

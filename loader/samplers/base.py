@@ -415,10 +415,12 @@ def check_position(epoch: int, batch: int) -> None:
 
 
 def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
-    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness.
+    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness. If the graph's
+    lists were written to, they are checked again.
 
     The graph is square, see `require_square`: whoever opens a session checks that.
     """
+    graph.require_sound()
     if not isinstance(seeds, Tensor):
         raise TypeError(f"seeds is {kind_of(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
     if seeds.dim() != 1:

@@ -44,7 +44,9 @@ def sssp(
         graph: square; see `bfs`.
         source: a vertex, or several: then paths begin at the nearest one.
         weights: `[num_edges]`, float32, float64, int32 or int64, of the edges in the order of `graph.indices`, finite
-            and at least 0. By default `graph.edge_weights`. For a GPU they lie there or in pinned memory.
+            and at least 0. By default `graph.edge_weights`. For a GPU they lie there or in pinned memory. What is made
+            of them is kept for the next call, until torch sees that they were written to. It does not see what is
+            written through NumPy: pass a copy then.
         device: see `bfs`.
         symmetric: True says that each edge has its reverse, of the same weight; see `bfs`.
         delta: the near pile has the paths that are at most this much longer than the shortest one of it. More means

@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from loader.machine.hardware import provenance
+from loader.machine.trust import UntrustedError, create_trusted, open_trusted
 from models.training.callbacks.epoch_record import EpochRecord
 from models.training.ranks import rank_here
 
@@ -29,7 +30,7 @@ class JobResult:
         cfg: of the job, with its device chosen. Without `result_path` nothing is read or written.
 
     Raises:
-        ValueError: there is a file that is no result of a job.
+        ValueError: there is a file that is no result of a job, or that others can have written.
 
     Attributes:
         metric: what the job returned when it ran before; None where it has to run.
@@ -75,7 +76,8 @@ class JobResult:
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        part.write_text(json.dumps(result) + "\n", encoding="utf-8")
+        with create_trusted(part) as file:
+            file.write(f"{json.dumps(result)}\n".encode())
         os.replace(part, self.path)
         return metric
 
@@ -84,11 +86,14 @@ def _read(path: Path) -> tuple[str, float]:
     """The settings and the metric of a file that a job wrote.
 
     Raises:
-        ValueError: another program wrote it.
+        ValueError: another program wrote it, or others can have.
     """
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
+        with open_trusted(path) as file:
+            before = json.loads(file.read())
         return before["settings"], float(before["metric"])
+    except UntrustedError as error:
+        raise ValueError(f"result_path: {error}, or give another path") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"result_path is {path}, and that file is no result of a job; give another path, or remove the file"

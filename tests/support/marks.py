@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -34,3 +35,6 @@ needs_gpu = [
 ]
 # Few machines have them: what the other GPU tests show on one holds there too, but for what takes a GPU for granted.
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+# Only root can give a file to another user.
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a file of another user")

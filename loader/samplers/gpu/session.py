@@ -73,6 +73,7 @@ class CudaSession(Session):
         """
         with self._lock:
             space = self._opened()
+            space.graph.require_sound()
             if self._unchecked:
                 self._check_padded()
             with made_current(self._device):

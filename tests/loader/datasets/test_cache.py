@@ -207,3 +207,33 @@ def test_open_arrays_need_no_file_any_more(folder):
     arrays = open_cache(folder, KEY, mapped=frozenset({"features"})).arrays
     shutil.rmtree(folder)
     assert torch.equal(arrays["features"], torch.from_numpy(ARRAYS["features"]))
+
+
+class TestTrust:
+    """What others can have written is not read."""
+
+    @pytest.fixture
+    def toy(self, tmp_path):
+        return cache_folder(tmp_path / "cache", "toy", KEY)
+
+    @pytest.mark.parametrize("which", ["current", "meta.json", "features.npy", "the version"])
+    def test_parts_that_others_write_are_refused(self, toy, which):
+        write(toy)
+        version = current_version(toy)
+        path = version if which == "the version" else toy / which if which == "current" else version / which
+        path.chmod(path.stat().st_mode | 0o022)
+        with pytest.raises(
+            CacheError, match=rf"{path} is not trusted: others can write .* or set dataset.rebuild=true"
+        ):
+            open_cache(toy, KEY)
+
+    def test_what_is_made_is_private_by_any_umask(self, toy):
+        before = os.umask(0)
+        try:
+            write(toy)
+        finally:
+            os.umask(before)
+        assert open_cache(toy, KEY).properties == {"mark": 1}
+        for path in (toy.parent, toy, current_version(toy)):
+            assert path.stat().st_mode & 0o777 == 0o700
+        assert not [path for path in toy.rglob("*") if path.stat().st_mode & 0o022]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conversions import ARRAYS, KEY, write
+from marks import needs_root
 
 from loader.datasets import CacheError
 from loader.datasets import cache_lock as lock_module
@@ -167,3 +168,28 @@ def test_locks_cover_whole_files(toy):
     with held, conversion_lock(toy):
         assert is_locked
         assert (toy / "lock").exists()
+
+
+class TestTrust:
+    """Nobody converts into, or clears, a folder that others can have written."""
+
+    def test_a_folder_that_others_write_is_refused(self, toy):
+        toy.mkdir(parents=True)
+        toy.chmod(0o777)
+        with pytest.raises(CacheError, match=rf"nothing is converted into {toy}: {toy} is not trusted: others"):
+            write(toy)
+        assert not list(toy.iterdir())
+
+    @needs_root
+    def test_another_users_lock_is_refused(self, toy):
+        toy.mkdir(parents=True)
+        (toy / "lock").touch()
+        os.chown(toy / "lock", 1000, 1000)
+        with pytest.raises(CacheError, match=r"lock is not trusted: user 1000 owns it; .*`chown 0"):
+            write(toy)
+
+    def test_leftovers_of_others_are_left_alone(self, toy):
+        dead = killed(toy.parent / "dead-0123456789ab")
+        dead.parent.chmod(0o777)
+        write(toy)
+        assert dead.exists()

@@ -130,3 +130,19 @@ def test_damaged_files_and_full_disks_have_different_errors(toy, tmp_path, monke
     monkeypatch.setattr(Toy, "open_reader", full)
     with pytest.raises(CacheError, match="the disk is full"):
         toy().load()
+
+
+@pytest.mark.parametrize("pickled", [True, False])
+def test_pickles_that_others_write_are_refused(toy, tmp_path, pickled):
+    toy().load()
+    path = tmp_path / "data" / "group" / "toy" / "raw" / "features.npy"
+    path.chmod(0o666)
+    again = toy(undirected=False)
+    again.pickled = pickled
+    if not pickled:
+        assert again.load().graph.num_edges == 2
+        return
+    with pytest.raises(
+        DatasetError, match=rf"toy: {path} is not trusted: others .*chmod go-w.* pickled file runs code"
+    ):
+        again.load()

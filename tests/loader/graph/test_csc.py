@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
-from loader.samplers import FusedSampler, HopwiseSampler
+from loader import random_walk
+from loader.graph import Graph, csc
+from loader.samplers import FusedSampler, HopwiseSampler, WalkSampler
+from loader.samplers.base import Request
+from loader.traverse import bfs
 
 
 def t(*values: int) -> Tensor:
@@ -246,3 +250,66 @@ def test_a_reversed_bipartite_graph_swaps_the_two_sides() -> None:
     assert turned.indices.tolist() == [0, 0, 1]
     assert turned.edge_ids.tolist() == [1, 0, 2]
     assert turned.node_times is None
+
+
+class TestChangesInPlace:
+    """Lists that were written to are checked again before anything reads them."""
+
+    BAD = rf"indices holds vertex {2**31 - 1}; valid ids are 0 to 199"
+
+    def test_sessions_refuse_what_is_no_vertex(self, random_graph: Callable[..., Graph]) -> None:
+        graph = random_graph()
+        before, seeds = graph.indices.clone(), torch.arange(20)
+        sampler, other = FusedSampler([5, 5]), HopwiseSampler([5, 5])
+        session, walks = other.open(graph), WalkSampler(10).open(graph)
+        expected = sampler.sample(graph, seeds).nodes
+        graph.indices[:] = 2**31 - 1
+        calls: list[Callable[[], object]] = [
+            lambda: sampler.sample(graph, seeds),
+            lambda: FusedSampler([5]).open(graph),
+            lambda: session.begin([Request(seeds, 0, 0)]),
+            lambda: walks.begin([Request(seeds, 0, 0)]),
+            lambda: random_walk(graph, seeds, 5),
+            lambda: bfs(graph, 0),
+            lambda: pickle.loads(pickle.dumps(graph)).require_sound(),
+            lambda: copy.copy(graph).require_sound(),
+        ]
+        for call in calls:
+            with pytest.raises(ValueError, match=self.BAD):
+                call()
+        graph.indices.copy_(before)
+        assert torch.equal(sampler.sample(graph, seeds).nodes, expected)
+
+    def test_lists_of_the_caller_are_the_graphs(self) -> None:
+        indptr, indices = t(0, 1, 2).int(), t(1, 0).int()
+        graph = Graph(indptr, indices)
+        indptr[1] = 7
+        with pytest.raises(ValueError, match=r"indptr is not monotone: indptr\[1\] = 7 > 2"):
+            FusedSampler([1]).sample(graph, t(0))
+
+    def test_another_array_in_their_place_is_checked(self) -> None:
+        graph = Graph(t(0, 1, 2), t(1, 0))
+        graph.indices = t(1, 5).int()
+        with pytest.raises(ValueError, match="indices holds vertex 5"):
+            FusedSampler([1]).sample(graph, t(0))
+
+    def test_sound_graphs_are_checked_once(
+        self, random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph = random_graph()
+        checked: list[object] = []
+        monkeypatch.setattr(csc, "check_csc", lambda *arrays: checked.append(arrays))
+        for same in (graph, pickle.loads(pickle.dumps(graph)), copy.copy(graph), copy.deepcopy(graph)):
+            same.require_sound()
+            FusedSampler([2]).sample(same, t(0))
+        Graph(graph.indptr, graph.indices, validate=False).require_sound()
+        assert not checked
+        graph.indices.add_(0)
+        graph.require_sound()
+        graph.require_sound()
+        assert len(checked) == 1
+
+    def test_of_inference_mode_nothing_is_counted(self) -> None:
+        with torch.inference_mode():
+            graph = Graph(t(0, 1, 2), t(1, 0))
+            graph.require_sound()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marks import needs_root
 
 from loader.kernels import cache
 from loader.kernels.__main__ import main
@@ -178,3 +180,96 @@ def test_eight_processes_may_write_at_once(folder: Path) -> None:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 8
     assert [path.name for path in folder.iterdir()] == [f"{KEY}.kernel"]
+
+
+class TestTrust:
+    """A kernel is code: what somebody else can have written is not read."""
+
+    @pytest.fixture(autouse=True)
+    def home(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+        return tmp_path / "home" / "gnn-loader" / "kernels"
+
+    def test_new_folders_are_private(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOADER_KERNEL_CACHE", str(folder / "a" / "b"))
+        before = os.umask(0)
+        try:
+            cache.write({KEY: ENTRY})
+        finally:
+            os.umask(before)
+        assert [path.stat().st_mode & 0o777 for path in (folder, folder / "a", folder / "a" / "b")] == [0o700] * 3
+        assert cache.read(KEY) == ENTRY
+
+    @pytest.mark.parametrize("mode", [0o666, 0o664, 0o642])
+    def test_a_file_that_others_write_is_made_again(
+        self, folder: Path, mode: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cache.write({KEY: ENTRY})
+        file_in(folder).chmod(mode)
+        assert cache.read(KEY) is None
+        assert cache.read(KEY) is None
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(
+            f"gnn-loader: {file_in(folder)} is not trusted: others can write to it (mode {mode:04o})"
+        )
+        assert [entry for _, entry in cache.entries()] == [None]
+        cache.write({KEY: ENTRY})
+        assert cache.read(KEY) == ENTRY
+
+    @needs_root
+    def test_another_users_file_is_made_again(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        cache.write({KEY: ENTRY})
+        os.chown(file_in(folder), 1000, 1000)
+        assert cache.read(KEY) is None
+        assert "user 1000 owns it" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("kind", ["FIFO", "link", "folder"])
+    def test_what_is_no_file_is_not_waited_for(self, folder: Path, kind: str, tmp_path: Path) -> None:
+        cache.write({KEY: ENTRY})
+        path = file_in(folder)
+        path.replace(tmp_path / "kernel")
+        make = {"FIFO": lambda: os.mkfifo(path), "link": lambda: path.symlink_to(tmp_path / "kernel")}
+        make.get(kind, path.mkdir)()
+        assert cache.read(KEY) is None
+        assert [entry for _, entry in cache.entries()] == [None]
+        cache.write({KEY: ENTRY})
+        assert cache.read(KEY) == (None if kind == "folder" else ENTRY)
+
+    @pytest.mark.parametrize("who", ["others write there", "another user's", "others write above"])
+    def test_a_private_folder_is_taken_in_place(
+        self, folder: Path, home: Path, who: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cache.write({KEY: ENTRY})
+        shared = folder
+        if who == "another user's":
+            if os.geteuid() != 0:
+                pytest.skip("needs root, to make a folder of another user")
+            os.chown(folder, 1000, 1000)
+        else:
+            shared = folder if who == "others write there" else folder.parent
+            shared.chmod(0o777)
+        assert cache.read(KEY) is None
+        cache.write({KEY: ENTRY})
+        assert cache.read(KEY) == ENTRY
+        expected = home
+        if who == "others write above":  # of both
+            expected = Path(tempfile.gettempdir()) / f"gnn-loader-{os.geteuid()}" / "kernels"
+        assert cache.folder() == expected
+        assert expected.stat().st_mode & 0o777 == 0o700
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith(f"gnn-loader: {shared} is not trusted: ")
+        assert lines[0].endswith(f"Kernels are code, so they lie in {expected} meanwhile")
+        assert len(lines) == (2 if who == "others write above" else 1)
+
+    def test_nothing_is_kept_where_no_folder_is_private(
+        self, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for path in (folder, home):
+            path.mkdir(parents=True)
+            path.chmod(0o777)
+        monkeypatch.setattr(tempfile, "tempdir", str(home))
+        cache.write({KEY: ENTRY})
+        assert cache.read(KEY) is None
+        assert list(folder.iterdir()) == list(home.iterdir()) == []
+        assert "so they are not kept meanwhile" in capsys.readouterr().err

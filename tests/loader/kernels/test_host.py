@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -129,3 +133,96 @@ def test_a_source_keeps_its_name() -> None:
     compiler.add_source("next/same.h", "int x;")
     with pytest.raises(ValueError, match=r"another source named next/same.h"):
         compiler.add_source("next/same.h", "int y;")
+
+
+@needs_compiler
+def test_another_compiler_compiles_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = shutil.which("c++")
+    for value in (1, 2, 1):
+        monkeypatch.setenv("CXX", f"{tool} -DVALUE={value}")
+        assert answer("{ return VALUE; }") == value
+    assert len(list(folder.iterdir())) == 2
+    wrapper = tmp_path / "other"
+    for version in "34":  # at one path
+        wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo {version} || exec {tool} -DVALUE={version} "$@"\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("CXX", str(wrapper))
+        host._identity.cache_clear()  # as a process that has just begun
+        assert answer("{ return VALUE; }") == int(version)
+
+
+@needs_compiler
+def test_for_this_machine_another_compiles_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = shutil.which("c++")
+    assert tool is not None
+    host._identity.cache_clear()
+    plain = [host._identity((tool,)), host._identity((tool, "-march=native"))]
+    monkeypatch.setattr(host, "_cpu_features", lambda: {"flags: others"})
+    host._identity.cache_clear()
+    again = [host._identity((tool,)), host._identity((tool, "-march=native"))]
+    host._identity.cache_clear()
+    assert [before == after for before, after in zip(plain, again, strict=True)] == [True, False]
+
+
+@needs_compiler
+@pytest.mark.parametrize("limit", [0, 3000, 10_000])
+def test_a_limit_of_files_is_one_line(folder: Path, limit: int) -> None:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, unlimited[1]))
+    try:
+        with pytest.raises(CompilationError) as raised:
+            answer()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert raised.match(r"the answer .*cannot be (compiled|loaded): .*`ulimit -f unlimited`.* compiled=False")
+    assert len(str(raised.value).splitlines()) == 1
+    assert answer() == 42
+
+
+def test_a_full_disk_is_one_line(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "c++"
+    tool.write_text("#!/bin/sh\nprintf 'fatal error:\\nwriting: No space left on device\\n' >&2; exit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("CXX", str(tool))
+    with pytest.raises(CompilationError, match=r"status 1: fatal error: writing: No space left on device; free some"):
+        answer("{ return 45; }")
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: os.mkdir("/dev/full/folder"))
+    with pytest.raises(CompilationError, match=r"the answer cannot be compiled: .*/dev/full.*; free some space"):
+        answer("{ return 45; }")
+
+
+@needs_compiler
+@pytest.mark.parametrize("planted", ["mode 0666", "a FIFO", "another user's"])
+def test_a_planted_library_is_not_run(
+    folder: Path, planted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if planted == "another user's" and os.geteuid() != 0:
+        pytest.skip("needs root, to make a file of another user")
+    answer()
+    (path,) = folder.iterdir()
+    cache.write({path.stem: host._compile(["c++"], {}, VISIBLE + "{ return 666; }", "answer", "another")})
+    assert answer() == 666  # of this user's own, under this name
+    monkeypatch.setattr(cache, "_warned", set())
+    make = {
+        "mode 0666": lambda: path.chmod(0o666),
+        "a FIFO": lambda: (path.unlink(), os.mkfifo(path)),
+        "another user's": lambda: os.chown(path, 1000, 1000),
+    }
+    make[planted]()
+    assert answer() == 42
+    said = capsys.readouterr().err
+    assert planted == "a FIFO" or f"{path} is not trusted" in said
+
+
+@needs_compiler
+def test_nothing_is_compiled_where_others_write(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    for mode, sound in ((0o777, False), (0o1777, True)):
+        shared.chmod(mode)
+        if sound:
+            assert answer("{ return 46; }") == 46
+        else:
+            with pytest.raises(CompilationError, match=rf"{shared} is not trusted: .*let TMPDIR name another folder"):
+                answer("{ return 46; }")

@@ -14,22 +14,24 @@ from loader.machine import gpu as cuda
 MIB = 2**20
 
 
-def test_each_handle_and_device_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[int, int]] = []
+def test_each_id_and_device_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int, int]] = []
     current = {0: 0, 1: 0}
 
-    def make(device: int) -> SimpleNamespace:
-        made.append((device, current[device]))
-        return SimpleNamespace(device=device, handle=current[device])
+    def make(stream_id: int, device_index: int, device_type: int) -> SimpleNamespace:
+        made.append((stream_id, device_index, device_type))
+        # Torch's stream 7 of device 0, and an external stream that has its handle.
+        return SimpleNamespace(stream_id=stream_id, device=device_index, cuda_stream=0x5000 if stream_id else 0)
 
     monkeypatch.setattr(cuda, "_streams", {})
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", current.__getitem__, raising=False)
-    monkeypatch.setattr(torch.cuda, "current_stream", make)
-    for device, handle in ((0, 0), (1, 0), (0, 7), (1, 9), (0, 0), (0, 7), (1, 9)):
-        current[device] = handle
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentStream", lambda device: (current[device], device, 1), raising=False)
+    monkeypatch.setattr(torch.cuda, "Stream", make)
+    for device, stream_id in ((0, 0), (1, 0), (0, 7), (1, 9), (0, 0x5000), (0, 0), (0, 7), (1, 9), (0, 0x5000)):
+        current[device] = stream_id
         stream = cuda.current_stream(device)
-        assert (stream.device, stream.handle) == (device, handle)
-    assert made == [(0, 0), (1, 0), (0, 7), (1, 9)]
+        assert (stream.device, stream.stream_id) == (device, stream_id)
+        assert cuda.current_stream(device) is stream
+    assert made == [(0, 0, 1), (0, 1, 1), (7, 0, 1), (9, 1, 1), (0x5000, 0, 1)]
 
 
 class TestOnGPU:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from marks import needs_root
 
 import loader
+from loader.machine import shared
 from loader.machine.mapped import save_and_map
 from loader.machine.shared import local_ranks, shared_block, shared_copy
 
@@ -118,3 +121,46 @@ def test_a_process_of_its_own_shares_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert local_ranks() == (1, 2)
     assert shared_copy(torch.arange(10)) is None  # no file lies behind it
+
+
+class TestTrust:
+    """What somebody else has put where the processes meet is not mapped."""
+
+    @pytest.fixture
+    def meeting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        for name, value in {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "77"}.items():
+            monkeypatch.setenv(name, value)
+        block = shared_block("key", 8, lambda whole: None)
+        (path,) = tmp_path.iterdir()
+        del block
+        assert not path.exists()
+        return path
+
+    @pytest.mark.parametrize("planted", ["mode 0666", "a FIFO", "a link", "another user's"])
+    def test_a_planted_meeting_is_refused(self, meeting: Path, planted: str) -> None:
+        if planted == "mode 0666":
+            meeting.touch()
+            meeting.chmod(0o666)
+        elif planted == "a FIFO":
+            os.mkfifo(meeting)
+        elif planted == "a link":
+            meeting.symlink_to(meeting.parent / "other")
+        elif os.geteuid() != 0:
+            pytest.skip("needs root, to make a file of another user")
+        else:
+            meeting.touch()
+            os.chown(meeting, 1000, 1000)
+        with pytest.raises(OSError, match=r"not trusted|not a regular file"):
+            shared_block("key", 8, lambda whole: None)
+
+    @needs_root
+    def test_another_users_memory_is_not_mapped(self, meeting: Path) -> None:
+        handle = os.memfd_create(meeting.name)
+        try:
+            os.ftruncate(handle, 8)
+            assert shared._held(f"{os.getpid()} {handle}", meeting.name, 8) is not None
+            os.fchown(handle, 1000, 1000)
+            assert shared._held(f"{os.getpid()} {handle}", meeting.name, 8) is None
+        finally:
+            os.close(handle)

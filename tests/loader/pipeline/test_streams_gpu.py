@@ -17,7 +17,8 @@ def test_the_current_stream_is_the_callers_own() -> None:
     stages = [FunctionStage(name, abs) for name in ("a", "b")]
     streams = StageStreams(torch.device("cuda", torch.cuda.current_device()), stages)
     default, other = torch.cuda.current_stream(), torch.cuda.Stream()
-    foreign = torch.cuda.ExternalStream(torch.cuda.Stream(priority=-1).cuda_stream)
+    pooled = torch.cuda.Stream(priority=-1)
+    foreign = torch.cuda.ExternalStream(pooled.cuda_stream)  # of one handle, and not equal to it
     seen = []
 
     def elsewhere() -> None:
@@ -25,7 +26,7 @@ def test_the_current_stream_is_the_callers_own() -> None:
         streams.enter(1)
         seen.append(streams.current() == streams.streams[1])
 
-    for stream in (default, other, other, foreign, default):
+    for stream in (default, other, other, pooled, foreign, pooled, default):
         with torch.cuda.stream(stream):
             assert streams.current().cuda_stream == stream.cuda_stream
             assert streams.current() == torch.cuda.current_stream()
@@ -33,4 +34,4 @@ def test_the_current_stream_is_the_callers_own() -> None:
             thread.start()
             thread.join()
             assert streams.current() == torch.cuda.current_stream()
-    assert seen == [True] * 10
+    assert seen == [True] * 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import weakref
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import loader
+from loader import _core
 from loader.graph import Graph
 from loader.samplers import walk_call
 
@@ -81,3 +83,41 @@ def test_walks_follow_the_direction_of_edges(random_graph: Callable[..., Graph])
         for here, there, edge in zip(walk, walk[1:], ids, strict=False):
             if there >= 0:
                 assert (here, there) == (int(graph.indices[edge]), int(ends[edge]))
+
+
+class TestTurns:
+    """A long call walks some walkers at a time."""
+
+    LENGTH, WALKERS = 2**19, 20  # more steps than one turn has
+
+    def engine(self) -> _core.WalkEngine:
+        indices = torch.randint(50, (400,), dtype=torch.int32, generator=torch.Generator().manual_seed(3))
+        return _core.WalkEngine(torch.arange(0, 401, 8, dtype=torch.int32), indices, None, None, 0, 2)
+
+    def walked(self, engine: _core.WalkEngine, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        starts = torch.arange(begin, end, dtype=torch.int32)
+        nodes = torch.full((end - begin, self.LENGTH + 1), -7, dtype=torch.int32)
+        places = torch.empty(end - begin, self.LENGTH, dtype=torch.int32)
+        engine.walk(starts, begin, 5, self.LENGTH, 0, 0, None, [], nodes, places)
+        return nodes, places
+
+    def test_walks_are_those_of_several_calls(self) -> None:
+        engine = self.engine()
+        whole = self.walked(engine, 0, self.WALKERS)
+        parts = [self.walked(engine, *bounds) for bounds in ((0, 7), (7, 13), (13, self.WALKERS))]
+        for array, cut in zip(whole, zip(*parts, strict=True), strict=True):
+            assert torch.equal(array, torch.cat(cut))
+
+    def test_ctrl_c_ends_a_call_before_its_end(self) -> None:
+        engine, count = self.engine(), 4 * self.WALKERS
+        nodes = torch.full((count, self.LENGTH + 1), -7, dtype=torch.int32)
+        starts = torch.zeros(count, dtype=torch.int32)
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C
+        try:
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the timer may ring before the call
+                signal.setitimer(signal.ITIMER_REAL, 0.005)
+                engine.walk(starts, 0, 5, self.LENGTH, 0, 0, None, [], nodes, None)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert nodes[-1].eq(-7).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,20 @@ def test_the_configuration_itself_stays_as_it_is(tmp_path: Path) -> None:
     before = OmegaConf.to_yaml(cfg)
     JobResult(cfg)
     assert OmegaConf.to_yaml(cfg) == before
+
+
+def test_a_result_that_others_write_is_refused(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        JobResult(config(tmp_path)).write(0.5, {}, [])
+    finally:
+        os.umask(before)
+    assert JobResult(config(tmp_path)).metric == 0.5
+    path = tmp_path / "result.json"
+    path.chmod(0o664)
+    with pytest.raises(ValueError, match=rf"result_path: {path} is not trusted: others can write .*another path"):
+        JobResult(config(tmp_path))
+    path.rename(tmp_path / "other")
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"result_path: .* is a link"):
+        JobResult(config(tmp_path))

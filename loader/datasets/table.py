@@ -62,28 +62,26 @@ class TableDataset(EdgeListDataset):
 
     Each of these cases has one rule:
 
-    ============================== ==============================================================================
-    case                           rule
-    ============================== ==============================================================================
-    a source, target or id is      an error (an id is missing if its cell is empty; "NA" is an id)
-    missing
-    an edge of an id that the      an error
-    table of nodes lacks
-    a node twice in its table      an error
-    a node without an edge         is kept; the report counts such nodes
-    repeated edges, self loops     as `parallel_edges` and `self_loops` say; the report counts them
-    a weight or time is missing,   an error
-    or a weight negative
-    times                          whole numbers, or dates, which become whole seconds since 1970 (UTC)
-    a feature is missing           a number or time is filled with the mean, and a further feature of zeros and ones
-                                   flags it; cells are missing if they are empty, or NA, NaN, null or N/A
-    a column of equal values       gives no feature; the report says so
-    texts as features              a feature for each of the 100 most frequent values, and one for the others
-    no label                       the node is one to predict, and in no split
-    labels                         texts, whole numbers or truth values; classes are in their order
-    a split                        train, val (valid, validation, dev) or test; empty: in no split
-    other columns of edges         are not read; the report names them
-    ============================== ==============================================================================
+    =============================== =============================================================================
+    case                            rule
+    =============================== =============================================================================
+    a missing source, target or id  an error (an id is missing if its cell is empty; "NA" is an id)
+    an edge of an unknown id        an error, if there is a table of nodes
+    a node twice in its table       an error
+    a node without an edge          is kept; the report counts such nodes
+    repeated edges, self loops      as `parallel_edges` and `self_loops` say; the report counts them
+    a weight that is missing        an error, as is a negative or infinite one
+    a time that is missing          an error
+    times                           whole numbers, or dates, which become whole seconds since 1970 (UTC)
+    a feature that is missing       a number or time is filled with the mean, and a further feature of zeros and
+                                    ones flags it; cells are missing if they are empty, or NA, NaN, null or N/A
+    a column of equal values        gives no feature; the report says so
+    texts as features               a feature for each of the 100 most frequent values, and one for the others
+    no label                        the node is one to predict, and in no split
+    labels                          texts, whole numbers or truth values; classes are in their order
+    a column of splits              train, val (valid, validation, dev) or test; empty: in no split
+    other columns of edges          are not read; the report names them
+    =============================== =============================================================================
 
     Args:
         edges: path of the table of edges. A relative path is also looked for in `data_dir`.

@@ -170,6 +170,11 @@ class DataLoader:
                 data = data.pin_memory()
             yield data if self.transform is None else self.transform(data)
 
+    @property
+    def batch_sampler(self) -> Any:
+        """Where Lightning looks for `set_epoch`, as in torch's loaders."""
+        return self.loader.batch_sampler
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch."""
         self.loader.set_epoch(epoch)

@@ -134,7 +134,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
     from models.training.past_run_job import use_past_run
-    from models.training.trainer import fit, make_trainer, optimized_value
+    from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
     check_targets(cfg)
     check_monitors(cfg)
@@ -177,7 +177,7 @@ def train(cfg: DictConfig) -> float:
     model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
 
-    best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
+    best = best_checkpoint(trainer)
     if cfg.exact_test:
         whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
         trainer.test(model, dataloaders=whole, ckpt_path=best, verbose=False)
@@ -200,10 +200,10 @@ def kept_levels(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _leave_no_empty_folder() -> None:
+def _leave_no_empty_folder(*, refused: bool = False) -> None:
     here = HydraConfig.get()
     if here.mode == RunMode.RUN:
-        leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd))
+        leave_no_empty_folder(Path(here.runtime.output_dir), Path(here.runtime.cwd), refused=refused)
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -221,9 +221,9 @@ def main(cfg: DictConfig) -> float:
     try:
         with one_line_errors(cfg.debug in (True,)), other_ranks(trainer, *command_of_rank(PROGRAM)):
             return train(cfg)
-    except SystemExit:
+    except SystemExit as end:
         if rank_here() == 0:
-            _leave_no_empty_folder()
+            _leave_no_empty_folder(refused=end.code == 1)
         raise
     finally:
         # Lightning's objects refer to each other: else the next job of a sweep begins beside the data of this one.

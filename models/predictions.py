@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.optional import import_optional
+from loader.machine.whole_files import replaced
 
 
 class PredictionFile:
@@ -31,12 +32,14 @@ class PredictionFile:
         self.path = Path(path)
         self._arrow = import_optional("pyarrow", f"the file {self.path.name}", "tables")
         self._parquet = import_optional("pyarrow.parquet", f"the file {self.path.name}", "tables")
-        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        self._open = ExitStack()
+        self._file: Any = None
         self._writer: Any = None
         self.rows = 0
 
     def __enter__(self) -> PredictionFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._open.enter_context(replaced(self.path))
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
@@ -50,7 +53,7 @@ class PredictionFile:
         }
         table = self._arrow.table(arrays)
         if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._draft, table.schema)
+            self._writer = self._parquet.ParquetWriter(self._file, table.schema)
         self._writer.write_table(table)
         self.rows += table.num_rows
 
@@ -60,12 +63,8 @@ class PredictionFile:
         try:
             if self._writer is not None:
                 self._writer.close()
-            if error is None and self._writer is not None:
-                with self._draft.open("rb") as draft:
-                    os.fsync(draft.fileno())
-                self._draft.replace(self.path)
         finally:
-            self._draft.unlink(missing_ok=True)
+            self._open.__exit__(kind, error, trace)
 
 
 def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader import _core
-from loader.datamodules.fit_loop import connect, disconnect
+from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
 from loader.loaders.base import MAX_PREFETCH
@@ -159,6 +159,7 @@ class LinkDataModule(LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset and holds links out, unless that was done before."""
+        use_safe_checkpoints(self.trainer)
         self.prepare_data()
         assert self.data is not None
         if self.split is None:
@@ -175,7 +176,6 @@ class LinkDataModule(LightningDataModule):
             self._free_loader()
         if self._loader is None:
             self._loader, self._made_for = self._make_loader(*made_for), made_for
-        connect(self._loader, self.trainer)
         return self._loader
 
     def _make_loader(self, rank: int, world_size: int, device: torch.device) -> LinkLoader:
@@ -246,12 +246,9 @@ class LinkDataModule(LightningDataModule):
         """Ends the loader's threads; `close()` frees the rest."""
         if self._loader is not None:
             self._loader.close()
-            disconnect(self._loader)
 
     def on_exception(self, exception: BaseException) -> None:
-        """Ends the loader's threads when a run fails or is interrupted. A checkpoint may be saved afterwards, so the
-        loader can still ask the fit loop for the number of finished mini-batches.
-        """
+        """Ends the loader's threads when a run fails or is interrupted."""
         if self._loader is not None:
             self._loader.close()
 

@@ -12,7 +12,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from loader.datamodules.fit_loop import connect, disconnect
+from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datasets.classes import check_split_classes
 from loader.datasets.errors import DatasetError
 from loader.graph import Graph
@@ -187,6 +187,7 @@ class GraphDataModule(LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset and its feature store, unless that was done before."""
+        use_safe_checkpoints(self.trainer)
         self._load()
         if self._features is not None:
             return
@@ -221,9 +222,7 @@ class GraphDataModule(LightningDataModule):
     def train_dataloader(self) -> Loader:
         """The seeds of the train split, shuffled each epoch (with `overfit_batches`: always in their order)."""
         overfit = getattr(self.trainer, "overfit_batches", 0) > 0
-        loader = self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
-        connect(loader, self.trainer)
-        return loader
+        return self._loader("train", self.sampler, self.batch_size, shuffle=not overfit, drop_last=self.drop_last)
 
     def val_dataloader(self) -> Any:
         """The loader of the validation split. If that is empty, an empty list: Lightning then does not validate."""
@@ -266,15 +265,9 @@ class GraphDataModule(LightningDataModule):
         and `test` may follow. `close()` frees the rest.
         """
         self._end_threads()
-        if "train" in self._loaders:
-            disconnect(self._loaders["train"])
 
     def on_exception(self, exception: BaseException) -> None:
-        """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`.
-
-        The loader can still ask the fit loop for the number of finished mini-batches, because a checkpoint may be saved
-        afterwards.
-        """
+        """Ends the loaders' threads when a run fails or is interrupted; Lightning then calls no `teardown`."""
         self._end_threads()
 
     def close(self) -> None:

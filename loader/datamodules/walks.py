@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.nodes import GraphDataModule
 from loader.items import Walkers, as_size
 from loader.loaders.base import Loader
@@ -70,6 +71,7 @@ class WalkDataModule(GraphDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset, unless that was done before."""
+        use_safe_checkpoints(self.trainer)
         self._load()
         self.sampler = self.eval_sampler = self.sampler.on(self.device)
 

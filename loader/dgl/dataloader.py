@@ -235,6 +235,19 @@ class DataLoader:
                 blocks = self._blocks(sample.around)
                 yield (self._ids(sample.around.input_nodes), *self._pairs(sample), blocks)
 
+    @property
+    def batch_sampler(self) -> Any:
+        """Where Lightning looks for `set_epoch`, as in torch's loaders."""
+        return self.loader.batch_sampler
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position of the consumer; see `loader.loaders.Loader`."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken."""
+        self.loader.load_state_dict(state)
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch. Otherwise each `for` is the epoch after the last one."""
         self.loader.set_epoch(epoch)

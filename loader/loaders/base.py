@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
+from loader.loaders.fit_loop import FitLoopCount, calling_fit_loop, follow
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kind_of, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.pipeline.threads import join_stopped
@@ -87,9 +89,6 @@ class Loader:
         finished: a function that returns the number of this rank's mini-batches that the consumer is done with in this
             epoch, or None. With it, a state begins with the first mini-batch that the consumer is not done with;
             without it, with the first one that the consumer was not given.
-        on_resume: a function that is called with the number of finished steps when the rest of an epoch begins after
-            `load_state_dict`, or None.
-        on_begin: a function that is called before the first mini-batch of an iterator, and may load a state; or None.
         follows_epochs: whether the loader takes the number of the epoch from Lightning.
 
     Raises:
@@ -151,15 +150,17 @@ class Loader:
         self.stats = PipelineStats(())
         self.timeline: Timeline | None = None
         self.finished: Callable[[], int] | None = None
-        self.on_resume: Callable[[int], None] | None = None
-        self.on_begin: Callable[[], None] | None = None
         self.follows_epochs = True
         self._more_stages = tuple(stages)
         self._session = session
         self._pipeline: Pipeline | None = None
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
-        self._begun_at = (0, 0)  # where the iterator that runs began, and what `finished` said then
+        self._told: int | None = None  # the last number that `set_epoch` got
+        self._resumed = False  # a state was loaded, and no iterator began since
+        # Where each mini-batch was that was given out and that `finished` may not count; with the count of the first.
+        self._given: deque[tuple[int, int]] = deque()
+        self._given_before: int | None = None
         self._running: weakref.ref[Epoch] | None = None
 
     @property
@@ -206,32 +207,42 @@ class Loader:
         """One epoch. Nothing happens until its first `next()`: an iterator never asked for one costs nothing."""
         return Epoch(self)
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether a state was loaded and no iterator began since."""
+        return self._resumed
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch, from its first mini-batch.
 
-        After `load_state_dict` of a state within this same epoch it changes nothing: the rest of the epoch follows.
+        After `load_state_dict` it changes nothing if `epoch` is also what the loader of the state was told: the rest
+        follows. If Lightning's fit loop calls this, the loader counts by that loop from now on, see `finished`.
         """
         epoch = as_64_bits("epoch", epoch)
-        amid = 0 < self._next[1] < self.sequence.num_batches
-        if self._next[0] != epoch:
-            self._next = (epoch, 0)
-            if amid and self.on_resume is not None:
-                self.on_resume(0)  # what is done of the loaded epoch is not done of this one
-        self._at = None
+        loop = calling_fit_loop()
+        if loop is not None:
+            epoch = follow(self, loop)
+        if not self._resumed or epoch != (self._next[0] if self._told is None else self._told):
+            self._next, self._resumed = (epoch, 0), False
+        self._told, self._at = epoch, None
+        self._forget_given()
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the consumer, and the arguments that must be equal to continue there, as plain numbers and
         strings.
 
-        `next` is the number of the first mini-batch that is left of `epoch`, counted over all ranks. An epoch is over
-        when the consumer asks for a mini-batch after the last one. If `finished` says that the consumer is not done
-        with a mini-batch, that one is left.
+        `next` is the number of the first mini-batch that is left of `epoch`, counted over all ranks. `told` is what
+        `set_epoch` said last, or None; an iterator that begins without it is of the epoch after. An epoch is over when
+        the consumer asks for a mini-batch after the last one. If `finished` says that the consumer is not done with a
+        mini-batch, that one is left.
         """
         epoch, following = self._at or self._next
-        if self._at is not None and self.finished is not None:
-            begin, before = self._begun_at
-            following = min(following, begin + (self.finished() - before) * self.sequence.world_size)
-        return {"version": _STATE_VERSION, "epoch": epoch, "next": following, "config": self._config()}
+        if self._given_before is not None and self.finished is not None:
+            unfinished = max(0, self.finished() - self._given_before)
+            if unfinished < len(self._given):
+                epoch, following = self._given[unfinished]
+        place = {"epoch": epoch, "next": following, "told": self._told}
+        return {"version": _STATE_VERSION, **place, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues where `state` was taken: the next iterator gives the rest of that epoch.
@@ -263,6 +274,7 @@ class Loader:
                     "restore it, or start a new run with only the weights"
                 )
         epoch, following, most = as_index(state["epoch"]), as_index(state["next"]), self.sequence.num_batches
+        told = None if state.get("told") is None else as_index(state["told"])  # releases before had none
         if epoch is None or following is None or epoch < 0 or following < 0:
             raise ValueError(
                 f"the state stands at mini-batch {shown(state['next'])} of epoch {shown(state['epoch'])}; both count "
@@ -270,9 +282,8 @@ class Loader:
             )
         self.close()
         self._next = (epoch, min(following, most))
-        self._at = None
-        if self.on_resume is not None:
-            self.on_resume(len(self) - self.sequence.steps(self._next[1]))
+        self._at, self._told, self._resumed = None, told, True
+        self._forget_given()
 
     def done(self) -> None:
         """Tells the loader that the consumer is done with the last mini-batch, and asks for no other.
@@ -310,8 +321,8 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
-        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "on_resume", "on_begin")
-        return self.__dict__ | left | dict.fromkeys(not_copied)
+        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "_given_before")
+        return self.__dict__ | left | dict.fromkeys(not_copied) | {"_given": deque()}
 
     def __repr__(self) -> str:
         return (
@@ -376,15 +387,18 @@ class Loader:
     def _begin(self, iterator: Epoch) -> PipelineRun:
         """Called by an iterator at its first `next()`."""
         self.close()
-        if self.on_begin is not None:
-            self.on_begin()
+        if isinstance(self.finished, FitLoopCount) and not self.finished.runs:
+            self.finished = None
         pipeline = self._open()
         pipeline.timeline = self.timeline
         self._running = weakref.ref(iterator)
         epoch, first = self._next
-        self._next = (epoch + 1, 0)
+        self._next, self._resumed = (epoch + 1, 0), False
         self._at = (epoch, first)
-        self._begun_at = (first, 0 if self.finished is None else self.finished())
+        # Lightning asks the shorter one of several loaders for an epoch after the other, and counts on.
+        if self._given_before is None or not isinstance(self.finished, FitLoopCount):
+            self._forget_given()
+            self._given_before = None if self.finished is None else self.finished()
         return pipeline.run(Turns(self.sequence, epoch, first))
 
     def _gave(self, iterator: Epoch, batch: Sample | None) -> None:
@@ -394,7 +408,24 @@ class Loader:
             if given <= _MEASURED or given % _MEASURED == 0:
                 self.stats.see_item(batch.held_bytes)
         if self._at is not None and self._running is not None and self._running() is iterator:
-            self._at = None if batch is None else (self._at[0], self._at[1] + self.sequence.world_size)
+            if batch is not None:
+                self._note_given(self._at)
+                self._at = self._at[0], self._at[1] + self.sequence.world_size
+            elif not isinstance(self.finished, FitLoopCount):  # whose epoch may go on with a longer loader
+                self._at = None
+
+    def _note_given(self, place: tuple[int, int]) -> None:
+        """Keeps where a mini-batch was until `finished` counts it."""
+        if self._given_before is None or self.finished is None:
+            return
+        self._given.append(place)
+        for _ in range(min(self.finished() - self._given_before, len(self._given) - 1)):
+            self._given.popleft()
+            self._given_before += 1
+
+    def _forget_given(self) -> None:
+        self._given.clear()
+        self._given_before = None
 
 
 def _stores_of(stores: Mapping[str, Any] | None) -> dict[str, FeatureStore]:

@@ -127,12 +127,11 @@ class DataLoader(torch.utils.data.DataLoader):
         self._next_epoch = 0  # after that iterator's
         self._begin: dict[str, Any] | None = None  # where a copy begins
         self._expected: str | None = None  # digest of the batch sampler's mini-batches, if an epoch goes on
+        self._batches = None
         self._init_torchs(batch_size, drawn)
         given = any(value is not None for value in drawn.values())
-        self._batches = None
         if given:
-            assert self.batch_sampler is not None
-            self._batches = Batches(type(self).__name__, self.batch_sampler, options.seed)
+            self._batches = Batches(type(self).__name__, self._torchs, options.seed)
         if given and options.loader.get("world_size", 1) != 1:
             raise ValueError(
                 f"world_size is {options.loader['world_size']}, and {type(self).__name__} was given a sampler, which "
@@ -164,6 +163,15 @@ class DataLoader(torch.utils.data.DataLoader):
         )
         self.num_workers, self.pin_memory = self._num_threads, self._pin  # as given
         del self.collate_fn  # the attribute, which would refer to this object: the method is found without it
+
+    @property
+    def batch_sampler(self) -> Any:
+        """Torch's; or, without a sampler of torch's, the object in which Lightning looks for `set_epoch`."""
+        return self._torchs if self._batches is not None or self._sampled.items is None else self.loader.batch_sampler
+
+    @batch_sampler.setter
+    def batch_sampler(self, made: Any) -> None:
+        self._torchs = made
 
     def _finish(self, attributes: Attributes, sample: Any) -> Data:
         """The `Data` of what the sampler gave."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from loader.machine.whole_files import check_archive
 from models.training.metrics import METRICS
 
 _OF_OPTIMIZER = ("lr", "weight_decay")  # a checkpoint brings them back
@@ -98,8 +98,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ValueError: training cannot go on from it, whatever the model is.
     """
     try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("it is no archive of torch.save")
+        check_archive(path)
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # an unpickler raises anything
         first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
@@ -119,13 +118,16 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return found
 
 
-def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> None:
-    """Raises ValueError unless training of `model` can go on from the file.
+def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a checkpoint from which training of `model` can go on.
 
     Args:
         path: of the checkpoint.
         model: as the run would train it.
         hparams: the options that it was made with.
+
+    Raises:
+        ValueError: it cannot go on from the file.
     """
     saved = read_checkpoint(path)
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
@@ -139,7 +141,7 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
                 f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
                 f"{_told(kept, before, hparams)}; give those"
             )
-        return
+        return saved
     raise ValueError(
         f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
         "options (and the dataset) of the run that wrote it"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -36,15 +39,38 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
         print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
 
 
-def leave_no_empty_folder(run_dir: Path, started_in: Path) -> None:
-    """Removes the folder of a run that was refused before it wrote anything, and empty folders above it.
+def announce_resume(cfg: DictConfig, saved: Mapping[str, Any]) -> None:
+    """Says in one line what a run goes on from, and where its files go.
+
+    Args:
+        cfg: of the run.
+        saved: the parts of its checkpoint.
+    """
+    print(
+        f"resumed: epoch {saved['epoch']}, after step {saved['global_step']}, from {cfg.ckpt_path}; checkpoints go to "
+        f"{cfg.checkpoint_dir}, all else to {cfg.run_dir}",
+        flush=True,
+    )
+
+
+def leave_no_empty_folder(run_dir: Path, started_in: Path, *, refused: bool = False) -> None:
+    """Removes the folder of a run that wrote nothing, and empty folders above it.
 
     Hydra makes the folder before the job starts, with its own configuration in `.hydra` and an empty log.
 
     Args:
         run_dir: the folder.
         started_in: the folder where the program was started, which stays.
+        refused: whether what is written before the first step counts as nothing: logs, and the configuration, which
+            loggers keep as `hparams.yaml`.
     """
+    if refused and all(_before_steps(path) for path in _files(run_dir)):
+        with suppress(OSError):
+            for path in _files(run_dir):
+                path.unlink()
+            for name, _, _ in os.walk(run_dir, topdown=False):
+                if Path(name) not in (run_dir, run_dir / ".hydra"):
+                    os.rmdir(name)
     with suppress(OSError):  # up to the first one that is not empty, or was removed by a run of the same second
         logs = [path for path in run_dir.glob("*.log") if path.is_file() and path.stat().st_size == 0]
         if {path.name for path in run_dir.iterdir()} - {path.name for path in logs} != {".hydra"}:
@@ -56,6 +82,15 @@ def leave_no_empty_folder(run_dir: Path, started_in: Path) -> None:
             if folder == started_in:
                 break
             folder.rmdir()
+
+
+def _files(run_dir: Path) -> list[Path]:
+    """The files in the folder of a run, but for Hydra's configuration."""
+    return [path for path in run_dir.rglob("*") if not path.is_dir() and path.parent != run_dir / ".hydra"]
+
+
+def _before_steps(path: Path) -> bool:
+    return path.name in ("config.yaml", "hparams.yaml") or path.suffix == ".log"
 
 
 def folders(cfg: DictConfig) -> str:

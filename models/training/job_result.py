@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from loader.machine.hardware import provenance
-from loader.machine.trust import UntrustedError, create_trusted, open_trusted
+from loader.machine.trust import UntrustedError, open_trusted
+from loader.machine.whole_files import replaced
 from models.training.callbacks.epoch_record import EpochRecord
 from models.training.ranks import rank_here
 
@@ -75,10 +75,8 @@ class JobResult:
             "config": self.config,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with create_trusted(part) as file:
+        with replaced(self.path) as file:
             file.write(f"{json.dumps(result)}\n".encode())
-        os.replace(part, self.path)
         return metric
 
 

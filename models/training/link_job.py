@@ -14,7 +14,7 @@ from loader.machine.arguments import shown
 from models.training.console import announce, folders
 from models.training.job_result import JobResult
 from models.training.options import check_sizes
-from models.training.trainer import fit, make_trainer, optimized_value
+from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {
@@ -50,7 +50,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     seed_everything(cfg.seed, verbose=False)
     model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
-    best = getattr(trainer.checkpoint_callback, "best_model_path", "") or None
+    best = best_checkpoint(trainer)
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:

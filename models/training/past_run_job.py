@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from loader.datasets import NodeDataset
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
+from loader.machine.whole_files import replaced
 from loader.samples import MiniBatch
 from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
 from models.training.checks import check_checkpoint, read_checkpoint
@@ -93,9 +93,9 @@ def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamod
     trainer.test(model, dataloaders=loaders, verbose=False)
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
     path = Path(cfg.run_dir) / "metrics.json"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"ckpt_path": str(Path(cfg.ckpt_path).absolute()), "metrics": metrics}) + "\n")
-    draft.replace(path)
+    with replaced(path) as file:
+        kept = {"ckpt_path": str(Path(cfg.ckpt_path).absolute()), "metrics": metrics}
+        file.write(f"{json.dumps(kept)}\n".encode())
     print("\n".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
     print(f"metrics: {path}")
     return next(iter(metrics.values()), float("nan"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from omegaconf import DictConfig
 from loader.machine.lost import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
+from models.training.console import announce_resume
 from models.training.errors import INTERRUPTED, Interrupted
 from models.training.ranks import number_of_devices
 from models.training.strategy import OneExchangeStrategy
@@ -77,7 +79,9 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
         LostProcessError: another process of the run ended; likewise.
     """
     if cfg.ckpt_path is not None:
-        check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+        saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+        if trainer.is_global_zero:
+            announce_resume(cfg, saved)
     try:
         trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
     except SystemExit:  # so Lightning ends on Ctrl-C
@@ -99,6 +103,18 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
             else SystemExit(INTERRUPTED)
         )
     return dict(trainer.callback_metrics)
+
+
+def best_checkpoint(trainer: Trainer) -> str | None:
+    """The best checkpoint of a run; None if there is none, so the weights of the last step count.
+
+    It lies where the run writes its checkpoints. Whatever else a checkpoint names that the run went on from is not
+    opened.
+    """
+    callback = trainer.checkpoint_callback
+    path, folder = (getattr(callback, name, None) or "" for name in ("best_model_path", "dirpath"))
+    beside = path and folder and os.path.realpath(os.path.dirname(path)) == os.path.realpath(folder)
+    return path if beside and os.path.isfile(path) else None
 
 
 def optimized_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -27,6 +28,15 @@ class DigestRecord(Callback):
         with open(self.folder / f"{trainer.global_rank}-{os.getpid()}", "a") as file:
             file.write(f"{trainer.current_epoch} {batch.digest()}\n")
         time.sleep(self.seconds)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Writes a digest of the weights to `folder/weights`."""
+        if trainer.is_global_zero:
+            found = hashlib.sha256()
+            for name, value in pl_module.state_dict().items():
+                found.update(name.encode() + value.cpu().numpy().tobytes())
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "weights").write_text(found.hexdigest())
 
 
 def records(folder: Path) -> dict[int, tuple[int, list[str]]]:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
@@ -106,13 +105,11 @@ def make_trainer(root: Path, every: int | None = None, **changes: Any) -> Traine
 
 def make_trainer_of(rank: int, world_size: int, fn: TrainerFn) -> Any:
     """What the data module sees of a trainer that runs `fn` in one of several processes."""
-    progress = SimpleNamespace(current=_ProcessedTracker())
     return SimpleNamespace(
         world_size=world_size,
         global_rank=rank,
         overfit_batches=0,
         state=SimpleNamespace(fn=fn, status=TrainerStatus.RUNNING),
-        fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress)),
     )
 
 

@@ -169,14 +169,11 @@ def test_ranks_share_the_rest_of_an_epoch() -> None:
     for rank in range(2):
         made = module()
         trainer = make_trainer_of(rank, 2, TrainerFn.FITTING)
-        trainer.num_training_batches = -(-count // 2)
         made.trainer = trainer
         resumed = made.train_dataloader()
         resumed.load_state_dict(state)
-        assert trainer.fit_loop.epoch_loop.batch_progress.current.processed == len(resumed) - -(-(count - 4) // 2)
         taken += [batch.index for batch in resumed if not batch.repeats]
         made.teardown()
-        assert resumed.finished is resumed.on_resume is resumed.on_begin is None
         made.close()
     assert sorted(taken) == list(range(4, count))
 

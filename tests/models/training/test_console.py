@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.training.console import announce, folders, leave_no_empty_folder, save_config
+from models.training.console import announce, announce_resume, folders, leave_no_empty_folder, save_config
 
 
 def test_saves_the_resolved_configuration_and_prints_nothing(
@@ -60,3 +60,24 @@ def test_only_a_folder_without_results_is_removed(tmp_path: Path, kept: str | No
     assert folder.exists() == (kept is not None)
     assert (tmp_path / "outputs").exists() == (kept is not None)
     assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("kept", [None, "csv/metrics.csv", "checkpoints/step.ckpt", "notes.txt"])
+def test_a_refused_run_leaves_no_folder(tmp_path: Path, kept: str | None) -> None:
+    folder = tmp_path / "outputs" / "train" / "now"
+    written = [".hydra/config.yaml", "config.yaml", "train.log", "csv/hparams.yaml", *filter(None, [kept])]
+    for name in written:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("something")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    leave_no_empty_folder(folder, tmp_path, refused=True)
+    assert (tmp_path / "outputs").exists() == (kept is not None)
+    assert all((folder / name).exists() == (kept is not None) for name in written)
+
+
+def test_a_resumed_run_says_what_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = OmegaConf.create({"ckpt_path": "/a/c/step.ckpt", "checkpoint_dir": "/a/c", "run_dir": "/b"})
+    announce_resume(cfg, {"epoch": 3, "global_step": 17})
+    assert capsys.readouterr().out == (
+        "resumed: epoch 3, after step 17, from /a/c/step.ckpt; checkpoints go to /a/c, all else to /b\n"
+    )

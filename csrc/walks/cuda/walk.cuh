@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "walks/cuda/scan.cuh"
 #include "walks/cuda/tile.cuh"
+#include "walks/second_order.h"
 #include "walks/starts.h"
 #include "walks/walk.h"
 #include "walks/weighted.h"
@@ -108,6 +110,7 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
   using N = typename Lists::Vertex;
   using Plan = WalkWords<Proposal, Coin, true>;
   constexpr int kShare = Plan::kShare;
+  constexpr uint32_t kUnknown = 1u << 31;
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
   __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
   const WarpRows<P, N> at(out, starts.together);
@@ -118,27 +121,31 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
   Walker<P, N> walker{start, start, N{-1}, {}};
   bool goes = start >= 0;
 
-  ListOf<P> list{};   // of walker.at
-  P place{};          // of the proposal
-  ListOf<P> left{};   // what is left to search for it, of the list before or (a copy) of its own; else empty
-  int32_t copy = -1;  // see Dart
-  Move<P, N> proposed{};
+  ListOf<P> list{};  // of walker.at
+  P place{};         // of the proposal
+  Seek seek = Seek::kNothing;
+  ListOf<P> left{};     // what is left to search
+  P own{};              // the first copy of the vertex before in its list
+  uint32_t copies = 0;  // how many there are; else kUnknown + copies_log2, see WalkLists
+  N proposed{};
   uint32_t attempt = 0;         // 0: the step has not begun
   uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
   Words block{};
 
   const auto is_judged = [&] { return walker.previous >= 0 && list.degree() > 1; };
+  const auto seek_copies = [&](int32_t which) {
+    coin = static_cast<uint32_t>(which);
+    left = list;
+    seek = Seek::kFirst;
+  };
   // A proposal by three words, the first of which gives draw number i.
   const auto propose = [&](const Draws& draws, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     if constexpr (Proposal::kFolds) {
-      const Dart<P> dart = throw_dart(law.rules, draws, list, is_judged(), w0, w1, i);
+      const uint64_t extra = is_judged() ? law.rules.extra : 0;
+      const Dart<P> dart = throw_dart(law.rules, draws, list, extra << (copies - kUnknown), w0, w1, i);
       place = dart.place;
       coin = dart.coin;
-      copy = dart.copy;
-      if (copy >= 0) {
-        proposed.vertex = walker.previous;
-        if (lists.ascending()) left = list;
-      }
+      if (dart.copy >= 0) seek_copies(dart.copy);
     } else {
       place = law.proposal.aim(draws, list, w0, i);
       word = w1;
@@ -156,103 +163,147 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
       return;
     }
     const uint32_t width = rest < Steps ? rest : Steps;
-    for (uint32_t step = 0; step < width;) {  // of the tile
-      Move<P, N> taken{N{-1}, P{-1}};
-      bool is_taken = !goes;
-      const uint32_t j = (first + step) % kShare;
-      const Draws draws = law.draws(lane, first + step);
-      if (goes && attempt == 0) {
-        if (j == 0) block = draws.block(0);
-        const uint32_t at_word = j * Plan::kWords;
-        const auto pick = [&](uint32_t i) {  // registers have no addresses
-          const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
-          return i & 2 ? high : low;
-        };
-        Toss side = Toss::kGo;
-        if constexpr (Coin) side = toss(law.rules, pick(at_word));
-        if (side == Toss::kGo) {
-          list = lists.list(walker.at, first + step);
-          if (list.begin == list.end) {
+    uint32_t step = 0;  // of the tile
+    do {
+      while (step < width && seek != Seek::kScan) {
+        Move<P, N> taken{N{-1}, P{-1}};
+        bool is_taken = !goes;
+        const uint32_t j = (first + step) % kShare;
+        const Draws draws = law.draws(lane, first + step);
+        if (goes && attempt == 0) {
+          if (j == 0) block = draws.block(0);
+          const uint32_t at_word = j * Plan::kWords;
+          const auto pick = [&](uint32_t i) {  // registers have no addresses
+            const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
+            return i & 2 ? high : low;
+          };
+          Toss side = Toss::kGo;
+          if constexpr (Coin) side = toss(law.rules, pick(at_word));
+          if (side == Toss::kGo) {
+            list = lists.list(walker.at, first + step);
+            if (list.begin == list.end) {
+              is_taken = true;
+            } else {
+              const uint32_t i = at_word + Coin;
+              attempt = 1;
+              copies = kUnknown;
+              if (Proposal::kFolds && law.rules.extra) copies += lists.copies_log2(walker.at);
+              if (Proposal::kFolds && is_judged() && !reserves(law.rules, copies - kUnknown))
+                seek_copies(kAllCopies);
+              else
+                propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
+            }
+          } else {
             is_taken = true;
-          } else {
-            const uint32_t i = at_word + Coin;
-            propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
-            attempt = 1;
-          }
-        } else {
-          is_taken = true;
-          if (side == Toss::kHome) {
-            taken.vertex = walker.start;
-            walker.previous = -1;
+            if (side == Toss::kHome) {
+              taken.vertex = walker.start;
+              walker.previous = -1;
+            }
           }
         }
-      }
-      if (!is_taken) {
-        // The one read of this round.
-        const bool seeks = left.begin < left.end;
-        Verdict verdict;
-        if (seeks) {
-          const P middle = left.begin + (left.end - left.begin) / 2;
-          const N there = load(lists.sorted + middle);
-          const bool found = there == proposed.vertex && copy < 0;
-          if (there < proposed.vertex)
-            left.begin = middle + 1;
-          else
-            left.end = middle;
-          if (found) left.end = left.begin;
-          if (left.begin < left.end) {
+        if (!is_taken) {
+          // The one read of this round.
+          Verdict verdict = Verdict::kAccept;
+          if (seek == Seek::kListed) {
+            const N there = load(lists.sorted + middle(left));
+            const bool found = there == proposed;
+            halve(left, there < proposed);
+            if (found || left.begin >= left.end) {
+              verdict = accepts(law.rules, coin, found) ? Verdict::kAccept : Verdict::kRefuse;
+              seek = Seek::kNothing;
+            } else {
+              verdict = Verdict::kSearch;
+            }
+          } else if (Proposal::kFolds && (seek == Seek::kFirst || seek == Seek::kLast)) {
+            const N there = load(lists.sorted + middle(left));
+            halve(left, there < walker.previous || (there == walker.previous && seek == Seek::kLast));
             verdict = Verdict::kSearch;
-          } else if (copy < 0) {
-            verdict = accepts(law.rules, coin, found) ? Verdict::kAccept : Verdict::kRefuse;
-          } else {
-            proposed.place = lists.copy_at(list, proposed.vertex, left.begin, static_cast<uint32_t>(copy));
-            verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
+            if (left.begin >= left.end && seek == Seek::kFirst) {
+              const int64_t behind = static_cast<int64_t>(list.end) - left.begin;
+              own = left.begin;
+              left.end = static_cast<P>(left.begin + (coin < behind ? coin : behind));
+              proposed = walker.previous;
+              place = left.end;
+              if (left.end < list.end && lists.read(left.end) == walker.previous) {
+                verdict = Verdict::kAccept;
+                seek = Seek::kNothing;
+              } else {
+                seek = Seek::kLast;
+              }
+            }
+            if (left.begin >= left.end && seek == Seek::kLast) {
+              copies = static_cast<uint32_t>(left.begin - own);
+              verdict = Verdict::kRefuse;
+              seek = Seek::kNothing;
+            }
+          } else if (!Proposal::kFolds || seek == Seek::kNothing) {
+            const Move<P, N> move = law.proposal.take(lists, place, word);
+            proposed = move.vertex;
+            place = move.place;
+            const bool goes_back = proposed == walker.previous;
+            if (is_judged()) verdict = judge(law.rules, coin, goes_back);
+            if (Proposal::kFolds && verdict == Verdict::kRefuse && goes_back && !lists.simple()) {
+              seek_copies(kAllCopies);
+              verdict = Verdict::kSearch;
+            } else if (verdict == Verdict::kSearch) {
+              const EdgeFilter& filter = lists.filter;
+              const bool passes =
+                  !filter.words || filter.passes(filter.mark(static_cast<uint64_t>(walker.previous),
+                                                             static_cast<uint64_t>(proposed)));
+              if (passes && walker.before.begin < walker.before.end) {
+                left = walker.before;
+                seek = Seek::kListed;
+              } else {
+                verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
+              }
+            }
           }
-        } else if (copy >= 0) {
-          proposed.place = lists.find(list, proposed.vertex, static_cast<uint32_t>(copy));
-          verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
-        } else {
-          proposed = law.proposal.take(lists, place, word);
-          verdict = Verdict::kAccept;
-          if (is_judged()) verdict = judge(law.rules, coin, proposed.vertex == walker.previous);
-          if (verdict == Verdict::kSearch) {
-            const EdgeFilter& filter = lists.filter;
-            const bool passes =
-                !filter.words || filter.passes(filter.mark(static_cast<uint64_t>(walker.previous),
-                                                           static_cast<uint64_t>(proposed.vertex)));
-            if (passes && walker.before.begin < walker.before.end)
-              left = walker.before;
-            else
-              verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
+          if (verdict == Verdict::kRefuse) {
+            if (Proposal::kFolds && attempt >= tries_of(law.rules, list.degree())) {
+              if (list.degree() <= kMaxTries) {
+                const Move<P, N> move =
+                    scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws, j);
+                proposed = move.vertex;
+                place = move.place;
+                verdict = Verdict::kAccept;
+              } else {
+                seek = Seek::kScan;
+              }
+            } else {
+              const uint32_t i = Plan::again(j, attempt), w = i % 4;
+              const bool knows = Proposal::kFolds && copies < kUnknown;
+              const uint32_t index = knows ? knowing_block(kShare, j, attempt) : i / 4;
+              const Words more = draws.block(index);
+              ++attempt;
+              if (knows) {
+                const Dart<P> dart =
+                    throw_knowing(law.rules, draws, list, {own, static_cast<P>(own + copies)}, index, more);
+                place = dart.place;
+                coin = dart.coin;
+              } else {
+                propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2], i);
+              }
+            }
+          }
+          if (verdict == Verdict::kAccept) {
+            taken = {proposed, place};
+            is_taken = true;
+            seek = Seek::kNothing;
+            walker.previous = walker.at;
+            walker.before = list;
           }
         }
-        if (verdict == Verdict::kRefuse) {
-          if (Proposal::kFolds && attempt == kMaxTries) {
-            proposed = scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws,
-                                         kScanBlock + j);
-            verdict = Verdict::kAccept;
-          } else {
-            const uint32_t i = Plan::again(j, attempt++), w = i % 4;
-            const Words more = draws.block(i / 4);
-            propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2], i);
-          }
-        }
-        if (verdict == Verdict::kAccept) {
-          taken = proposed;
-          is_taken = true;
-          walker.previous = walker.at;
-          walker.before = list;
+        if (is_taken) {
+          vertices[warp].entry[at.lane][step] = taken.vertex;
+          if constexpr (Places) places[warp].entry[at.lane][step] = taken.place;
+          goes = taken.vertex >= 0;
+          walker.at = taken.vertex;
+          attempt = 0;
+          ++step;
         }
       }
-      if (is_taken) {
-        vertices[warp].entry[at.lane][step] = taken.vertex;
-        if constexpr (Places) places[warp].entry[at.lane][step] = taken.place;
-        goes = taken.vertex >= 0;
-        walker.at = taken.vertex;
-        attempt = 0;
-        ++step;
-      }
-    }
+    } while (Proposal::kFolds && scan_in_turn(law.rules, lists, list, walker, law.draws(lane, first + step),
+                                              (first + step) % kShare, at.lane, seek, proposed, place));
     __syncwarp();
     vertices[warp].write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
     if constexpr (Places)

@@ -11,13 +11,14 @@
 //                  for the most copies that the list has of any vertex, and the copies of t are sought only
 //                  if a try falls upon it: a try that falls upon a copy that is not there is refused, and
 //                  the tries after it know how many there are.
-//                  If 1/p is less, and a try is refused because it fell upon t in a graph whose lists have
-//                  a vertex more than once, the copies are sought, too. Tries that know the copies draw
-//                  among them and all others at once, and need no luck to meet either of them.
+//                  If 1/p is less, and try kPatience or a later one is refused because it fell upon t in a
+//                  graph whose lists have a vertex more than once, the copies are sought, too. Tries that
+//                  know the copies draw among them and all others at once, and need no luck to meet either of
+//                  them.
 //   the others     Of tries among these as many are expected as 1 and 1/q differ. If that is more than the
 //                  list has entries, it is scanned after as many refusals (kMaxTries at least, kManyTries at
 //                  most): the weights of all entries, and one draw among their sum. On a GPU the threads of
-//                  a warp scan it together, if it has more than kMaxTries.
+//                  a warp scan it together.
 //
 // So a step takes tries by the ratio of 1 and 1/q, or by the length of a list if that is less, whatever p and
 // the copies are.
@@ -32,6 +33,7 @@
 namespace loader {
 
 constexpr uint32_t kMaxTries = 64, kManyTries = 1024;  // before the scan of a short list, and of a long one
+constexpr uint32_t kPatience = 8;  // tries before one that is refused because it fell upon a copy seeks them
 constexpr uint32_t kMostTries = 1u << 24;  // before a scan in any case: tries end, whatever their words
 constexpr uint64_t kMostReserved = uint64_t{1} << 62;  // mass of the way back, before its copies are known
 // Indices of Philox blocks: of tries that know the copies, of redraws of a copy, of a scan. Other tries have

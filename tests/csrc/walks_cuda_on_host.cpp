@@ -109,16 +109,24 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   int64_t bad[2] = {0, 0};
   const bool is_wide = random.chance(0.5);
   const int together = 1 << random.below(6);  // walkers of a warp
+  [[maybe_unused]] const bool knows =
+      random.chance(0.3);  // the kernel for repeated edges walks over any graph
   const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
                         bad, together};
   const WalkOut<P, N> out = got.out;
   const int64_t each = together * kWalkThreads / kWarpWalkers;
   const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
-    if constexpr (Law::kSecond)
-      walk_second_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+    using Proposal = typename Law::Proposal;
+    if constexpr (Law::kSecond && Proposal::kFolds) {
+      if (!lists.simple() || !reserves(law.rules, 0) || knows)
+        walk_second_order<Lists, Proposal, Law::kCoin, Places, true, kSteps>(law, lists, out, from);
+      else
+        walk_second_order<Lists, Proposal, Law::kCoin, Places, false, kSteps>(law, lists, out, from);
+    } else if constexpr (Law::kSecond)
+      walk_second_order<Lists, Proposal, Law::kCoin, Places, false, kSteps>(law, lists, out, from);
     else
-      walk_first_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+      walk_first_order<Lists, Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
   });
   stress::expect_equal(got.vertices, expected.vertices, what + ", vertices");
   stress::expect_equal(got.places, expected.places, what + ", places");

@@ -16,7 +16,7 @@ from reference_sampler import WORD, batch_key, philox
 from loader.graph import Graph
 
 WALK, NEGATIVE = 2, 3  # purposes of the words
-TRIES, MANY_TRIES, MOST_TRIES = 64, 1024, 1 << 24
+PATIENCE, TRIES, MANY_TRIES, MOST_TRIES = 8, 64, 1024, 1 << 24
 KNOWING_BLOCK, COPY_BLOCK, SCAN_BLOCK = 1 << 29, 1 << 30, 1 << 31
 
 
@@ -178,7 +178,8 @@ def walks(
                         place, coin_word = (listed[0], WORD) if knows else (own[copy], 0)
                 if not judged or coin_word < weight[place]:
                     break
-                knows |= not weighted and not simple and coin_word < WORD and indices[place] == previous
+                if tries >= PATIENCE and not weighted and not simple and coin_word < WORD:
+                    knows |= indices[place] == previous
                 if not weighted and tries >= limit(len(listed)):
                     masses_of = [weight[e] for e in others]
                     left, copy = draws.share(sum(masses_of), len(own), back + extra, SCAN_BLOCK + j)

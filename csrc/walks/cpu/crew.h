@@ -159,12 +159,13 @@ class Crew {
   }
 
   // Whether a try that is done was accepted; no answer if its vertex is to be searched for.
-  Verdict look(Member& m) {
+  Verdict look(Member& m, uint32_t attempt) {
     if (m.copy >= 0) return finds_copy(m) ? Verdict::kAccept : Verdict::kRefuse;
     m.move = law_.proposal.take(lists_, m.place, m.word);
     const bool goes_back = m.move.vertex == m.walker.previous;
     const Verdict verdict = judge(law_.rules, m.coin, goes_back);
-    if (Law::Proposal::kFolds && goes_back && verdict == Verdict::kRefuse && !lists_.simple()) {
+    if (Law::Proposal::kFolds && goes_back && verdict == Verdict::kRefuse && attempt >= kPatience &&
+        !lists_.simple()) {
       m.copy = kAllCopies;
       finds_copy(m);
     }
@@ -180,7 +181,7 @@ class Crew {
       int seeking = 0, refused = 0;
       for (int k = 0; k < open; ++k) {
         Member& m = members_[open_[k]];
-        const Verdict verdict = look(m);
+        const Verdict verdict = look(m, attempt);
         if (verdict == Verdict::kSearch) {
           m.seek_begin = m.walker.before.begin;
           m.seek_end = m.walker.before.end;

@@ -13,8 +13,6 @@ enum class Seek {
   kListed,  // the proposal, in the list of the vertex before
   kFirst,   // the first copy of the vertex before in its own list
   kLast,    // the last one
-  kScan,    // a scan of its list
-  kDone,    // it was scanned
 };
 
 // As scan_second_order, by all threads of a warp, of which each gets the same.
@@ -66,28 +64,23 @@ __device__ Move<typename Lists::Edge, typename Lists::Vertex> scan_together(
   }
 }
 
-// Takes the steps of all walkers of a warp who wait for a scan, one after the other. False: nobody does.
+// The steps of all walkers of a warp who wait for a scan, one after the other.
 template <class Lists>
-__device__ bool scan_in_turn(const WalkRules& rules, const Lists& lists,
-                             const ListOf<typename Lists::Edge>& list,
-                             const Walker<typename Lists::Edge, typename Lists::Vertex>& walker,
-                             const Draws& draws, uint32_t j, int lane, Seek& seek,
-                             typename Lists::Vertex& proposed, typename Lists::Edge& place) {
+__device__ Move<typename Lists::Edge, typename Lists::Vertex> scan_in_turn(
+    const WalkRules& rules, const Lists& lists, const ListOf<typename Lists::Edge>& list,
+    const Walker<typename Lists::Edge, typename Lists::Vertex>& walker, const Draws& draws, uint32_t j,
+    int lane, bool waits) {
   constexpr unsigned kAll = 0xffffffffu;
-  const unsigned waiting = __ballot_sync(kAll, seek == Seek::kScan);
-  for (int who = 0; who < 32; ++who) {
-    if (!(waiting >> who & 1)) continue;
-    const auto his = [&](auto own) { return __shfl_sync(kAll, own, who); };
+  Move<typename Lists::Edge, typename Lists::Vertex> own{};
+  for (unsigned waiting = __ballot_sync(kAll, waits); waiting; waiting &= waiting - 1) {
+    const int who = __ffs(waiting) - 1;
+    const auto his = [&](auto value) { return __shfl_sync(kAll, value, who); };
     const auto made = scan_together(rules, lists, {his(list.begin), his(list.end)},
                                     {his(walker.before.begin), his(walker.before.end)}, his(walker.previous),
                                     Draws{rules.key, his(draws.lane), his(draws.step)}, his(j), lane);
-    if (lane == who) {
-      proposed = made.vertex;
-      place = made.place;
-      seek = Seek::kDone;
-    }
+    if (lane == who) own = made;
   }
-  return waiting != 0;
+  return own;
 }
 
 }  // namespace loader

@@ -99,50 +99,79 @@ __global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
   }
 }
 
-// node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
-// thread does not wait for the others of its warp with each step, only when a tile is full; until then all
-// read once in each round, whatever for.
-template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
-__global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
-    const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
-    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+// A walker of the second order, between two rounds of its warp.
+template <typename P, typename N>
+struct Trying {
+  Walker<P, N> walker;
+  uint32_t first, step;  // of the tile, and in it
+  bool waits;            // for a scan
+};
+
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__device__ __noinline__ void walk_with_scans(
+    const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
+    const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+    WalkTile<typename Lists::Vertex, Steps>& vertices,
+    WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+    const Trying<typename Lists::Edge, typename Lists::Vertex>& from);
+
+// The rest of a walk, or as much of it as needs no scan.
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, bool Scans, int Steps>
+__device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+                                        const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out,
+                                        const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+                                        WalkTile<typename Lists::Vertex, Steps>& vertices,
+                                        WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+                                        const Trying<typename Lists::Edge, typename Lists::Vertex>& from) {
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   using Plan = WalkWords<Proposal, Coin, true>;
   constexpr int kShare = Plan::kShare;
   constexpr uint32_t kUnknown = 1u << 31;
-  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
-  __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
-  const WarpRows<P, N> at(out, starts.together);
-  if (at.rows == 0) return;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
-  const N start = start_of(starts, out, at);
+  constexpr uint32_t kWaits = UINT32_MAX;  // for a scan
+  static_assert(Proposal::kFolds || !Knows, "steps by weight do not seek copies");
   const uint64_t lane = out.first_lane + static_cast<uint64_t>(at.first + at.lane);
-  Walker<P, N> walker{start, start, N{-1}, {}};
-  bool goes = start >= 0;
 
+  Walker<P, N> walker = from.walker;
+  bool goes = walker.at >= 0;
   ListOf<P> list{};  // of walker.at
   P place{};         // of the proposal
-  Seek seek = Seek::kNothing;
-  ListOf<P> left{};     // what is left to search
-  P own{};              // the first copy of the vertex before in its list
-  uint32_t copies = 0;  // how many there are; else kUnknown + copies_log2, see WalkLists
   N proposed{};
+  Seek seek = Seek::kNothing;
+  ListOf<P> left{};             // what is left to search
+  P own{};                      // the first copy of the vertex before in its list
+  uint32_t copies = 0;          // how many there are; else kUnknown + copies_log2, see WalkLists
   uint32_t attempt = 0;         // 0: the step has not begun
   uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
   Words block{};
+  uint32_t first = 0, step = 0;  // of the tile, and in it
+  if constexpr (Scans) {
+    first = from.first;
+    step = from.step;
+    block = law.draws(lane, first + step).block(0);
+    if (from.waits) {
+      attempt = kWaits;
+      list = lists.list(walker.at, first + step);
+    }
+  }
 
   const auto is_judged = [&] { return walker.previous >= 0 && list.degree() > 1; };
   const auto seek_copies = [&](int32_t which) {
-    coin = static_cast<uint32_t>(which);
+    if constexpr (Knows)
+      coin = static_cast<uint32_t>(which);
+    else
+      proposed = walker.previous;
     left = list;
     seek = Seek::kFirst;
   };
   // A proposal by three words, the first of which gives draw number i.
   const auto propose = [&](const Draws& draws, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     if constexpr (Proposal::kFolds) {
-      const uint64_t extra = is_judged() ? law.rules.extra : 0;
-      const Dart<P> dart = throw_dart(law.rules, draws, list, extra << (copies - kUnknown), w0, w1, i);
+      const bool folds = is_judged() && (Knows || copies == kUnknown);
+      const uint64_t extra = folds ? law.rules.extra : 0;
+      const Dart<P> dart =
+          throw_dart(law.rules, draws, list, Knows ? extra << (copies - kUnknown) : extra, w0, w1, i);
       place = dart.place;
       coin = dart.coin;
       if (dart.copy >= 0) seek_copies(dart.copy);
@@ -153,7 +182,7 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
     }
   };
 
-  for (uint32_t first = 0; first < out.length; first += Steps) {
+  for (; first < out.length; first += Steps, step = 0) {
     N* const row = out.vertices + at.first * at.stride + first + 1;
     P* const edges = Places ? out.places + at.first * out.length + first : nullptr;
     const uint32_t rest = out.length - first;
@@ -163,9 +192,20 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
       return;
     }
     const uint32_t width = rest < Steps ? rest : Steps;
-    uint32_t step = 0;  // of the tile
-    do {
-      while (step < width && seek != Seek::kScan) {
+    const auto take = [&](const Move<P, N>& taken) {
+      vertices.entry[at.lane][step] = taken.vertex;
+      if constexpr (Places) places.entry[at.lane][step] = taken.place;
+      goes = taken.vertex >= 0;
+      walker.at = taken.vertex;
+      attempt = 0;
+      ++step;
+    };
+    const auto accept = [&] {
+      walker.previous = walker.at;
+      walker.before = list;
+    };
+    for (;;) {
+      while (step < width && (!Proposal::kFolds || attempt != kWaits)) {
         Move<P, N> taken{N{-1}, P{-1}};
         bool is_taken = !goes;
         const uint32_t j = (first + step) % kShare;
@@ -187,8 +227,8 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
               const uint32_t i = at_word + Coin;
               attempt = 1;
               copies = kUnknown;
-              if (Proposal::kFolds && law.rules.extra) copies += lists.copies_log2(walker.at);
-              if (Proposal::kFolds && is_judged() && !reserves(law.rules, copies - kUnknown))
+              if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
+              if (Knows && is_judged() && !reserves(law.rules, copies - kUnknown))
                 seek_copies(kAllCopies);
               else
                 propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
@@ -204,17 +244,25 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
         if (!is_taken) {
           // The one read of this round.
           Verdict verdict = Verdict::kAccept;
-          if (seek == Seek::kListed) {
-            const N there = load(lists.sorted + middle(left));
+          if (seek == Seek::kListed || (!Knows && seek == Seek::kFirst)) {
+            const P here = middle(left);
+            const N there = load(lists.sorted + here);
             const bool found = there == proposed;
             halve(left, there < proposed);
-            if (found || left.begin >= left.end) {
-              verdict = accepts(law.rules, coin, found) ? Verdict::kAccept : Verdict::kRefuse;
-              seek = Seek::kNothing;
-            } else {
+            if (!found && left.begin < left.end) {
               verdict = Verdict::kSearch;
+            } else {
+              bool is_accepted = found;
+              if (!Proposal::kFolds || seek == Seek::kListed) {
+                is_accepted = accepts(law.rules, coin, found);
+              } else {  // what it sought is there, or it knows that there is none
+                place = here;
+                copies = 0;
+              }
+              verdict = is_accepted ? Verdict::kAccept : Verdict::kRefuse;
+              seek = Seek::kNothing;
             }
-          } else if (Proposal::kFolds && (seek == Seek::kFirst || seek == Seek::kLast)) {
+          } else if (Knows && seek != Seek::kNothing) {
             const N there = load(lists.sorted + middle(left));
             halve(left, there < walker.previous || (there == walker.previous && seek == Seek::kLast));
             verdict = Verdict::kSearch;
@@ -236,13 +284,14 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
               verdict = Verdict::kRefuse;
               seek = Seek::kNothing;
             }
-          } else if (!Proposal::kFolds || seek == Seek::kNothing) {
+          } else {
             const Move<P, N> move = law.proposal.take(lists, place, word);
             proposed = move.vertex;
             place = move.place;
             const bool goes_back = proposed == walker.previous;
             if (is_judged()) verdict = judge(law.rules, coin, goes_back);
-            if (Proposal::kFolds && verdict == Verdict::kRefuse && goes_back && !lists.simple()) {
+            if (Knows && verdict == Verdict::kRefuse && goes_back && attempt >= kPatience &&
+                !lists.simple()) {
               seek_copies(kAllCopies);
               verdict = Verdict::kSearch;
             } else if (verdict == Verdict::kSearch) {
@@ -259,57 +308,97 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
             }
           }
           if (verdict == Verdict::kRefuse) {
-            if (Proposal::kFolds && attempt >= tries_of(law.rules, list.degree())) {
-              if (list.degree() <= kMaxTries) {
-                const Move<P, N> move =
-                    scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws, j);
-                proposed = move.vertex;
-                place = move.place;
-                verdict = Verdict::kAccept;
-              } else {
-                seek = Seek::kScan;
-              }
+            if (Proposal::kFolds && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree())) {
+              attempt = kWaits;
             } else {
-              const uint32_t i = Plan::again(j, attempt), w = i % 4;
-              const bool knows = Proposal::kFolds && copies < kUnknown;
+              const uint32_t i = Plan::again(j, attempt);
+              const bool knows = Proposal::kFolds && copies != kUnknown && (!Knows || copies < kUnknown);
               const uint32_t index = knows ? knowing_block(kShare, j, attempt) : i / 4;
+              const uint32_t w = knows ? 0 : i % 4;
               const Words more = draws.block(index);
               ++attempt;
-              if (knows) {
+              if (Knows && knows) {
                 const Dart<P> dart =
                     throw_knowing(law.rules, draws, list, {own, static_cast<P>(own + copies)}, index, more);
                 place = dart.place;
                 coin = dart.coin;
-              } else {
-                propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2], i);
+              } else {  // who knows that there is no copy draws among all
+                propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2],
+                        knows ? index : i);
               }
             }
           }
           if (verdict == Verdict::kAccept) {
             taken = {proposed, place};
             is_taken = true;
-            seek = Seek::kNothing;
-            walker.previous = walker.at;
-            walker.before = list;
+            accept();
           }
         }
-        if (is_taken) {
-          vertices[warp].entry[at.lane][step] = taken.vertex;
-          if constexpr (Places) places[warp].entry[at.lane][step] = taken.place;
-          goes = taken.vertex >= 0;
-          walker.at = taken.vertex;
-          attempt = 0;
-          ++step;
+        if (is_taken) take(taken);
+      }
+      if constexpr (!Proposal::kFolds) {
+        break;
+      } else {
+        const bool waits = attempt == kWaits;
+        if (!__any_sync(0xffffffffu, waits)) break;
+        if constexpr (Scans) {
+          const Draws draws = law.draws(lane, first + step);
+          const Move<P, N> made =
+              scan_in_turn(law.rules, lists, list, walker, draws, (first + step) % kShare, at.lane, waits);
+          if (waits) {
+            accept();
+            take(made);
+          }
+        } else {
+          const Trying<P, N> now{{Coin ? walker.start : walker.at, walker.at, walker.previous, walker.before},
+                                 first,
+                                 step,
+                                 waits};
+          const WarpRows<P, N> rows = at;
+          return walk_with_scans<Lists, Proposal, Coin, Places, Knows, Steps>(law, lists, out, rows, vertices,
+                                                                              places, now);
         }
       }
-    } while (Proposal::kFolds && scan_in_turn(law.rules, lists, list, walker, law.draws(lane, first + step),
-                                              (first + step) % kShare, at.lane, seek, proposed, place));
+    }
     __syncwarp();
-    vertices[warp].write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
-    if constexpr (Places)
-      places[warp].write(edges, int64_t{out.length}, at.rows, static_cast<int>(width), at.lane);
+    vertices.write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
+    if constexpr (Places) places.write(edges, int64_t{out.length}, at.rows, static_cast<int>(width), at.lane);
     __syncwarp();
   }
+}
+
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__device__ __noinline__ void walk_with_scans(
+    const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
+    const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+    WalkTile<typename Lists::Vertex, Steps>& vertices,
+    WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+    const Trying<typename Lists::Edge, typename Lists::Vertex>& from) {
+  walk_on<Lists, Proposal, Coin, Places, Knows, true, Steps>(law, lists, out, at, vertices, places, from);
+}
+
+// node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
+// thread does not wait for the others of its warp with each step, only when a tile is full or it waits for a
+// scan; until then all read once in each round, whatever for.
+//
+// What is rare takes registers from what is not. So the kernel walks without scans, and calls, as its last
+// act, what walks on with them; and it `Knows` how many copies of the vertex before there are only where more
+// than whether there is one can matter.
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
+    const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
+  __shared__ WalkTile<P, Places ? Steps : 1> places[kWalkThreads / kWarpWalkers];
+  const WarpRows<P, N> at(out, starts.together);
+  if (at.rows == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
+  const N start = start_of(starts, out, at);
+  walk_on<Lists, Proposal, Coin, Places, Knows, false, Steps>(
+      law, lists, out, at, vertices[warp], places[warp], {{start, start, N{-1}, {}}, 0, 0, false});
 }
 
 }  // namespace loader

@@ -5,8 +5,8 @@
 
 Milliseconds of walks from every vertex (or from `--walkers` of them), medians, for p and q on a grid from 1/64 to 64.
 Two graphs: "drawn", whose edges are drawn with repetition (4.85 M vertices, 69 M edges, a hub of 743,592), and
-"copies", which has edges repeated up to 10,000 times and a hub of 10^6, half of them copies. Each is walked on with its repeated edges and
-without them. On a busy machine, compare the processor's time (`--threads 1 --cpu-time`).
+"copies", which has edges repeated up to 10,000 times and a hub of 10^6, half of them copies. Each is walked on with its
+repeated edges and without them. On a busy machine, compare the processor's time (`--threads 1 --cpu-time`).
 
 Two bounds: each p and q within 1.5 * max(q, 4) of the time of p 4, q 0.25 on the same graph, and within twice the time
 of the same p and q on the graph without its repeated edges.

@@ -140,8 +140,8 @@ class WalkEngine:
     ) -> None:
         """Walks through these lists, on the CPU.
 
-        `sorted` `[num_edges]` has each list in ascending order; only the second order with another threshold for listed
-        neighbours needs it. With `cells`, from `walk_cells`, walks go by weight. With `groups` > 0 a vertex has that
+        `sorted` `[num_edges]` has each list in ascending order. Walks of the second order search there; if they do not
+        go by weight, they follow these lists, and `places` are of these. With `cells`, from `walk_cells`, walks go by weight. With `groups` > 0 a vertex has that
         many lists, one behind the other, and walks a metapath.
         """
 
@@ -153,7 +153,7 @@ class WalkEngine:
         length: int,
         stop_below: int,
         home_below: int,
-        accept: tuple[int, int, int, int, int] | None,
+        accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
         vertices: Tensor,
         places: Tensor | None,
@@ -187,6 +187,10 @@ class WalkEngine:
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
 
+    def set_copies(self, copies: Tensor) -> None:
+        """`copies` `[num_nodes]` uint8, which the caller keeps: list v has no vertex more than `2**copies[v]` times. If
+        it is not set, no list has a vertex twice. For walks of the second order."""
+
 class CudaWalkEngine:
     def __init__(
         self,
@@ -213,7 +217,7 @@ class CudaWalkEngine:
         length: int,
         stop_below: int,
         home_below: int,
-        accept: tuple[int, int, int, int, int] | None,
+        accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
         vertices: int,
         places: int,
@@ -273,6 +277,9 @@ class CudaWalkEngine:
 
     def sift_by(self, words: Tensor, stream: int) -> None:
         """As `WalkEngine.sift_by`, on `stream`."""
+
+    def set_copies(self, copies: Tensor) -> None:
+        """As `WalkEngine.set_copies`, `copies` on the GPU."""
 
     def check(self) -> None:
         """Raises ValueError for a start that was no vertex, of walks that are done; once."""

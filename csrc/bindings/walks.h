@@ -17,25 +17,24 @@
 
 namespace loader {
 
-// back, common, far, extra and extra_all, see WalkRules; none: first order.
-using Acceptance = std::optional<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint64_t>>;
+// back, common, far and extra, see WalkRules; none: first order.
+using Acceptance = std::optional<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>>;
 
 inline WalkRules checked_rules(uint64_t key, uint64_t stop_below, uint64_t home_below,
                                const Acceptance& accept) {
   if (stop_below > home_below || home_below > uint64_t{1} << 32)
     throw py::value_error("stop_below is " + std::to_string(stop_below) + " and home_below " +
                           std::to_string(home_below) + "; they must rise and be at most 2**32");
-  WalkRules rules{key, stop_below, home_below, 0, 0, 0, 0, 0};
+  WalkRules rules{key, stop_below, home_below, 0, 0, 0, 0};
   if (accept) {
-    std::tie(rules.back, rules.common, rules.far, rules.extra, rules.extra_all) = *accept;
+    std::tie(rules.back, rules.common, rules.far, rules.extra) = *accept;
     if (rules.back != UINT32_MAX && rules.common != UINT32_MAX && rules.far != UINT32_MAX)
       throw py::value_error("one of the thresholds of acceptance must be 2**32 - 1");
   }
-  if ((rules.extra == 0) != (rules.extra_all == 0) || rules.extra > rules.extra_all ||
-      rules.extra_all > uint64_t{1} << 62)
-    throw py::value_error("extra is " + std::to_string(rules.extra) + " and extra_all " +
-                          std::to_string(rules.extra_all) +
-                          "; they must rise and be at most 2**62, and both or none be 0");
+  if (rules.extra && (rules.back != UINT32_MAX || rules.extra >= ~uint64_t{0} << 32))
+    throw py::value_error("extra is " + std::to_string(rules.extra) + " and back " +
+                          std::to_string(rules.back) +
+                          "; with extra mass back is 2**32 - 1, and both below 2**64");
   return rules;
 }
 
@@ -154,8 +153,10 @@ class WalkArrays {
     check_path(call.path, groups_);
     if (call.accept && groups_) throw py::value_error("a metapath has no second order");
     if (rules.extra && cells_at_) throw py::value_error("walks by weight have no extra mass");
-    if (call.accept && (rules.common != rules.far || rules.extra) && sorted_.is_none())
+    if (call.accept && (rules.common != rules.far || !cells_at_) && sorted_.is_none())
       throw py::value_error("the second order searches; it needs `sorted`");
+    if (call.accept && !cells_at_ && rules.common != UINT32_MAX && rules.far != UINT32_MAX)
+      throw py::value_error("common or far must be 2**32 - 1, if steps do not go by weight");
     out.length = static_cast<uint32_t>(length);
     const bool coin = call.home_below > 0, second = call.accept.has_value();
     if (groups_) {
@@ -165,9 +166,12 @@ class WalkArrays {
       return coin ? f(WalkLaw<U, true, false>{rules, {}}, lists, out)
                   : f(WalkLaw<U, false, false>{rules, {}}, lists, out);
     }
-    const WalkLists<P, N> lists{plain<P, N>(),
-                                static_cast<const N*>(sorted_at_),
-                                {filter_.load(std::memory_order_acquire), filter_words(num_edges_)}};
+    const auto* const sorted = static_cast<const N*>(sorted_at_);
+    WalkLists<P, N> lists{plain<P, N>(),
+                          sorted,
+                          {filter_.load(std::memory_order_acquire), filter_words(num_edges_)},
+                          copies_.load(std::memory_order_acquire)};
+    if (second && !cells_at_) lists.indices = sorted;  // copies of a vertex lie side by side there
     const auto with = [&](auto proposal) {
       using Q = decltype(proposal);
       if (second)
@@ -195,7 +199,8 @@ class WalkArrays {
           reinterpret_cast<const uint32_t*>(read<const int32_t>(call.weights, "weights", num_edges_).data);
     return {{plain<P, N>(),
              static_cast<const N*>(sorted_at_),
-             {filter_.load(std::memory_order_acquire), filter_words(num_edges_)}},
+             {filter_.load(std::memory_order_acquire), filter_words(num_edges_)},
+             nullptr},
             num_nodes_,
             static_cast<const WalkCell<N>*>(cells_at_),
             weights};
@@ -210,6 +215,11 @@ class WalkArrays {
   }
   // Others may walk meanwhile: with it or without, they walk the same.
   void sift_by(const EdgeFilter& filter) { filter_.store(filter.words, std::memory_order_release); }
+
+  // The most copies that each list has of a vertex, see WalkLists; the caller keeps them.
+  void set_copies(py::handle copies) {
+    copies_.store(view<const uint8_t>(copies, "copies", num_nodes_, device_).data, std::memory_order_release);
+  }
 
  private:
   // An array that is read where it lies: a GPU reads pinned memory, too.
@@ -247,6 +257,7 @@ class WalkArrays {
   bool wide_edges_ = false, wide_nodes_ = false;
   int64_t num_nodes_ = 0, num_edges_ = 0;
   std::atomic<uint64_t*> filter_{nullptr};
+  std::atomic<const uint8_t*> copies_{nullptr};
   const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr, *cells_at_ = nullptr;
 };
 

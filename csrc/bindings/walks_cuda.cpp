@@ -135,6 +135,8 @@ class CudaWalkEngine {
     throw py::value_error(bad_start(vertex, arrays_.num_nodes()));
   }
 
+  void set_copies(const py::object& copies) { arrays_.set_copies(copies); }
+
  private:
   template <class F>
   void launch(const char* what, uintptr_t stream, const F& f) {
@@ -171,6 +173,7 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("vertices"), py::arg("fault"), py::arg("told"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
+      .def("set_copies", &CudaWalkEngine::set_copies, py::arg("copies"))
       .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))
       .def("check", &CudaWalkEngine::check);
 }

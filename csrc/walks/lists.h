@@ -12,18 +12,27 @@ namespace loader {
 
 constexpr int kMaxMetapath = 64;
 
+// A binary search: the entry that it looks at next, and the half that is left after that.
+template <typename P>
+LOADER_HD P middle(ListOf<P> list) {
+  return list.begin + (list.end - list.begin) / 2;
+}
+template <typename P>
+LOADER_HD void halve(ListOf<P>& list, bool upper) {
+  const P at = middle(list);
+  if (upper)
+    list.begin = at + 1;
+  else
+    list.end = at;
+}
+
 // Whether v is among the ascending entries of the list.
 template <typename P, typename N>
 LOADER_HD bool is_among(const N* sorted, ListOf<P> list, N v) {
-  P begin = list.begin, end = list.end;
-  while (begin < end) {
-    const P middle = begin + (end - begin) / 2;
-    const N there = load(sorted + middle);
+  while (list.begin < list.end) {
+    const N there = load(sorted + middle(list));
     if (there == v) return true;
-    if (there < v)
-      begin = middle + 1;
-    else
-      end = middle;
+    halve(list, there < v);
   }
   return false;
 }
@@ -31,15 +40,15 @@ LOADER_HD bool is_among(const N* sorted, ListOf<P> list, N v) {
 // The first place of an entry that is not below v, or the end.
 template <typename P, typename N>
 LOADER_HD P lower_bound(const N* sorted, ListOf<P> list, N v) {
-  P begin = list.begin, end = list.end;
-  while (begin < end) {
-    const P middle = begin + (end - begin) / 2;
-    if (load(sorted + middle) < v)
-      begin = middle + 1;
-    else
-      end = middle;
-  }
-  return begin;
+  while (list.begin < list.end) halve(list, load(sorted + middle(list)) < v);
+  return list.begin;
+}
+
+// The first place of an entry above v, or the end.
+template <typename P, typename N>
+LOADER_HD P upper_bound(const N* sorted, ListOf<P> list, N v) {
+  while (list.begin < list.end) halve(list, load(sorted + middle(list)) <= v);
+  return list.begin;
 }
 
 // A vertex' whole list at every step.
@@ -47,6 +56,7 @@ template <typename P, typename N>
 struct WalkLists : PlainLists<P, N> {
   const N* sorted;    // [num_edges]: `indices` with each list in ascending order; nullptr if nobody searches
   EdgeFilter filter;  // of all edges, or none
+  const uint8_t* copies;  // [num_nodes] see copies_log2; nullptr: no list has a vertex twice, or nobody asks
 
   LOADER_HD const P* bounds(int64_t v, uint32_t) const { return this->indptr + v; }
   LOADER_HD ListOf<P> list(int64_t v, uint32_t step) const {
@@ -58,23 +68,10 @@ struct WalkLists : PlainLists<P, N> {
       return false;
     return is_among(sorted, list, v);
   }
-  // The lists lie in ascending order as they are.
-  LOADER_HD bool ascending() const { return sorted == this->indices; }
-  // The place of copy number `copy` of v in the list, or the end of the list if v has fewer copies there. If
-  // the list is not in ascending order, all its entries are looked at.
-  LOADER_HD P find(ListOf<P> list, N v, uint32_t copy) const {
-    if (ascending()) return copy_at(list, v, lower_bound(sorted, list, v), copy);
-    P at = list.begin;
-    for (; at < list.end; ++at)
-      if (this->read(at) == v && copy-- == 0) break;
-    return at;
-  }
-  // The same where the first one would be at `first`.
-  LOADER_HD P copy_at(ListOf<P> list, N v, P first, uint32_t copy) const {
-    return static_cast<uint64_t>(list.end - first) > copy && this->read(first + copy) == v
-               ? static_cast<P>(first + copy)
-               : list.end;
-  }
+  // No list has a vertex twice.
+  LOADER_HD bool simple() const { return !copies; }
+  // The list of v has no vertex more than 2^(this) times.
+  LOADER_HD uint32_t copies_log2(int64_t v) const { return simple() ? 0 : load(copies + v); }
 };
 
 // Only the edges of the type whose turn it is. The edges of a vertex lie in groups, one for each type that is

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from loader.machine.arguments import as_finite, as_number
 
 _WORD = 2**32
-MOST_COPIES = 16  # of a vertex in a list: with more, tries that fall upon a copy that is not there would be too many
+_MOST_EXTRA = 2**64 - 2**33  # of the core's 64 bits
 
 
 class WalkLaw(NamedTuple):
@@ -20,8 +20,8 @@ class WalkLaw(NamedTuple):
         home_below: else it goes back to its start at a word below this.
         accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
             the vertex before, one that is listed there, any other.
-        folded: the same thresholds if the way back has mass of its own, see csrc/walks/walk.h, and that mass; None if
-            it needs none.
+        folded: the same thresholds, and the mass that the way back has beyond the larger one of the others, see
+            csrc/walks/second_order.h; for steps that do not go by weight.
     """
 
     stop_below: int
@@ -34,16 +34,13 @@ class WalkLaw(NamedTuple):
         """Whether it matters which neighbours the vertex before has."""
         return self.accept is not None and self.accept[1] != self.accept[2]
 
-    @property
-    def searches(self) -> bool:
+    def searches(self, *, weighted: bool) -> bool:
         """Whether walks search in lists."""
-        return self.sifts or self.folded is not None
+        return self.sifts or (self.folded is not None and not weighted)
 
-    def acceptance(self, copies: int) -> tuple[int, int, int, int, int] | None:
-        """The numbers for the core, if no list has a vertex more than `copies` times; 0 if steps go by weight."""
-        if self.folded is None or not 1 <= copies <= MOST_COPIES:
-            return None if self.accept is None else (*self.accept, 0, 0)
-        return (*self.folded, copies * self.folded[3])
+    def acceptance(self, *, weighted: bool) -> tuple[int, int, int, int] | None:
+        """The numbers for the core."""
+        return self.folded if self.accept is None or not weighted else (*self.accept, 0)
 
 
 def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
@@ -57,7 +54,7 @@ def walk_law(p: Any, q: Any, stop: Any, restart: Any) -> WalkLaw:
     if home_below > _WORD:
         raise ValueError(f"stop and restart are {stop} and {restart}; together they must be at most 1")
     accept = _acceptance(p, q)
-    return WalkLaw(stop_below, home_below, accept, None if accept is None else _folded(p, q))
+    return WalkLaw(stop_below, home_below, accept, None if accept is None else _folded(p, q, accept))
 
 
 def edge_type(value: Any) -> int:
@@ -91,11 +88,11 @@ def _acceptance(p: Any, q: Any) -> tuple[int, int, int] | None:
     return None if p == 1 and q == 1 else (back, common, far)
 
 
-def _folded(p: Any, q: Any) -> tuple[int, int, int, int] | None:
+def _folded(p: Any, q: Any, accept: tuple[int, int, int]) -> tuple[int, int, int, int]:
     """The same as shares of the larger of 1 and 1/q, and the mass that 1/p has beyond that, in 2**-32."""
     most = max(Fraction(1), 1 / Fraction(float(q)))
     extra = round((1 / Fraction(float(p)) / most - 1) * _WORD)
-    if not 0 < extra * MOST_COPIES <= 2**62:
-        return None
+    if extra <= 0:
+        return (*accept, 0)
     common, far = (round(weight / most * _WORD) - 1 for weight in (Fraction(1), 1 / Fraction(float(q))))
-    return _WORD - 1, common, far, extra
+    return _WORD - 1, common, far, min(extra, _MOST_EXTRA)

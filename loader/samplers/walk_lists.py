@@ -13,30 +13,47 @@ from loader.graph import Graph
 from loader.samplers.picks import weighed
 
 
-def sorted_lists(graph: Graph) -> Tensor:
-    """`[num_edges]` neighbours with each list in ascending order: `graph.indices` itself where they are so already, as
-    `Graph.from_edges` makes them; else a copy."""
+def sorted_lists(graph: Graph) -> tuple[Tensor, Tensor | None]:
+    """`[num_edges]` neighbours with each list in ascending order, and their places in the graph.
+
+    If the lists are so already, as `Graph.from_edges` makes them, `graph.indices` itself and None; else copies.
+    """
     indptr, indices = graph.indptr.long(), graph.indices
     falls = indices[1:] < indices[:-1]
     begins = indptr[1:-1]
     begins = begins[(begins > 0) & (begins < indices.numel())]
     falls[begins - 1] = False
     if not bool(falls.any()):
-        return indices
+        return indices, None
     rows = torch.arange(graph.num_nodes, device=indices.device).repeat_interleave(indptr.diff())
     order = torch.argsort(indices, stable=True)
-    return indices[order[torch.argsort(rows[order], stable=True)]].contiguous()
+    order = order[torch.argsort(rows[order], stable=True)]
+    return indices[order].contiguous(), order.to(graph.indptr.dtype)
 
 
-def most_copies(graph: Graph, ascending: Tensor) -> int:
-    """How many times a list has one vertex, at most; at least 1. `ascending`: from `sorted_lists`."""
+def copies_log2(graph: Graph, ascending: Tensor) -> Tensor | None:
+    """`[num_nodes]` uint8: no list has a vertex more than 2 to this power times. None: no list has one twice.
+
+    Args:
+        graph: of the lists.
+        ascending: from `sorted_lists`.
+    """
+    indptr = graph.indptr.to(ascending.device).long()
     again = torch.zeros(ascending.numel() + 1, dtype=torch.bool, device=ascending.device)
     if ascending.numel():
         again[1:-1] = ascending[1:] == ascending[:-1]
-        again[graph.indptr.long()] = False
-    # From an entry that begins a run to the next that does.
-    begins = (~again).nonzero().view(-1)
-    return max(1, int(begins.diff().max())) if begins.numel() > 1 else 1
+        again[indptr] = False
+    if not bool(again.any()):
+        return None
+    begins = (~again).nonzero().view(-1)  # of runs, and the end
+    lengths = begins.diff()
+    begins, lengths = begins[:-1][lengths > 1], lengths[lengths > 1]
+    rows = torch.searchsorted(indptr, begins, right=True) - 1
+    log2 = torch.bucketize(lengths, 2 ** torch.arange(63, device=lengths.device))
+    out = torch.zeros(graph.num_nodes, dtype=torch.uint8, device=ascending.device)
+    for power in range(1, int(log2.max()) + 1):
+        out[rows[log2 >= power]] = power
+    return out
 
 
 def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:

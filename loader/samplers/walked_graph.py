@@ -14,7 +14,7 @@ from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import copies_log2, metapath_lists, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
 from loader.samplers.walk_next.walking import integer_weights, walk
 
@@ -32,7 +32,7 @@ class WalkedGraph:
     Args:
         graph: square, on the CPU. Its arrays are put on huge pages, in place.
         searches: walks search in the lists (`WalkLaw.searches`), so they are kept in ascending order, too: a copy, if
-            the graph's are not.
+            the graph's are not. Walks of the second order follow these.
         weighted: walks go by the weights of the edges. Their tables take 16 bytes an edge (24 if vertices are int64),
             and another 16 while they are made.
         metapath: types of edges, or None.
@@ -59,8 +59,10 @@ class WalkedGraph:
         groups = 0
         if metapath is not None:
             indptr, indices, self._places, self._path, groups = metapath_lists(graph, metapath)
-        self.sorted = sorted_lists(graph) if searches else None
-        self._copies: int | None = 0 if weighted else None  # of a vertex in a list; None: not counted yet
+        self.sorted, self._order = sorted_lists(graph) if searches else (None, None)
+        self._weighted = weighted
+        self._copies: Tensor | None = None  # see copies_log2
+        self._counted = False
         for array in (indptr, indices, self.sorted, cells):
             if array is not None:
                 use_huge_pages(array)
@@ -82,12 +84,16 @@ class WalkedGraph:
         starts = as_seeds(graph, starts)
         if law.sifts:
             self._count(len(starts) * length)
+        follows_sorted = law.accept is not None and not self._weighted
+        if follows_sorted:
+            self._count_copies()
         nodes = torch.empty(len(starts), length + 1, dtype=starts.dtype)
         places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
-        accept = self._acceptance(law)
+        accept = law.acceptance(weighted=self._weighted)
         coins = law.stop_below, law.home_below
         self._engine.walk(starts, 0, key, length, *coins, accept, self._path, nodes, places)
-        return nodes, None if places is None else named(places, self._places, graph.edge_ids)
+        order = self._order if follows_sorted else self._places
+        return nodes, None if places is None else named(places, order, graph.edge_ids)
 
     def prepare(self, step: Next) -> None:
         """Compiles `step` and makes what it reads, so that what is missing is told before the first walk."""
@@ -114,18 +120,21 @@ class WalkedGraph:
     def check(self, *, wait: bool = False) -> None:
         """Nothing: `walk` has said all."""
 
-    def _acceptance(self, law: WalkLaw) -> tuple[int, int, int, int, int] | None:
-        if self._copies is None and law.folded is not None:
-            assert self.sorted is not None
-            self._copies = most_copies(self._graph, self.sorted)
-        return law.acceptance(self._copies or 0)
-
     def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:
         """`[walkers, count]` vertices at random, of the type of the graph's; all alike, or by `frequencies`."""
         out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)
         bound = self._graph.num_nodes if frequencies is None else frequencies.num_places
         self._engine.negatives(0, key, walkers, count, bound, out)
         return out if frequencies is None else frequencies.vertices(out)
+
+    def _count_copies(self) -> None:
+        """Tells the engine, once, which lists have a vertex more than once."""
+        with self._lock:
+            if not self._counted and self.sorted is not None:
+                self._copies = copies_log2(self._graph, self.sorted)
+                if self._copies is not None:
+                    self._engine.set_copies(self._copies)
+                self._counted = True
 
     def _count(self, steps: int) -> None:
         """Makes the filter when it pays."""

@@ -305,7 +305,7 @@ def walk(
 
 def searches(sampler: WalkSampler) -> bool:
     """Whether its walks search in lists."""
-    return sampler.law.searches if sampler.next is None else sampler.next.searches
+    return sampler.next.searches if sampler.next else sampler.law.searches(weighted=sampler.weights is not None)
 
 
 def walked_graph(sampler: WalkSampler, graph: Graph) -> WalkedGraph | CudaWalkedGraph:

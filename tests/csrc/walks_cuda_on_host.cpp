@@ -29,16 +29,31 @@ struct RandomGraph {
   std::vector<N> indices;
   std::vector<uint64_t> words;
   std::vector<WalkCell<N>> cells;
+  std::vector<uint8_t> copies;  // see WalkLists
   int64_t num_nodes;
   int groups;
 
   RandomGraph(Random& random, int of_each) : num_nodes(random.between(1, 40)), groups(of_each) {
     const int64_t most = random.chance(0.3) ? 3 : 25;
+    const bool simple = random.chance(0.3);
     for (int64_t v = 0; v < num_nodes * groups; ++v) {
       std::vector<N> list;
-      for (int64_t i = random.below(most + 1); i > 0; --i)
-        list.push_back(static_cast<N>(random.below(num_nodes)));
+      // Some are long; in some, most entries are one vertex.
+      const int64_t length = random.chance(0.03) ? random.between(65, 1500) : random.below(most + 1);
+      const N often = static_cast<N>(random.below(num_nodes));
+      const double share = random.chance(0.3) ? 0.9 : 0;
+      for (int64_t i = 0; i < length; ++i)
+        list.push_back(random.chance(share) ? often : static_cast<N>(random.below(num_nodes)));
       std::sort(list.begin(), list.end());
+      if (simple) list.erase(std::unique(list.begin(), list.end()), list.end());
+      int64_t copy = 1, most_copies = 1;
+      for (size_t i = 1; i < list.size(); ++i) {
+        copy = list[i] == list[i - 1] ? copy + 1 : 1;
+        most_copies = std::max(most_copies, copy);
+      }
+      uint8_t log2 = 0;
+      while (int64_t{1} << log2 < most_copies) ++log2;
+      copies.push_back(log2);
       indices.insert(indices.end(), list.begin(), list.end());
       indptr.push_back(static_cast<P>(indices.size()));
     }
@@ -53,6 +68,9 @@ struct RandomGraph {
     cells.push_back({});
   }
 
+  bool is_simple() const {
+    return std::count(copies.begin(), copies.end(), 0) == std::ptrdiff_t(copies.size());
+  }
   PlainLists<P, N> plain() const { return {indptr.data(), indices.data()}; }
 };
 
@@ -91,16 +109,24 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   int64_t bad[2] = {0, 0};
   const bool is_wide = random.chance(0.5);
   const int together = 1 << random.below(6);  // walkers of a warp
+  [[maybe_unused]] const bool knows =
+      random.chance(0.3);  // the kernel for repeated edges walks over any graph
   const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
                         bad, together};
   const WalkOut<P, N> out = got.out;
   const int64_t each = together * kWalkThreads / kWarpWalkers;
   const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
-    if constexpr (Law::kSecond)
-      walk_second_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+    using Proposal = typename Law::Proposal;
+    if constexpr (Law::kSecond && Proposal::kFolds) {
+      if (!lists.simple() || !reserves(law.rules, 0) || knows)
+        walk_second_order<Lists, Proposal, Law::kCoin, Places, true, kSteps>(law, lists, out, from);
+      else
+        walk_second_order<Lists, Proposal, Law::kCoin, Places, false, kSteps>(law, lists, out, from);
+    } else if constexpr (Law::kSecond)
+      walk_second_order<Lists, Proposal, Law::kCoin, Places, false, kSteps>(law, lists, out, from);
     else
-      walk_first_order<Lists, typename Law::Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
+      walk_first_order<Lists, Proposal, Law::kCoin, Places, kSteps>(law, lists, out, from);
   });
   stress::expect_equal(got.vertices, expected.vertices, what + ", vertices");
   stress::expect_equal(got.places, expected.places, what + ", places");
@@ -130,27 +156,21 @@ void compare_both(const Law& law, const Lists& lists, int64_t num_nodes, Random&
   compare<Law, Lists, true>(law, lists, num_nodes, random, what + " with places");
 }
 
+// The larger one of the weights of the two kinds of others is accepted always.
 WalkRules random_rules(Random& random, bool coin) {
   const uint64_t stop = coin ? static_cast<uint64_t>(random.below(1 << 29)) : 0;
   const uint64_t home = coin ? stop + static_cast<uint64_t>(random.below(1 << 30)) : 0;
   uint32_t accept[3];
   for (uint32_t& a : accept) {
     a = static_cast<uint32_t>(random.below(int64_t{1} << 32));
-    if (random.chance(0.2)) a >>= 20;  // so that lists are scanned
+    if (random.chance(0.3)) a >>= random.between(10, 31);  // so that lists are scanned
   }
-  accept[random.below(3)] = UINT32_MAX;
-  WalkRules rules{static_cast<uint64_t>(random.below(int64_t{1} << 62)),
-                  stop,
-                  home,
-                  accept[0],
-                  accept[1],
-                  accept[2],
-                  0,
-                  0};
+  accept[random.between(1, 2)] = UINT32_MAX;
+  WalkRules rules{
+      static_cast<uint64_t>(random.below(int64_t{1} << 62)), stop, home, accept[0], accept[1], accept[2], 0};
   if (random.chance(0.5)) {
     rules.back = UINT32_MAX;
-    rules.extra = static_cast<uint64_t>(random.between(1, int64_t{1} << 36));
-    rules.extra_all = rules.extra * static_cast<uint64_t>(random.between(1, 16));
+    rules.extra = uint64_t{1} << random.between(0, 63);
   }
   return rules;
 }
@@ -158,7 +178,7 @@ WalkRules random_rules(Random& random, bool coin) {
 // By weight no list is scanned: nothing is accepted as rarely as above.
 WalkRules even_rules(Random& random, bool coin) {
   WalkRules rules = random_rules(random, coin);
-  rules.extra = rules.extra_all = 0;
+  rules.extra = 0;
   for (uint32_t* accept : {&rules.back, &rules.common, &rules.far}) *accept |= 1u << 28;
   return rules;
 }
@@ -167,8 +187,10 @@ template <typename P, typename N>
 void one_round(Random& random, const std::string& types) {
   RandomGraph<P, N> graph(random, 1);
   const std::vector<N> elsewhere = graph.indices;  // as if the lists themselves were in another order
-  WalkLists<P, N> lists{
-      graph.plain(), random.chance(0.5) ? graph.indices.data() : elsewhere.data(), {nullptr, 0}};
+  WalkLists<P, N> lists{graph.plain(),
+                        random.chance(0.5) ? graph.indices.data() : elsewhere.data(),
+                        {nullptr, 0},
+                        graph.is_simple() ? nullptr : graph.copies.data()};
   if (random.chance(0.5)) {
     graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);
     lists.filter = {graph.words.data(), graph.words.size()};
@@ -206,7 +228,7 @@ void one_round(Random& random, const std::string& types) {
 // A start that is no vertex is told, and its walk has none.
 void refuse() {
   const std::vector<int32_t> indptr{0, 1, 2}, indices{1, 0};
-  const WalkLists<int32_t, int32_t> lists{{indptr.data(), indices.data()}, nullptr, {nullptr, 0}};
+  const WalkLists<int32_t, int32_t> lists{{indptr.data(), indices.data()}, nullptr, {nullptr, 0}, nullptr};
   const std::vector<int64_t> starts{0, int64_t{1} << 40, 1};
   std::vector<int32_t> vertices(9, -7);
   int64_t bad[2] = {0, 0};

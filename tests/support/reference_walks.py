@@ -1,12 +1,14 @@
 """The law of walks once more, in plain Python: slow, and with no line in common with the C++ core.
 
 The random numbers are those of `reference_sampler`; the law is written down in `loader.samplers.WalkSampler` and, word
-by word, in csrc/walks/walk.h.
+by word, in csrc/walks/walk.h and csrc/walks/second_order.h.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from fractions import Fraction
+from itertools import accumulate
 
 from reference_picks import cells, masses
 from reference_sampler import WORD, batch_key, philox
@@ -14,8 +16,8 @@ from reference_sampler import WORD, batch_key, philox
 from loader.graph import Graph
 
 WALK, NEGATIVE = 2, 3  # purposes of the words
-TRIES = 64
-SCAN_BLOCK = 1 << 31
+PATIENCE, TRIES, MANY_TRIES, MOST_TRIES = 8, 64, 1024, 1 << 24
+KNOWING_BLOCK, COPY_BLOCK, SCAN_BLOCK = 1 << 29, 1 << 30, 1 << 31
 
 
 class _Draws:
@@ -49,14 +51,27 @@ class _Draws:
             product = (words[0] + words[1] * WORD) * bound
         return product >> 64
 
-    def wide_below(self, bound: int, index: int) -> int:
+    def share(self, others: int, copies: int, each: int, index: int) -> tuple[int, int]:
+        """A place in the mass of the others and -1, or the number of a copy of the vertex before."""
+        total = others + copies * each
+        fits = total < 2**64
+        units = total if fits else -(-total // WORD)
         attempt = 0
         while True:
             words = self.block(index, attempt)
-            product = (words[0] + words[1] * WORD) * bound
-            if product % 2**64 >= 2**64 % bound:
-                return product >> 64
             attempt += 1
+            product = (words[0] + words[1] * WORD) * units
+            place = product >> 64 if fits else (product >> 64) * WORD + words[2]
+            if product % 2**64 < 2**64 % units or place >= total:
+                continue
+            if place < others:
+                return place, -1
+            product = words[3] * copies
+            redraw = 0
+            while product % WORD < WORD % copies:
+                redraw += 1
+                product = self.block(COPY_BLOCK + index, redraw)[0] * copies
+            return 0, product // WORD
 
 
 def walks(
@@ -78,6 +93,7 @@ def walks(
     first, second = batch_key(seed, epoch, batch, WALK)
     indptr, indices = graph.indptr.tolist(), graph.indices.tolist()
     types = None if graph.edge_types is None else graph.edge_types.tolist()
+    order = list(range(len(indices)))
     coin, second_order = stop > 0 or restart > 0, (p, q) != (1, 1)
     words = coin + 1 + weighted + second_order
     again = 2 + weighted  # words of another try
@@ -85,17 +101,23 @@ def walks(
     share = 4 // words
     shares = [1 / Fraction(p), Fraction(1), 1 / Fraction(q)]
     back, common, far = (round(x / max(shares) * WORD) for x in shares)
+    if second_order and not weighted:  # walks follow sorted lists
+        order = [
+            e for v in range(graph.num_nodes) for e in sorted(range(indptr[v], indptr[v + 1]), key=indices.__getitem__)
+        ]
+        indices = [indices[e] for e in order]
     lists = [indices[indptr[v] : indptr[v + 1]] for v in range(graph.num_nodes)]
-    copies = max((max(map(own.count, own)) for own in lists if own), default=1)
+    most = [max(map(own.count, own), default=1) for own in lists]  # copies
+    simple = max(most, default=1) == 1
     rest = max(shares[1:])
-    extra = round((shares[0] / rest - 1) * WORD)
-    folds = second_order and not weighted and extra > 0 and copies <= 16 and 16 * extra <= 2**62
-    if folds:
+    extra = 0 if weighted or not second_order else min(max(0, round((shares[0] / rest - 1) * WORD)), 2**64 - 2**33)
+    if extra:
         back, common, far = WORD, *(round(x / rest * WORD) for x in shares[1:])
-    else:
-        extra = 0
     stop_below = round(Fraction(stop) * WORD)
     home_below = stop_below + round(Fraction(restart) * WORD)
+
+    def limit(degree: int) -> int:
+        return MOST_TRIES if min(common, far) * degree >= WORD else max(TRIES, min(degree, MANY_TRIES))
 
     def one(lane: int, start: int) -> tuple[list[int], list[int]]:
         walk, edges = [start], []
@@ -129,37 +151,46 @@ def walks(
                 if not weighted or weights[e] > 0
             }
             weight = {e: back if indices[e] == previous else common if indices[e] in known else far for e in listed}
-            place = -1
-            for tries in range(1, TRIES + 1 if not weighted else 10**6):
-                if not second_order or weighted:
+            place, tries = -1, 0
+            own = [e for e in listed if indices[e] == previous]  # found where a try needs to know them
+            others = [e for e in listed if indices[e] != previous]
+            reserved = (most[at] - 1).bit_length()  # copies, as a power of two
+            knows, index, j = False, 0, step % share
+            while True:
+                tries += 1
+                if weighted or not second_order:
                     entry = draws.below(len(listed), i)
                     if weighted and draws.word(i + 1) >= table[entry][0]:
                         entry = table[entry][1]
                     place, coin_word = listed[entry], draws.word(i + 1 + weighted) if judged else 0
+                elif knows:
+                    dart, copy = draws.share(len(others) * WORD, len(own), back + extra, index)
+                    place, coin_word = (own[copy], 0) if copy >= 0 else (others[dart // WORD], dart % WORD)
+                elif judged and extra << reserved > 2**62:
+                    knows, place, coin_word = True, listed[0], WORD
                 else:
                     mass = len(listed) * WORD
-                    dart = draws.pair_below(mass + (copies * extra if judged else 0), i)
-                    if dart < mass:
-                        place, coin_word = listed[dart // WORD], dart % WORD
-                    else:
-                        back_places = [e for e in listed if indices[e] == previous]
+                    dart = draws.pair_below(mass + (extra << reserved if judged else 0), i)
+                    place, coin_word = listed[min(dart // WORD, len(listed) - 1)], dart % WORD
+                    if dart >= mass:
                         copy = (dart - mass) // extra
-                        place, coin_word = (back_places[copy], 0) if copy < len(back_places) else (listed[0], WORD)
+                        knows = copy >= len(own)
+                        place, coin_word = (listed[0], WORD) if knows else (own[copy], 0)
                 if not judged or coin_word < weight[place]:
                     break
-                if tries == TRIES and not weighted:
-                    heavy = {e: w + extra * (indices[e] == previous) for e, w in weight.items()}
-                    left = draws.wide_below(sum(heavy.values()), SCAN_BLOCK + step % share)
-                    for place in listed:
-                        if left < heavy[place]:
-                            break
-                        left -= heavy[place]
+                if tries >= PATIENCE and not weighted and not simple and coin_word < WORD:
+                    knows |= indices[place] == previous
+                if not weighted and tries >= limit(len(listed)):
+                    masses_of = [weight[e] for e in others]
+                    left, copy = draws.share(sum(masses_of), len(own), back + extra, SCAN_BLOCK + j)
+                    place = own[copy] if copy >= 0 else others[bisect(list(accumulate(masses_of)), left)]
                     break
-                block = 1 + step % share + share * ((tries - 1) // (4 // again))
+                block = 1 + j + share * ((tries - 1) // (4 // again))
                 i = 4 * block + (tries - 1) % (4 // again) * again
+                index = KNOWING_BLOCK + j + share * tries
             previous, at = at, indices[place]
             walk.append(at)
-            edges.append(place)
+            edges.append(order[place])
         rest = length + 1 - len(walk)
         return walk + [-1] * rest, edges + [-1] * (length - len(edges))
 

@@ -9,6 +9,7 @@
 
 #include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/walk.h"
+#include "walks/second_order.h"
 
 namespace loader {
 
@@ -45,10 +46,13 @@ class Crew {
     P place;        // where its proposal looks
     uint32_t word;  // the last one of the proposal
     uint32_t coin;  // of the verdict
-    int32_t copy;   // of the vertex before, see Dart; -1 where there is no such thing
+    int32_t copy;   // see Dart
+    ListOf<P> own;  // the copies of the vertex before, if it knows them
     uint32_t step;
-    bool moves;   // it has a proposal
-    bool judged;  // which may be refused
+    bool moves;            // it has a proposal
+    bool judged;           // which may be refused
+    bool knows;            // the copies of the vertex before in its list
+    uint32_t copies_log2;  // see WalkLists
     Move<P, N> move;
     P seek_begin, seek_end;  // where `move.vertex` may be listed among the neighbours of the vertex before
     uint64_t lane;
@@ -93,7 +97,7 @@ class Crew {
     for (int i = 0; i < size_; ++i) {
       Member& m = members_[i];
       const uint32_t first = m.step % Plan::kShare * Plan::kWords;
-      m.moves = m.judged = false;
+      m.moves = m.judged = m.knows = false;
       if constexpr (Law::kCoin) {
         const Toss side = toss(law_.rules, m.words[first]);
         if (side != Toss::kGo) {
@@ -103,6 +107,7 @@ class Crew {
         }
       }
       m.list = lists_.list(m.walker.at, m.step);
+      m.copies_log2 = law_.rules.extra ? lists_.copies_log2(m.walker.at) : 0;
       if (m.list.begin == m.list.end) {
         m.move = {N{-1}, P{-1}};
         continue;
@@ -117,18 +122,54 @@ class Crew {
   // A proposal by three words, the first of which gives draw number i.
   void propose(Member& m, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     const Draws draws = law_.draws(m.lane, m.step);
-    m.copy = -1;
+    m.copy = kNoCopy;
     if constexpr (Law::Proposal::kFolds) {
-      const Dart<P> dart = throw_dart(law_.rules, draws, m.list, m.judged, w0, w1, i);
-      m.place = dart.place;
-      m.coin = dart.coin;
-      m.copy = dart.copy;
+      const uint64_t extra = m.judged ? law_.rules.extra : 0;
+      if (!reserves(law_.rules, m.copies_log2) && m.judged) {
+        m.copy = kAllCopies;
+        return;
+      }
+      set(m, throw_dart(law_.rules, draws, m.list, extra << m.copies_log2, w0, w1, i));
     } else {
       m.place = law_.proposal.aim(draws, m.list, w0, i);
       m.word = w1;
       m.coin = w2;
     }
     law_.proposal.prefetch(lists_, m.place);
+  }
+
+  void set(Member& m, const Dart<P>& dart) {
+    m.place = dart.place;
+    m.coin = dart.coin;
+    m.copy = dart.copy;
+  }
+
+  // Seeks the copies of the vertex before. True: the one that its try fell upon is there.
+  bool finds_copy(Member& m) {
+    ListOf<P>& own = m.own;
+    own.begin = lower_bound(lists_.sorted, m.list, m.walker.previous);
+    own.end = static_cast<P>(own.begin + std::min<int64_t>(m.copy, m.list.end - own.begin));
+    if (own.end < m.list.end && lists_.read(own.end) == m.walker.previous) {
+      m.move = {m.walker.previous, own.end};
+      return true;
+    }
+    own.end = upper_bound(lists_.sorted, own, m.walker.previous);
+    m.knows = true;
+    return false;
+  }
+
+  // Whether a try that is done was accepted; no answer if its vertex is to be searched for.
+  Verdict look(Member& m, uint32_t attempt) {
+    if (m.copy >= 0) return finds_copy(m) ? Verdict::kAccept : Verdict::kRefuse;
+    m.move = law_.proposal.take(lists_, m.place, m.word);
+    const bool goes_back = m.move.vertex == m.walker.previous;
+    const Verdict verdict = judge(law_.rules, m.coin, goes_back);
+    if (Law::Proposal::kFolds && goes_back && verdict == Verdict::kRefuse && attempt >= kPatience &&
+        !lists_.simple()) {
+      m.copy = kAllCopies;
+      finds_copy(m);
+    }
+    return verdict;
   }
 
   // node2vec: proposals until one is accepted.
@@ -140,13 +181,7 @@ class Crew {
       int seeking = 0, refused = 0;
       for (int k = 0; k < open; ++k) {
         Member& m = members_[open_[k]];
-        if (m.copy >= 0) {
-          m.move = {m.walker.previous, lists_.find(m.list, m.walker.previous, static_cast<uint32_t>(m.copy))};
-          if (m.move.place == m.list.end) refused_[refused++] = open_[k];
-          continue;
-        }
-        m.move = law_.proposal.take(lists_, m.place, m.word);
-        const Verdict verdict = judge(law_.rules, m.coin, m.move.vertex == m.walker.previous);
+        const Verdict verdict = look(m, attempt);
         if (verdict == Verdict::kSearch) {
           m.seek_begin = m.walker.before.begin;
           m.seek_end = m.walker.before.end;
@@ -158,27 +193,42 @@ class Crew {
       sift(seeking, refused);
       seek(seeking, refused);
       open = 0;
-      if (attempt == kMaxTries && Law::Proposal::kFolds) {
-        for (int k = 0; k < refused; ++k) {
-          Member& m = members_[refused_[k]];
-          m.move = scan_second_order(law_.rules, lists_, m.list, m.walker.before, m.walker.previous,
-                                     law_.draws(m.lane, m.step), kScanBlock + m.step % Plan::kShare);
-        }
-        break;
-      }
-      for (int k = 0; k < refused; ++k) {
-        const Member& m = members_[refused_[k]];
-        want(k, refused_[k], m, Plan::again(m.step % Plan::kShare, attempt) / 4);
-      }
+      if constexpr (Law::Proposal::kFolds) scan(attempt, refused);
+      const auto block_of = [&](const Member& m) {
+        const uint32_t j = m.step % Plan::kShare;
+        return m.knows ? knowing_block(Plan::kShare, j, attempt) : Plan::again(j, attempt) / 4;
+      };
+      for (int k = 0; k < refused; ++k)
+        want(k, refused_[k], members_[refused_[k]], block_of(members_[refused_[k]]));
       philox_lanes(refused, lane_, hop_, index_, law_.rules.key, drawn_);
       for (int k = 0; k < refused; ++k) {
         Member& m = members_[refused_[k]];
-        const uint32_t i = Plan::again(m.step % Plan::kShare, attempt), w = i % 4;
         const uint32_t* const words = drawn_ + 4 * k;
-        propose(m, words[w], words[w + 1], words[(w + 2) & 3], i);
+        if (m.knows) {
+          set(m, throw_knowing(law_.rules, law_.draws(m.lane, m.step), m.list, m.own, index_[k],
+                               {words[0], words[1], words[2], words[3]}));
+          law_.proposal.prefetch(lists_, m.place);
+        } else {
+          const uint32_t i = Plan::again(m.step % Plan::kShare, attempt), w = i % 4;
+          propose(m, words[w], words[w + 1], words[(w + 2) & 3], i);
+        }
         open_[open++] = refused_[k];
       }
     }
+  }
+
+  // The steps of those who were refused as often as that; the others are left.
+  void scan(uint32_t attempt, int& refused) {
+    int left = 0;
+    for (int k = 0; k < refused; ++k) {
+      Member& m = members_[refused_[k]];
+      if (attempt < tries_of(law_.rules, m.list.degree()))
+        refused_[left++] = refused_[k];
+      else
+        m.move = scan_second_order(law_.rules, lists_, m.list, m.walker.before, m.walker.previous,
+                                   law_.draws(m.lane, m.step), m.step % Plan::kShare);
+    }
+    refused = left;
   }
 
   // Leaves those who must search.

@@ -3,6 +3,7 @@
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
 #include "walks/cuda/together.h"
+#include "walks/second_order.h"
 #include "walks/weighted.h"
 
 namespace loader {
@@ -42,11 +43,27 @@ struct Spelled<WeightedProposal<N>> {
 
 namespace {
 
-template <class Law, class Lists, bool Places>
+template <class Law>
+constexpr bool kSeeksCopies = Law::kSecond && Law::Proposal::kFolds;
+
+template <class Law, class Lists, bool Places, bool Knows = false>
 gpu::Kernel& walk_kernel() {
-  using Kernel = std::conditional_t<Law::kSecond, SecondOrderKernel, FirstOrderKernel>;
-  return gpu::kernel<Kernel, Lists, typename Law::Proposal, gpu::Bool<Law::kCoin>, gpu::Bool<Places>,
-                     gpu::Int<kTileSteps>>();
+  using Proposal = typename Law::Proposal;
+  using Coin = gpu::Bool<Law::kCoin>;
+  using Steps = gpu::Int<kTileSteps>;
+  if constexpr (Law::kSecond)
+    return gpu::kernel<SecondOrderKernel, Lists, Proposal, Coin, gpu::Bool<Places>, gpu::Bool<Knows>,
+                       Steps>();
+  else
+    return gpu::kernel<FirstOrderKernel, Lists, Proposal, Coin, gpu::Bool<Places>, Steps>();
+}
+
+// The kernel for these lists.
+template <class Law, class Lists, bool Places>
+gpu::Kernel& walk_kernel_for(const Law& law, const Lists& lists) {
+  if constexpr (kSeeksCopies<Law>)
+    if (!lists.simple() || !reserves(law.rules, 0)) return walk_kernel<Law, Lists, Places, true>();
+  return walk_kernel<Law, Lists, Places>();
 }
 
 }  // namespace
@@ -57,7 +74,8 @@ void walk_on_gpu(const Law& law, const Lists& lists,
                  int device, gpu::Stream stream) {
   using Out = WalkOut<typename Lists::Edge, typename Lists::Vertex>;
   if (out.count == 0) return;
-  gpu::Kernel& kernel = out.places ? walk_kernel<Law, Lists, true>() : walk_kernel<Law, Lists, false>();
+  gpu::Kernel& kernel = out.places ? walk_kernel_for<Law, Lists, true>(law, lists)
+                                   : walk_kernel_for<Law, Lists, false>(law, lists);
   WalkStarts from = starts;
   from.together = walkers_together(out.count, Law::kSecond ? kSearchingBlocks : kWalkBlocks, device);
   gpu::launch<Law, Lists, Out, WalkStarts>(kernel, device,
@@ -132,6 +150,10 @@ template <class Law, class Lists>
 void add(std::vector<gpu::Kernel*>& all) {
   all.push_back(&walk_kernel<Law, Lists, false>());
   all.push_back(&walk_kernel<Law, Lists, true>());
+  if constexpr (kSeeksCopies<Law>) {
+    all.push_back(&walk_kernel<Law, Lists, false, true>());
+    all.push_back(&walk_kernel<Law, Lists, true, true>());
+  }
 }
 
 template <typename P, typename N, class Proposal>

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "walks/cuda/scan.cuh"
 #include "walks/cuda/tile.cuh"
+#include "walks/second_order.h"
 #include "walks/starts.h"
 #include "walks/walk.h"
 #include "walks/weighted.h"
@@ -97,48 +99,82 @@ __global__ __launch_bounds__(kWalkThreads, kWalkBlocks) void walk_first_order(
   }
 }
 
-// node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
-// thread does not wait for the others of its warp with each step, only when a tile is full; until then all
-// read once in each round, whatever for.
-template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
-__global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
-    const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
-    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+// A walker of the second order, between two rounds of its warp.
+template <typename P, typename N>
+struct Trying {
+  Walker<P, N> walker;
+  uint32_t first, step;  // of the tile, and in it
+  bool waits;            // for a scan
+};
+
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__device__ __noinline__ void walk_with_scans(
+    const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
+    const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+    WalkTile<typename Lists::Vertex, Steps>& vertices,
+    WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+    const Trying<typename Lists::Edge, typename Lists::Vertex>& from);
+
+// The rest of a walk, or as much of it as needs no scan.
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, bool Scans, int Steps>
+__device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+                                        const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out,
+                                        const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+                                        WalkTile<typename Lists::Vertex, Steps>& vertices,
+                                        WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+                                        const Trying<typename Lists::Edge, typename Lists::Vertex>& from) {
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   using Plan = WalkWords<Proposal, Coin, true>;
   constexpr int kShare = Plan::kShare;
-  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
-  __shared__ WalkTile<P, Places ? Steps : 1> places[Places ? kWalkThreads / kWarpWalkers : 1];
-  const WarpRows<P, N> at(out, starts.together);
-  if (at.rows == 0) return;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
-  const N start = start_of(starts, out, at);
+  constexpr uint32_t kUnknown = 1u << 31;
+  constexpr uint32_t kWaits = UINT32_MAX;  // for a scan
+  static_assert(Proposal::kFolds || !Knows, "steps by weight do not seek copies");
   const uint64_t lane = out.first_lane + static_cast<uint64_t>(at.first + at.lane);
-  Walker<P, N> walker{start, start, N{-1}, {}};
-  bool goes = start >= 0;
 
-  ListOf<P> list{};   // of walker.at
-  P place{};          // of the proposal
-  ListOf<P> left{};   // what is left to search for it, of the list before or (a copy) of its own; else empty
-  int32_t copy = -1;  // see Dart
-  Move<P, N> proposed{};
+  Walker<P, N> walker = from.walker;
+  bool goes = walker.at >= 0;
+  ListOf<P> list{};  // of walker.at
+  P place{};         // of the proposal
+  N proposed{};
+  Seek seek = Seek::kNothing;
+  ListOf<P> left{};             // what is left to search
+  P own{};                      // the first copy of the vertex before in its list
+  uint32_t copies = 0;          // how many there are; else kUnknown + copies_log2, see WalkLists
   uint32_t attempt = 0;         // 0: the step has not begun
   uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
   Words block{};
+  uint32_t first = 0, step = 0;  // of the tile, and in it
+  if constexpr (Scans) {
+    first = from.first;
+    step = from.step;
+    block = law.draws(lane, first + step).block(0);
+    if (from.waits) {
+      attempt = kWaits;
+      list = lists.list(walker.at, first + step);
+    }
+  }
 
   const auto is_judged = [&] { return walker.previous >= 0 && list.degree() > 1; };
+  const auto seek_copies = [&](int32_t which) {
+    if constexpr (Knows)
+      coin = static_cast<uint32_t>(which);
+    else
+      proposed = walker.previous;
+    left = list;
+    seek = Seek::kFirst;
+  };
   // A proposal by three words, the first of which gives draw number i.
   const auto propose = [&](const Draws& draws, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     if constexpr (Proposal::kFolds) {
-      const Dart<P> dart = throw_dart(law.rules, draws, list, is_judged(), w0, w1, i);
+      const bool folds = is_judged() && (Knows || copies == kUnknown);
+      const uint64_t extra = folds ? law.rules.extra : 0;
+      const Dart<P> dart =
+          throw_dart(law.rules, draws, list, Knows ? extra << (copies - kUnknown) : extra, w0, w1, i);
       place = dart.place;
       coin = dart.coin;
-      copy = dart.copy;
-      if (copy >= 0) {
-        proposed.vertex = walker.previous;
-        if (lists.ascending()) left = list;
-      }
+      if (dart.copy >= 0) seek_copies(dart.copy);
     } else {
       place = law.proposal.aim(draws, list, w0, i);
       word = w1;
@@ -146,7 +182,7 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
     }
   };
 
-  for (uint32_t first = 0; first < out.length; first += Steps) {
+  for (; first < out.length; first += Steps, step = 0) {
     N* const row = out.vertices + at.first * at.stride + first + 1;
     P* const edges = Places ? out.places + at.first * out.length + first : nullptr;
     const uint32_t rest = out.length - first;
@@ -156,109 +192,213 @@ __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_or
       return;
     }
     const uint32_t width = rest < Steps ? rest : Steps;
-    for (uint32_t step = 0; step < width;) {  // of the tile
-      Move<P, N> taken{N{-1}, P{-1}};
-      bool is_taken = !goes;
-      const uint32_t j = (first + step) % kShare;
-      const Draws draws = law.draws(lane, first + step);
-      if (goes && attempt == 0) {
-        if (j == 0) block = draws.block(0);
-        const uint32_t at_word = j * Plan::kWords;
-        const auto pick = [&](uint32_t i) {  // registers have no addresses
-          const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
-          return i & 2 ? high : low;
-        };
-        Toss side = Toss::kGo;
-        if constexpr (Coin) side = toss(law.rules, pick(at_word));
-        if (side == Toss::kGo) {
-          list = lists.list(walker.at, first + step);
-          if (list.begin == list.end) {
+    const auto take = [&](const Move<P, N>& taken) {
+      vertices.entry[at.lane][step] = taken.vertex;
+      if constexpr (Places) places.entry[at.lane][step] = taken.place;
+      goes = taken.vertex >= 0;
+      walker.at = taken.vertex;
+      attempt = 0;
+      ++step;
+    };
+    const auto accept = [&] {
+      walker.previous = walker.at;
+      walker.before = list;
+    };
+    for (;;) {
+      while (step < width && (!Proposal::kFolds || attempt != kWaits)) {
+        Move<P, N> taken{N{-1}, P{-1}};
+        bool is_taken = !goes;
+        const uint32_t j = (first + step) % kShare;
+        const Draws draws = law.draws(lane, first + step);
+        if (goes && attempt == 0) {
+          if (j == 0) block = draws.block(0);
+          const uint32_t at_word = j * Plan::kWords;
+          const auto pick = [&](uint32_t i) {  // registers have no addresses
+            const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
+            return i & 2 ? high : low;
+          };
+          Toss side = Toss::kGo;
+          if constexpr (Coin) side = toss(law.rules, pick(at_word));
+          if (side == Toss::kGo) {
+            list = lists.list(walker.at, first + step);
+            if (list.begin == list.end) {
+              is_taken = true;
+            } else {
+              const uint32_t i = at_word + Coin;
+              attempt = 1;
+              copies = kUnknown;
+              if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
+              if (Knows && is_judged() && !reserves(law.rules, copies - kUnknown))
+                seek_copies(kAllCopies);
+              else
+                propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
+            }
+          } else {
             is_taken = true;
-          } else {
-            const uint32_t i = at_word + Coin;
-            propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
-            attempt = 1;
-          }
-        } else {
-          is_taken = true;
-          if (side == Toss::kHome) {
-            taken.vertex = walker.start;
-            walker.previous = -1;
+            if (side == Toss::kHome) {
+              taken.vertex = walker.start;
+              walker.previous = -1;
+            }
           }
         }
-      }
-      if (!is_taken) {
-        // The one read of this round.
-        const bool seeks = left.begin < left.end;
-        Verdict verdict;
-        if (seeks) {
-          const P middle = left.begin + (left.end - left.begin) / 2;
-          const N there = load(lists.sorted + middle);
-          const bool found = there == proposed.vertex && copy < 0;
-          if (there < proposed.vertex)
-            left.begin = middle + 1;
-          else
-            left.end = middle;
-          if (found) left.end = left.begin;
-          if (left.begin < left.end) {
+        if (!is_taken) {
+          // The one read of this round.
+          Verdict verdict = Verdict::kAccept;
+          if (seek == Seek::kListed || (!Knows && seek == Seek::kFirst)) {
+            const P here = middle(left);
+            const N there = load(lists.sorted + here);
+            const bool found = there == proposed;
+            halve(left, there < proposed);
+            if (!found && left.begin < left.end) {
+              verdict = Verdict::kSearch;
+            } else {
+              bool is_accepted = found;
+              if (!Proposal::kFolds || seek == Seek::kListed) {
+                is_accepted = accepts(law.rules, coin, found);
+              } else {  // what it sought is there, or it knows that there is none
+                place = here;
+                copies = 0;
+              }
+              verdict = is_accepted ? Verdict::kAccept : Verdict::kRefuse;
+              seek = Seek::kNothing;
+            }
+          } else if (Knows && seek != Seek::kNothing) {
+            const N there = load(lists.sorted + middle(left));
+            halve(left, there < walker.previous || (there == walker.previous && seek == Seek::kLast));
             verdict = Verdict::kSearch;
-          } else if (copy < 0) {
-            verdict = accepts(law.rules, coin, found) ? Verdict::kAccept : Verdict::kRefuse;
+            if (left.begin >= left.end && seek == Seek::kFirst) {
+              const int64_t behind = static_cast<int64_t>(list.end) - left.begin;
+              own = left.begin;
+              left.end = static_cast<P>(left.begin + (coin < behind ? coin : behind));
+              proposed = walker.previous;
+              place = left.end;
+              if (left.end < list.end && lists.read(left.end) == walker.previous) {
+                verdict = Verdict::kAccept;
+                seek = Seek::kNothing;
+              } else {
+                seek = Seek::kLast;
+              }
+            }
+            if (left.begin >= left.end && seek == Seek::kLast) {
+              copies = static_cast<uint32_t>(left.begin - own);
+              verdict = Verdict::kRefuse;
+              seek = Seek::kNothing;
+            }
           } else {
-            proposed.place = lists.copy_at(list, proposed.vertex, left.begin, static_cast<uint32_t>(copy));
-            verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
+            const Move<P, N> move = law.proposal.take(lists, place, word);
+            proposed = move.vertex;
+            place = move.place;
+            const bool goes_back = proposed == walker.previous;
+            if (is_judged()) verdict = judge(law.rules, coin, goes_back);
+            if (Knows && verdict == Verdict::kRefuse && goes_back && attempt >= kPatience &&
+                !lists.simple()) {
+              seek_copies(kAllCopies);
+              verdict = Verdict::kSearch;
+            } else if (verdict == Verdict::kSearch) {
+              const EdgeFilter& filter = lists.filter;
+              const bool passes =
+                  !filter.words || filter.passes(filter.mark(static_cast<uint64_t>(walker.previous),
+                                                             static_cast<uint64_t>(proposed)));
+              if (passes && walker.before.begin < walker.before.end) {
+                left = walker.before;
+                seek = Seek::kListed;
+              } else {
+                verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
+              }
+            }
           }
-        } else if (copy >= 0) {
-          proposed.place = lists.find(list, proposed.vertex, static_cast<uint32_t>(copy));
-          verdict = proposed.place != list.end ? Verdict::kAccept : Verdict::kRefuse;
-        } else {
-          proposed = law.proposal.take(lists, place, word);
-          verdict = Verdict::kAccept;
-          if (is_judged()) verdict = judge(law.rules, coin, proposed.vertex == walker.previous);
-          if (verdict == Verdict::kSearch) {
-            const EdgeFilter& filter = lists.filter;
-            const bool passes =
-                !filter.words || filter.passes(filter.mark(static_cast<uint64_t>(walker.previous),
-                                                           static_cast<uint64_t>(proposed.vertex)));
-            if (passes && walker.before.begin < walker.before.end)
-              left = walker.before;
-            else
-              verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
+          if (verdict == Verdict::kRefuse) {
+            if (Proposal::kFolds && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree())) {
+              attempt = kWaits;
+            } else {
+              const uint32_t i = Plan::again(j, attempt);
+              const bool knows = Proposal::kFolds && copies != kUnknown && (!Knows || copies < kUnknown);
+              const uint32_t index = knows ? knowing_block(kShare, j, attempt) : i / 4;
+              const uint32_t w = knows ? 0 : i % 4;
+              const Words more = draws.block(index);
+              ++attempt;
+              if (Knows && knows) {
+                const Dart<P> dart =
+                    throw_knowing(law.rules, draws, list, {own, static_cast<P>(own + copies)}, index, more);
+                place = dart.place;
+                coin = dart.coin;
+              } else {  // who knows that there is no copy draws among all
+                propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2],
+                        knows ? index : i);
+              }
+            }
+          }
+          if (verdict == Verdict::kAccept) {
+            taken = {proposed, place};
+            is_taken = true;
+            accept();
           }
         }
-        if (verdict == Verdict::kRefuse) {
-          if (Proposal::kFolds && attempt == kMaxTries) {
-            proposed = scan_second_order(law.rules, lists, list, walker.before, walker.previous, draws,
-                                         kScanBlock + j);
-            verdict = Verdict::kAccept;
-          } else {
-            const uint32_t i = Plan::again(j, attempt++), w = i % 4;
-            const Words more = draws.block(i / 4);
-            propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2], i);
-          }
-        }
-        if (verdict == Verdict::kAccept) {
-          taken = proposed;
-          is_taken = true;
-          walker.previous = walker.at;
-          walker.before = list;
-        }
+        if (is_taken) take(taken);
       }
-      if (is_taken) {
-        vertices[warp].entry[at.lane][step] = taken.vertex;
-        if constexpr (Places) places[warp].entry[at.lane][step] = taken.place;
-        goes = taken.vertex >= 0;
-        walker.at = taken.vertex;
-        attempt = 0;
-        ++step;
+      if constexpr (!Proposal::kFolds) {
+        break;
+      } else {
+        const bool waits = attempt == kWaits;
+        if (!__any_sync(0xffffffffu, waits)) break;
+        if constexpr (Scans) {
+          const Draws draws = law.draws(lane, first + step);
+          const Move<P, N> made =
+              scan_in_turn(law.rules, lists, list, walker, draws, (first + step) % kShare, at.lane, waits);
+          if (waits) {
+            accept();
+            take(made);
+          }
+        } else {
+          const Trying<P, N> now{{Coin ? walker.start : walker.at, walker.at, walker.previous, walker.before},
+                                 first,
+                                 step,
+                                 waits};
+          const WarpRows<P, N> rows = at;
+          return walk_with_scans<Lists, Proposal, Coin, Places, Knows, Steps>(law, lists, out, rows, vertices,
+                                                                              places, now);
+        }
       }
     }
     __syncwarp();
-    vertices[warp].write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
-    if constexpr (Places)
-      places[warp].write(edges, int64_t{out.length}, at.rows, static_cast<int>(width), at.lane);
+    vertices.write(row, at.stride, at.rows, static_cast<int>(width), at.lane);
+    if constexpr (Places) places.write(edges, int64_t{out.length}, at.rows, static_cast<int>(width), at.lane);
     __syncwarp();
   }
+}
+
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__device__ __noinline__ void walk_with_scans(
+    const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
+    const WarpRows<typename Lists::Edge, typename Lists::Vertex>& at,
+    WalkTile<typename Lists::Vertex, Steps>& vertices,
+    WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
+    const Trying<typename Lists::Edge, typename Lists::Vertex>& from) {
+  walk_on<Lists, Proposal, Coin, Places, Knows, true, Steps>(law, lists, out, at, vertices, places, from);
+}
+
+// node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
+// thread does not wait for the others of its warp with each step, only when a tile is full or it waits for a
+// scan; until then all read once in each round, whatever for.
+//
+// What is rare takes registers from what is not. So the kernel walks without scans, and calls, as its last
+// act, what walks on with them; and it `Knows` how many copies of the vertex before there are only where more
+// than whether there is one can matter.
+template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+__global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
+    const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts) {
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
+  __shared__ WalkTile<P, Places ? Steps : 1> places[kWalkThreads / kWarpWalkers];
+  const WarpRows<P, N> at(out, starts.together);
+  if (at.rows == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpWalkers;
+  const N start = start_of(starts, out, at);
+  walk_on<Lists, Proposal, Coin, Places, Knows, false, Steps>(
+      law, lists, out, at, vertices[warp], places[warp], {{start, start, N{-1}, {}}, 0, 0, false});
 }
 
 }  // namespace loader

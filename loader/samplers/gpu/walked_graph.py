@@ -15,7 +15,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle, made_current
 from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, most_copies, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import copies_log2, metapath_lists, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
 from loader.samplers.walk_next.faults import Fault
 from loader.samplers.walk_next.walking import integer_weights
@@ -78,8 +78,11 @@ class CudaWalkedGraph:
                 lists = metapath_lists(graph, metapath)
                 indptr, indices, self._places = (a.to(device) for a in (lists.indptr, lists.indices, lists.places))
                 self._path, groups = lists.path, lists.groups
-            self._sorted = sorted_lists(graph) if searches else None
-            self._copies: int | None = 0 if weighted else None  # of a vertex in a list; None: not counted yet
+            self._sorted, order = sorted_lists(graph) if searches else (None, None)
+            self._order = None if order is None else order.to(device)
+            self._weighted = weighted
+            self._copies: Tensor | None = None  # see copies_log2
+            self._counted = False
             if self._sorted is not None and self._sorted is not graph.indices:
                 self._sorted = self._sorted.to(device)
             self._edge_ids = None if graph.edge_ids is None else graph.edge_ids.to(device)
@@ -110,6 +113,9 @@ class CudaWalkedGraph:
             self._check()
             starts = starts.to(device, non_blocking=True).contiguous()
             count = starts.shape[0]
+            follows_sorted = law.accept is not None and not self._weighted
+            if follows_sorted:
+                self._count_copies()
             nodes = torch.empty((count, length + 1), dtype=graph.indices.dtype, device=device)
             places = torch.empty((count, length), dtype=graph.indptr.dtype, device=device) if edge_ids else None
             if self._steps(schedule, count, length, law):
@@ -124,13 +130,14 @@ class CudaWalkedGraph:
                     length,
                     law.stop_below,
                     law.home_below,
-                    self._acceptance(law),
+                    law.acceptance(weighted=self._weighted),
                     self._path,
                     nodes.data_ptr(),
                     0 if places is None else places.data_ptr(),
                     current_stream_handle(device.index),
                 )
-            return nodes, None if places is None else named(places, self._places, self._edge_ids)
+            order = self._order if follows_sorted else self._places
+            return nodes, None if places is None else named(places, order, self._edge_ids)
 
     def _steps(self, schedule: str, count: int, length: int, law: WalkLaw) -> bool:
         """Whether walkers are ordered by vertex before each step."""
@@ -205,11 +212,16 @@ class CudaWalkedGraph:
             )
             return nodes
 
-    def _acceptance(self, law: WalkLaw) -> tuple[int, int, int, int, int] | None:
-        if self._copies is None and law.folded is not None:
-            assert self._sorted is not None
-            self._copies = most_copies(self._graph, self._sorted)
-        return law.acceptance(self._copies or 0)
+    def _count_copies(self) -> None:
+        """Tells the engine, once, which lists have a vertex more than once."""
+        if self._counted or self._sorted is None:
+            return
+        copies = copies_log2(self._graph, self._sorted)
+        if copies is not None:
+            self._copies = copies.to(self._device)
+            torch.cuda.current_stream().synchronize()  # walks come on any stream
+            self._engine.set_copies(self._copies)
+        self._counted = True
 
     def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:
         """See `WalkedGraph.negatives`, on the current stream."""

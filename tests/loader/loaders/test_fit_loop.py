@@ -39,7 +39,7 @@ class Scheduled(Recorder):
 def test_a_loader_alone_goes_on_where_it_was(tmp_path: Path, model: Any, step: int) -> None:
     alone, resumed = tmp_path / "alone.log", tmp_path / "resumed.log"
     make_trainer(tmp_path, 1, max_epochs=3).fit(model(alone), make_loader())
-    make_trainer(tmp_path, max_epochs=3).fit(model(resumed), make_loader(), ckpt_path=tmp_path / f"step={step}.ckpt")
+    make_trainer(tmp_path, 1, max_epochs=3).fit(model(resumed), make_loader(), ckpt_path=tmp_path / f"step={step}.ckpt")
     assert lines(resumed) == lines(alone)[step:]
 
 

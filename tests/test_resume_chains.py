@@ -58,7 +58,7 @@ def test_a_chain_ends_as_the_unbroken_training(chain: Chain) -> None:
 
 
 @pytest.mark.slow
-def test_chains_of_several_processes_see_each_mini_batch_once() -> None:
+def test_chains_of_ranks_see_each_batch_once() -> None:
     """`RANK_CHAINS=30` for as many chains."""
     program, count = ROOT / "tests" / "support" / "rank_chains.py", os.environ.get("RANK_CHAINS", "6")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

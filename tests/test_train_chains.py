@@ -61,7 +61,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(COUNT))
-def test_a_chain_of_kills_ends_as_the_unbroken_run(tmp_path: Path, number: int) -> None:
+def test_killed_runs_end_as_the_unbroken_run(tmp_path: Path, number: int) -> None:
     r = random.Random(number)
     options = options_of(r)
     ended(start(tmp_path, "whole", *options))

@@ -109,7 +109,7 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path: Path, monkeypatch: pytest.M
 
 @moved
 @pytest.mark.parametrize("how", ["copied", "moved"])
-def test_a_moved_folder_goes_on_with_its_own_best(tmp_path: Path, how: str) -> None:
+def test_a_moved_folder_keeps_its_own_best(tmp_path: Path, how: str) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     fit(here, 2)
@@ -130,7 +130,7 @@ def test_a_moved_folder_goes_on_with_its_own_best(tmp_path: Path, how: str) -> N
 
 
 @moved
-def test_a_folder_without_its_best_begins_a_new_one(tmp_path: Path) -> None:
+def test_a_folder_without_best_begins_anew(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     fit(here, 2)

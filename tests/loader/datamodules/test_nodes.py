@@ -140,7 +140,7 @@ def test_a_scheduler_that_counts_steps_resumes(tmp_path: Path, step: int, prefet
 
 
 @resumes
-def test_an_epoch_that_max_steps_cuts_short_goes_on(tmp_path: Path) -> None:
+def test_an_epoch_that_max_steps_cuts_goes_on(tmp_path: Path) -> None:
     """To Lightning the epoch is over."""
     alone, cut, resumed = (tmp_path / name for name in ("alone.log", "cut.log", "resumed.log"))
     options: dict[str, Any] = {"max_epochs": -1, "limit_val_batches": 0}

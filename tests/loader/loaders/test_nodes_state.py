@@ -303,7 +303,7 @@ def test_another_epoch_takes_back_a_loaded_position(make: Callable[..., NodeLoad
 
 
 @pytest.mark.parametrize("release", ["this one", "one before"])
-def test_the_epoch_that_was_told_keeps_a_later_position(make: Callable[..., NodeLoader], release: str) -> None:
+def test_the_told_epoch_keeps_a_later_position(make: Callable[..., NodeLoader], release: str) -> None:
     """The shorter one of two loaders has several epochs within one that `set_epoch` tells."""
     loader = make()
     loader.set_epoch(5)

@@ -48,7 +48,7 @@ with replaced(Path(sys.argv[1])) as file:
 """
 
 
-def test_drafts_of_the_dead_are_removed_and_others_stay(tmp_path: Path) -> None:
+def test_only_drafts_of_the_dead_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     path.write_bytes(b"old")
     beside = tmp_path / ".other.12345678.draft"
@@ -91,7 +91,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     assert {one: one.read_bytes() for one in tmp_path.iterdir()} == {path: b"old"}
 
 
-def test_a_link_of_that_name_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_is_replaced_not_written_through(tmp_path: Path) -> None:
     target, path = tmp_path / "target", tmp_path / "a.ckpt"
     target.write_bytes(b"target")
     path.symlink_to(target)
@@ -131,7 +131,7 @@ def test_flipped_bits_and_cut_files_are_found(tmp_path: Path) -> None:
             check_archive(damaged)
 
 
-def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_damaged_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         check_archive(tmp_path / "none.ckpt")
     with pytest.raises(FileNotFoundError), replaced(tmp_path / "none" / "a.ckpt"):

@@ -39,7 +39,7 @@ def test_saves_after_powers_of_two_then_regularly() -> None:
     assert [step for step, _ in saved_steps(1, [1, 2, 3])] == [1, 2, 3]
 
 
-def test_saves_before_the_next_mini_batch_or_at_the_end() -> None:
+def test_saves_before_the_next_batch_or_at_end() -> None:
     assert saved_steps(10, [1, 2, 3, 4]) == [(1, 2), (2, 3), (4, 4)]
     assert saved_steps(1, [1, 2], max_steps=2) == [(1, 2), (2, 2)]
 
@@ -119,7 +119,7 @@ def test_a_signal_saves_the_step_and_loses_nothing(
     assert set(lines(cut, "val") + lines(resumed, "val")) == set(validated)
 
 
-def test_a_second_ctrl_c_in_a_step_saves_nothing(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_saves_nothing(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
         saving = interrupted(tmp_path, tmp_path / "log", Pressing("step", 4, signal.SIGINT, times=2))

@@ -166,8 +166,13 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def batch_sampler(self) -> Any:
-        """Torch's; or, without a sampler of torch's, the object in which Lightning looks for `set_epoch`."""
-        return self._torchs if self._batches is not None or self._sampled.items is None else self.loader.batch_sampler
+        """Torch's batch sampler. Unless the user gave a sampler, its `sampler` is our loader: there Lightning looks for
+        `set_epoch`.
+        """
+        torchs = self._torchs
+        if self._batches is not None or self._sampled.items is None or not self.loader.follows_epochs:
+            return torchs
+        return torch.utils.data.BatchSampler(self.loader, torchs.batch_size, torchs.drop_last)  # type: ignore[arg-type]
 
     @batch_sampler.setter
     def batch_sampler(self, made: Any) -> None:

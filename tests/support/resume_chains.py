@@ -167,7 +167,7 @@ class Seen(LightningModule):
         if self.chain.scheduler == "per epoch":
             return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)]
         assert self.trainer.estimated_stepping_batches > 0  # Lightning makes the loader now
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

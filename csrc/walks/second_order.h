@@ -15,13 +15,13 @@
 //                  graph whose lists have a vertex more than once, the copies are sought, too. Tries that
 //                  know the copies draw among them and all others at once, and need no luck to meet either of
 //                  them.
-//   the others     Of tries among these as many are expected as 1 and 1/q differ. If that is more than the
-//                  list has entries, it is scanned after as many refusals (kMaxTries at least, kManyTries at
-//                  most): the weights of all entries, and one draw among their sum. On a GPU the threads of
-//                  a warp scan it together.
+//   the others     Of tries among these as many are expected as 1 and 1/q differ. If that is more than
+//                  kFewTries and more than the list has entries, it is scanned after as many refusals
+//                  (kMaxTries at least, kManyTries at most): the weights of all entries, and one draw among
+//                  their sum. On a GPU the threads of a warp scan it together.
 //
-// So a step takes tries by the ratio of 1 and 1/q, or by the length of a list if that is less, whatever p and
-// the copies are.
+// So a step takes tries by the ratio of 1 and 1/q, or by the length of a list if that is less and the ratio
+// is no small one, whatever p and the copies are.
 //
 // Steps by weight have no such parts: of the three weights the largest is accepted always.
 #pragma once
@@ -32,9 +32,10 @@
 
 namespace loader {
 
+constexpr uint32_t kFewTries = 16;                     // expected ones that no list is scanned for
 constexpr uint32_t kMaxTries = 64, kManyTries = 1024;  // before the scan of a short list, and of a long one
 constexpr uint32_t kPatience = 8;  // tries before one that is refused because it fell upon a copy seeks them
-constexpr uint32_t kMostTries = 1u << 24;  // before a scan in any case: tries end, whatever their words
+constexpr uint32_t kMostTries = 1u << 24;              // before a scan in any case, by rules that scan
 constexpr uint64_t kMostReserved = uint64_t{1} << 62;  // mass of the way back, before its copies are known
 // Indices of Philox blocks: of tries that know the copies, of redraws of a copy, of a scan. Other tries have
 // lower ones.
@@ -58,10 +59,25 @@ LOADER_HD bool reserves(const WalkRules& rules, uint32_t copies_log2) {
   return rules.extra <= kMostReserved >> copies_log2;
 }
 
-// Refusals after which a list is scanned. Thresholds are out of 2^32, which the higher one of them is.
+// The share of the rarer one of 1 and 1/q. Thresholds are out of 2^32, which the higher one of them is.
+LOADER_HD uint64_t least_of(const WalkRules& rules) {
+  return uint64_t{rules.common < rules.far ? rules.common : rules.far} + 1;
+}
+
+// Whether these rules ever scan a list.
+LOADER_HD bool scans(const WalkRules& rules) { return least_of(rules) * kFewTries < uint64_t{1} << 32; }
+
+// Whether tries are all that walks take: there are no scans, and of copies of the vertex before it is at most
+// to be known whether there is one.
+template <class Lists>
+LOADER_HD bool only_tries(const WalkRules& rules, const Lists& lists) {
+  return lists.simple() && reserves(rules, 0) && !scans(rules);
+}
+
+// Refusals after which a list is scanned.
 LOADER_HD uint32_t tries_of(const WalkRules& rules, uint32_t degree) {
-  const uint64_t least = uint64_t{rules.common < rules.far ? rules.common : rules.far} + 1;
-  if (least * degree >= uint64_t{1} << 32) return kMostTries;
+  if (!scans(rules)) return UINT32_MAX;
+  if (least_of(rules) * degree >= uint64_t{1} << 32) return kMostTries;
   return degree < kMaxTries ? kMaxTries : degree < kManyTries ? degree : kManyTries;
 }
 

@@ -110,7 +110,7 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   const bool is_wide = random.chance(0.5);
   const int together = 1 << random.below(6);  // walkers of a warp
   [[maybe_unused]] const bool knows =
-      random.chance(0.3);  // the kernel for repeated edges walks over any graph
+      random.chance(0.3);  // the kernel that scans and seeks copies walks over any graph
   const WalkStarts from{is_wide ? static_cast<const void*>(wide.data()) : narrow.data(), is_wide, num_nodes,
                         bad, together};
   const WalkOut<P, N> out = got.out;
@@ -119,7 +119,7 @@ void compare(const Law& law, const Lists& lists, int64_t num_nodes, Random& rand
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
     using Proposal = typename Law::Proposal;
     if constexpr (Law::kSecond && Proposal::kFolds) {
-      if (!lists.simple() || !reserves(law.rules, 0) || knows)
+      if (knows || !only_tries(law.rules, lists))
         walk_second_order<Lists, Proposal, Law::kCoin, Places, true, kSteps>(law, lists, out, from);
       else
         walk_second_order<Lists, Proposal, Law::kCoin, Places, false, kSteps>(law, lists, out, from);

@@ -16,7 +16,7 @@ from reference_sampler import WORD, batch_key, philox
 from loader.graph import Graph
 
 WALK, NEGATIVE = 2, 3  # purposes of the words
-PATIENCE, TRIES, MANY_TRIES, MOST_TRIES = 8, 64, 1024, 1 << 24
+PATIENCE, FEW_TRIES, TRIES, MANY_TRIES, MOST_TRIES = 8, 16, 64, 1024, 1 << 24
 KNOWING_BLOCK, COPY_BLOCK, SCAN_BLOCK = 1 << 29, 1 << 30, 1 << 31
 
 
@@ -117,6 +117,8 @@ def walks(
     home_below = stop_below + round(Fraction(restart) * WORD)
 
     def limit(degree: int) -> int:
+        if min(common, far) * FEW_TRIES >= WORD:
+            return WORD  # never
         return MOST_TRIES if min(common, far) * degree >= WORD else max(TRIES, min(degree, MANY_TRIES))
 
     def one(lane: int, start: int) -> tuple[list[int], list[int]]:

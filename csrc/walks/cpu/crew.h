@@ -193,7 +193,7 @@ class Crew {
       sift(seeking, refused);
       seek(seeking, refused);
       open = 0;
-      if constexpr (Law::Proposal::kFolds) scan(attempt, refused);
+      if (Law::Proposal::kFolds && scans(law_.rules)) scan(attempt, refused);
       const auto block_of = [&](const Member& m) {
         const uint32_t j = m.step % Plan::kShare;
         return m.knows ? knowing_block(Plan::kShare, j, attempt) : Plan::again(j, attempt) / 4;

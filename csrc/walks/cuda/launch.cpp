@@ -44,7 +44,7 @@ struct Spelled<WeightedProposal<N>> {
 namespace {
 
 template <class Law>
-constexpr bool kSeeksCopies = Law::kSecond && Law::Proposal::kFolds;
+constexpr bool kFolds = Law::kSecond && Law::Proposal::kFolds;
 
 template <class Law, class Lists, bool Places, bool Knows = false>
 gpu::Kernel& walk_kernel() {
@@ -61,8 +61,8 @@ gpu::Kernel& walk_kernel() {
 // The kernel for these lists.
 template <class Law, class Lists, bool Places>
 gpu::Kernel& walk_kernel_for(const Law& law, const Lists& lists) {
-  if constexpr (kSeeksCopies<Law>)
-    if (!lists.simple() || !reserves(law.rules, 0)) return walk_kernel<Law, Lists, Places, true>();
+  if constexpr (kFolds<Law>)
+    if (!only_tries(law.rules, lists)) return walk_kernel<Law, Lists, Places, true>();
   return walk_kernel<Law, Lists, Places>();
 }
 
@@ -150,7 +150,7 @@ template <class Law, class Lists>
 void add(std::vector<gpu::Kernel*>& all) {
   all.push_back(&walk_kernel<Law, Lists, false>());
   all.push_back(&walk_kernel<Law, Lists, true>());
-  if constexpr (kSeeksCopies<Law>) {
+  if constexpr (kFolds<Law>) {
     all.push_back(&walk_kernel<Law, Lists, false, true>());
     all.push_back(&walk_kernel<Law, Lists, true, true>());
   }

@@ -107,7 +107,7 @@ struct Trying {
   bool waits;            // for a scan
 };
 
-template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
 __device__ __noinline__ void walk_with_scans(
     const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
     WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
@@ -130,7 +130,9 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   constexpr int kShare = Plan::kShare;
   constexpr uint32_t kUnknown = 1u << 31;
   constexpr uint32_t kWaits = UINT32_MAX;  // for a scan
-  static_assert(Proposal::kFolds || !Knows, "steps by weight do not seek copies");
+  static_assert(Proposal::kFolds || !Knows, "steps by weight neither seek copies nor scan");
+  static_assert(kShare == 1 || (kShare == 2 && Plan::kWords == 2), "half a block is kept");
+  static_assert(Knows || !Scans, "tries alone need no scan");
   const uint64_t lane = out.first_lane + static_cast<uint64_t>(at.first + at.lane);
 
   Walker<P, N> walker = from.walker;
@@ -139,17 +141,19 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   P place{};         // of the proposal
   N proposed{};
   Seek seek = Seek::kNothing;
-  ListOf<P> left{};             // what is left to search
-  P own{};                      // the first copy of the vertex before in its list
-  uint32_t copies = 0;          // how many there are; else kUnknown + copies_log2, see WalkLists
-  uint32_t attempt = 0;         // 0: the step has not begun
-  uint32_t word = 0, coin = 0;  // the last word of the proposal, and the verdict's
-  Words block{};
+  ListOf<P> left{};              // what is left to search
+  P own{};                       // the first copy of the vertex before in its list
+  uint32_t copies = 0;           // how many there are; else kUnknown + copies_log2, see WalkLists
+  uint32_t attempt = 0;          // 0: the step has not begun
+  uint32_t word = 0, coin = 0;   // the last word of the proposal, and the verdict's
+  uint32_t kept[2] = {0, 0};     // words of the block that are left for the step after this one
   uint32_t first = 0, step = 0;  // of the tile, and in it
   if constexpr (Scans) {
     first = from.first;
     step = from.step;
-    block = law.draws(lane, first + step).block(0);
+    const Words block = law.draws(lane, first + step).block(0);
+    kept[0] = block.w[2];
+    kept[1] = block.w[3];
     if (from.waits) {
       attempt = kWaits;
       list = lists.list(walker.at, first + step);
@@ -205,33 +209,33 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
       walker.before = list;
     };
     for (;;) {
-      while (step < width && (!Proposal::kFolds || attempt != kWaits)) {
+      while (step < width && (!Knows || attempt != kWaits)) {
         Move<P, N> taken{N{-1}, P{-1}};
         bool is_taken = !goes;
         const uint32_t j = (first + step) % kShare;
         const Draws draws = law.draws(lane, first + step);
         if (goes && attempt == 0) {
-          if (j == 0) block = draws.block(0);
-          const uint32_t at_word = j * Plan::kWords;
-          const auto pick = [&](uint32_t i) {  // registers have no addresses
-            const uint32_t low = i & 1 ? block.w[1] : block.w[0], high = i & 1 ? block.w[3] : block.w[2];
-            return i & 2 ? high : low;
-          };
+          Words words{{kept[0], kept[1], 0, 0}};
+          if (j == 0) {
+            words = draws.block(0);
+            kept[0] = words.w[2];
+            kept[1] = words.w[3];
+          }
           Toss side = Toss::kGo;
-          if constexpr (Coin) side = toss(law.rules, pick(at_word));
+          if constexpr (Coin) side = toss(law.rules, words.w[0]);
           if (side == Toss::kGo) {
             list = lists.list(walker.at, first + step);
             if (list.begin == list.end) {
               is_taken = true;
             } else {
-              const uint32_t i = at_word + Coin;
+              const uint32_t i = j * Plan::kWords + Coin;
               attempt = 1;
               copies = kUnknown;
               if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
               if (Knows && is_judged() && !reserves(law.rules, copies - kUnknown))
                 seek_copies(kAllCopies);
               else
-                propose(draws, pick(i), pick((i + 1) & 3), pick((i + 2) & 3), i);
+                propose(draws, words.w[Coin], words.w[Coin + 1], words.w[Coin + 2], i);
             }
           } else {
             is_taken = true;
@@ -308,7 +312,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
             }
           }
           if (verdict == Verdict::kRefuse) {
-            if (Proposal::kFolds && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree())) {
+            if (Knows && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree())) {
               attempt = kWaits;
             } else {
               const uint32_t i = Plan::again(j, attempt);
@@ -336,7 +340,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
         }
         if (is_taken) take(taken);
       }
-      if constexpr (!Proposal::kFolds) {
+      if constexpr (!Knows) {
         break;
       } else {
         const bool waits = attempt == kWaits;
@@ -355,8 +359,8 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
                                  step,
                                  waits};
           const WarpRows<P, N> rows = at;
-          return walk_with_scans<Lists, Proposal, Coin, Places, Knows, Steps>(law, lists, out, rows, vertices,
-                                                                              places, now);
+          return walk_with_scans<Lists, Proposal, Coin, Places, Steps>(law, lists, out, rows, vertices,
+                                                                       places, now);
         }
       }
     }
@@ -367,7 +371,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   }
 }
 
-template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
+template <class Lists, class Proposal, bool Coin, bool Places, int Steps>
 __device__ __noinline__ void walk_with_scans(
     const WalkLaw<Proposal, Coin, true>& law, const Lists& lists,
     WalkOut<typename Lists::Edge, typename Lists::Vertex> out,
@@ -375,16 +379,16 @@ __device__ __noinline__ void walk_with_scans(
     WalkTile<typename Lists::Vertex, Steps>& vertices,
     WalkTile<typename Lists::Edge, Places ? Steps : 1>& places,
     const Trying<typename Lists::Edge, typename Lists::Vertex>& from) {
-  walk_on<Lists, Proposal, Coin, Places, Knows, true, Steps>(law, lists, out, at, vertices, places, from);
+  walk_on<Lists, Proposal, Coin, Places, true, true, Steps>(law, lists, out, at, vertices, places, from);
 }
 
 // node2vec. What a step takes differs: proposals until one is accepted, and for some of them a search. So a
 // thread does not wait for the others of its warp with each step, only when a tile is full or it waits for a
 // scan; until then all read once in each round, whatever for.
 //
-// What is rare takes registers from what is not. So the kernel walks without scans, and calls, as its last
-// act, what walks on with them; and it `Knows` how many copies of the vertex before there are only where more
-// than whether there is one can matter.
+// What is rare takes registers from what is not. So there are two kernels: one for walks that are
+// `only_tries`, and one that `Knows` how many copies of the vertex before there are, and scans. That, too,
+// walks without scans first, and calls, as its last act, what walks on with them.
 template <class Lists, class Proposal, bool Coin, bool Places, bool Knows, int Steps>
 __global__ __launch_bounds__(kWalkThreads, kSearchingBlocks) void walk_second_order(
     const __grid_constant__ WalkLaw<Proposal, Coin, true> law, const __grid_constant__ Lists lists,

@@ -30,6 +30,8 @@ LAWS: dict[str, dict[str, Any]] = {
     "node2vec, q alone": {"q": 3},
     "node2vec, p alone": {"p": 0.1},
     "node2vec, scanning": {"p": 1e6, "q": 1e-3},
+    "node2vec, too even to scan": {"q": 16},
+    "node2vec, barely scanning": {"q": 16.01},
     "node2vec, stop and restart": {"p": 0.5, "q": 2, "stop": 0.1, "restart": 0.2},
 }
 

@@ -98,7 +98,7 @@ class NodeDataset:
             *self.features[:: self._stride()],
         ):
             some = array[:: max(1, array.numel() // _DIGESTED)]
-            digest.update(some.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+            digest.update(some.cpu().numpy().tobytes())
         sizes = ("name", "num_nodes", "num_features", "num_classes", "multilabel")
         return {
             **{size: getattr(self, size) for size in sizes},

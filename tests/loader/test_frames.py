@@ -71,8 +71,3 @@ def test_launches_lie_within_8_frames_of_next(
     for stack in launches:
         assert stack[0] == "Epoch.__next__" or sys.version_info < (3, 11), stack
         assert len(stack) <= 8, stack
-
-
-def test_the_pipeline_has_at_most_750_lines() -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in (PACKAGE / "pipeline").glob("*.py"))
-    assert lines <= 750

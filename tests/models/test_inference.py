@@ -88,7 +88,7 @@ def test_an_error_leaves_the_model_in_training_mode(random_graph: Any) -> None:
     model = GraphSAGE(4, 8, 2, 2)
     graph: Graph = random_graph()
     graph.indices[5] = 10_000
-    with pytest.raises(ValueError, match="source 10000"):
+    with pytest.raises(ValueError, match="indices holds vertex 10000"):
         layerwise_inference(model, graph, torch.randn(200, 4), progress=False)
     assert model.training
 

@@ -12,7 +12,7 @@ from models.predictions import PredictionFile, best_new_targets, class_columns, 
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
-def test_a_file_holds_the_parts_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+def test_parts_lie_in_the_order_of_writing(tmp_path: Path) -> None:
     path = tmp_path / "new" / "p.parquet"
     with PredictionFile(path) as file:
         file.write({"id": torch.arange(2), "prediction": ["a", "b"]})
@@ -24,7 +24,7 @@ def test_a_file_holds_the_parts_in_the_order_in_which_they_were_written(tmp_path
     assert [entry.name for entry in path.parent.iterdir()] == ["p.parquet"]
 
 
-def test_an_error_leaves_the_file_that_was_there_and_no_draft(tmp_path: Path) -> None:
+def test_an_error_leaves_the_file_before(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     path.write_text("before")
     file = PredictionFile(path)
@@ -40,7 +40,7 @@ def test_an_error_leaves_the_file_that_was_there_and_no_draft(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_class_with_the_highest_probability_is_the_prediction() -> None:
+def test_the_likeliest_class_is_the_prediction() -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
     columns = class_columns(logits, ["x", "y", "z"], multilabel=False)
     assert columns["prediction"] == ["y", "x"]
@@ -48,7 +48,7 @@ def test_the_class_with_the_highest_probability_is_the_prediction() -> None:
     torch.testing.assert_close(shares, logits.softmax(-1))
 
 
-def test_of_several_labels_those_of_at_least_one_half_are_predicted() -> None:
+def test_of_several_labels_the_likely_are_predicted() -> None:
     columns = class_columns(torch.tensor([[0.0, -1.0], [-2.0, -1.0]]), [7, 9], multilabel=True)
     assert columns["prediction"] == [[7], []]
     assert columns["p_7"].tolist() == torch.tensor([0.0, -2.0]).sigmoid().tolist()
@@ -62,7 +62,7 @@ def test_embeddings_have_a_column_for_each_dimension() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_new_targets_are_the_best_that_are_no_links(count: int) -> None:
+def test_new_targets_are_the_best_ones(count: int) -> None:
     generator = torch.Generator().manual_seed(count)
     nodes = 12
     embedded = torch.randn(nodes, 4, generator=generator)

@@ -56,7 +56,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home" / "gnn-loader"
 
 
-def test_a_conversion_of_others_has_one_in_its_place(own, tmp_path, caplog):
+def test_a_conversion_of_others_is_replaced(own, tmp_path, caplog):
     folder = tmp_path / "cache" / "toy-0123456789ab"
     assert trusted_conversion(folder) == folder  # which is not there
     folder.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_a_conversion_of_others_has_one_in_its_place(own, tmp_path, caplog):
     assert line.endswith(f"`chmod -R go-w {folder}`. The conversion in {own / folder.name} is used in its place")
 
 
-def test_without_a_trusted_place_the_way_out_is_named(own, tmp_path):
+def test_without_a_trusted_place_an_error_helps(own, tmp_path):
     folder = tmp_path / "cache" / "toy-0123456789ab"
     for path in (folder, own / folder.name):
         path.mkdir(parents=True)

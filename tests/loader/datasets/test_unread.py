@@ -21,8 +21,8 @@ def test_arrays_that_nobody_reads_are_named(npz_file, tmp_path, caplog):
     path = npz_file(edge_attr=np.ones((7, 2)), adj=np.eye(6), num_nodes=np.array(6), src=np.arange(7))
     NpzDataset(path, data_dir=tmp_path).load()
     assert caplog.messages == [
-        f"mine: {path} has adj, edge_attr, num_nodes, src, which nothing reads; what is read: edge_index, features, "
-        "labels, test, train, val"
+        f"mine: {path} has adj, edge_attr, src, which nothing reads; what is read: edge_index, features, labels, "
+        "num_nodes, test, train, val"
     ]
 
 

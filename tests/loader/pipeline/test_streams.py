@@ -312,8 +312,8 @@ def test_an_unchanged_stream_is_not_asked_for_again(monkeypatch: pytest.MonkeyPa
     asked: list[int] = []
     handle = 0
     monkeypatch.setattr("loader.machine.gpu._streams", {})
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: handle, raising=False)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.append(device) or object())
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentStream", lambda device: (handle, device, 1), raising=False)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device_index, **_: asked.append(device_index) or object())
     streams = StageStreams(DEVICE, [])
     first = streams.current()
     assert all(streams.current() is first for _ in range(5))

@@ -67,7 +67,7 @@ def refusal(*arguments: str) -> str:
         ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),
         ("dataset=true", "dataset is true; it must be one of amazon-computers"),
         ("=3", "cannot read the argument =3; it must be NAME=VALUE"),
-        ("mode=node2vec", "there is no option mode; did you mean model?"),
+        ("modle=node2vec", "there is no option modle; did you mean model?"),
         ("net=graphsage", "there is no option net; did you mean model=graphsage?"),
         (
             "sampler.fanouts=15,10",
@@ -123,8 +123,8 @@ def test_options_of_a_small_dataset_are_known() -> None:
 
 
 def test_a_key_that_nothing_reads_is_named() -> None:
-    cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden": "${width}"}, "modle": {"lr": 0.1}})
-    with pytest.raises(ValueError, match=r"modle is set, but .* nothing would read it: .* did you mean model"):
+    cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden": "${width}"}, "modell": {"lr": 0.1}})
+    with pytest.raises(ValueError, match=r"modell is set, but .* nothing would read it: .* did you mean model"):
         check_keys(cfg, CONF)
-    del cfg["modle"]
+    del cfg["modell"]
     check_keys(cfg, CONF)  # other values refer to width

@@ -102,7 +102,7 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
 
 
-def test_the_best_new_links_of_each_node_are_written(tmp_path: Path, composed: Composer) -> None:
+def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
     use(composed, folder, "predict", "new_links=3")
     found = rows(tmp_path)
@@ -123,7 +123,7 @@ def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> 
     assert [found[f"emb_{i}"] for i in range(6)] == table.t().tolist()
 
 
-def test_a_checkpoint_of_another_dataset_is_refused_by_name(tmp_path: Path, composed: Composer) -> None:
+def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed)
     other = write_graph(tmp_path / "other.npz", seed=1)
     with pytest.raises(ValueError, match=r"of dataset graph whose name is graph, but this is dataset other"):
@@ -174,7 +174,7 @@ def write_tables(folder: Path) -> None:
     (folder / "edges.csv").write_text("\n".join(["from,to", *edges]) + "\n")
 
 
-def test_ids_and_classes_of_tables_are_those_of_the_user(tmp_path: Path, composed: Composer) -> None:
+def test_tables_give_ids_and_classes(tmp_path: Path, composed: Composer) -> None:
     write_tables(tmp_path)
     tables = [f"dataset.{name}={tmp_path}/{name}.csv" for name in ("edges", "nodes")]
     folder = trained(tmp_path, composed, "dataset=edge_list", *tables, "dataset.label=segment")

@@ -141,8 +141,8 @@ class WalkEngine:
         """Walks through these lists, on the CPU.
 
         `sorted` `[num_edges]` has each list in ascending order. Walks of the second order search there; if they do not
-        go by weight, they follow these lists, and `places` are of these. With `cells`, from `walk_cells`, walks go by weight. With `groups` > 0 a vertex has that
-        many lists, one behind the other, and walks a metapath.
+        go by weight, they follow these lists, and `places` are of these. With `cells`, from `walk_cells`, walks go by
+        weight. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
         """
 
     def walk(

@@ -172,7 +172,7 @@ class DataLoader(torch.utils.data.DataLoader):
         torchs = self._torchs
         if self._batches is not None or self._sampled.items is None or not self.loader.follows_epochs:
             return torchs
-        return torch.utils.data.BatchSampler(self.loader, torchs.batch_size, torchs.drop_last)  # type: ignore[arg-type]
+        return torch.utils.data.BatchSampler(self.loader, torchs.batch_size, torchs.drop_last)
 
     @batch_sampler.setter
     def batch_sampler(self, made: Any) -> None:

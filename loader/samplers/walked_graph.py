@@ -59,7 +59,10 @@ class WalkedGraph:
         groups = 0
         if metapath is not None:
             indptr, indices, self._places, self._path, groups = metapath_lists(graph, metapath)
-        self.sorted, self._order = sorted_lists(graph) if searches else (None, None)
+        self.sorted: Tensor | None = None
+        self._order: Tensor | None = None
+        if searches:
+            self.sorted, self._order = sorted_lists(graph)
         self._weighted = weighted
         self._copies: Tensor | None = None  # see copies_log2
         self._counted = False

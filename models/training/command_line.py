@@ -257,7 +257,7 @@ def _choices_with(key: str, conf: Path) -> list[str]:
     # Not `in`, which says no of a value that is still to be given.
     files = {one: OmegaConf.load(conf / group / f"{one}.yaml") for one in choices(conf, group)}
     # Some files set options of other groups, too, and name their own.
-    return [one for one, options in files.items() if name in list(options.get(group) or options)]
+    return [one for one, options in files.items() if name in list(OmegaConf.select(options, group) or options)]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

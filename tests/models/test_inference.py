@@ -161,5 +161,5 @@ class TestOnGPU:
     def test_an_edge_from_nowhere_is_named(self, random_graph: Any) -> None:
         graph: Graph = random_graph()
         graph.indices[5] = 10_000
-        with pytest.raises(ValueError, match="source 10000; valid ids are 0 to 199"):
+        with pytest.raises(ValueError, match="indices holds vertex 10000; valid ids are 0 to 199"):
             layerwise_inference(GraphSAGE(4, 8, 2, 2).cuda(), graph, torch.randn(200, 4), progress=False)

@@ -78,8 +78,11 @@ class CudaWalkedGraph:
                 lists = metapath_lists(graph, metapath)
                 indptr, indices, self._places = (a.to(device) for a in (lists.indptr, lists.indices, lists.places))
                 self._path, groups = lists.path, lists.groups
-            self._sorted, order = sorted_lists(graph) if searches else (None, None)
-            self._order = None if order is None else order.to(device)
+            self._sorted: Tensor | None = None
+            self._order: Tensor | None = None
+            if searches:
+                self._sorted, order = sorted_lists(graph)
+                self._order = None if order is None else order.to(device)
             self._weighted = weighted
             self._copies: Tensor | None = None  # see copies_log2
             self._counted = False

@@ -63,10 +63,11 @@ struct RandomGraph {
 template <class Next, typename P, typename N>
 void compare(Random& random, const CustomRules& rules, const std::string& what) {
   RandomGraph<P, N> graph(random);
-  CustomLists<P, N> lists{{{graph.indptr.data(), graph.indices.data()}, graph.indices.data(), {nullptr, 0}},
-                          graph.num_nodes,
-                          graph.cells.data(),
-                          graph.weights.data()};
+  CustomLists<P, N> lists{
+      {{graph.indptr.data(), graph.indices.data()}, graph.indices.data(), {nullptr, 0}, nullptr},
+      graph.num_nodes,
+      graph.cells.data(),
+      graph.weights.data()};
   ThreadPool pool(1);
   if (random.chance(0.5)) {
     graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);

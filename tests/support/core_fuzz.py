@@ -93,7 +93,7 @@ def walk(**changes: Any) -> Arguments:
 
 
 def second_order() -> Arguments:
-    return walk(accept=(2**32 - 1, 2**30, 2**29, 2**31, 2**33), stop_below=0, home_below=0)
+    return walk(accept=(2**32 - 1, 2**32 - 1, 2**29, 2**31), stop_below=0, home_below=0)
 
 
 # Refused as they are: for want of a GPU, and of a compiled function.
@@ -466,7 +466,7 @@ def others(name: str, value: Any) -> Iterator[Any]:
             part = ("indptr", "indices")[at] if name in ("lists", "onward", "back") else name
             yield from (kind([*value[:at], other, *value[at + 1 :]]) for other in others(part, one))
     elif value is None:
-        yield from (zeros(9), i32(*range(9)), torch.rand(9), 3, "text", (1, 2, 3, 0, 5), (1, 2**32 - 1, 3, 4, 5))
+        yield from (zeros(9), i32(*range(9)), torch.rand(9), 3, "text", (1, 2, 3, 5), (1, 2**32 - 1, 3, 5))
     else:
         yield from (None, 3, object())
 

@@ -54,7 +54,8 @@ class DataLoader:
 
     If the sampler is one of DGL's, or it or its negative sampler has methods of your own (`sample_blocks`, `_generate`
     and so on), its `sample` is called for each mini-batch in the thread that asks for it. This is slower, and a log
-    message says so. Before the call torch's and DGL's generators are seeded for this mini-batch.
+    message says so. Before the call torch's and DGL's generators are seeded for this mini-batch, and DGL gets one
+    thread; after it they go on as before.
 
     Args:
         graph: a graph of one type, which may have names. It is sorted once for all its loaders.
@@ -214,7 +215,9 @@ class DataLoader:
             )
         if self._own:
             items = iter(self.loader)
-            yield from epoch_of(self.graph, self.graph_sampler, self.device, self._seed, items, self._as_given)
+            yield from epoch_of(
+                self.graph, self.graph_sampler, self.device, self._seed, items, self._as_given, self.loader.take_back
+            )
             return
         if self._settings() != self._picks:
             raise ValueError(
@@ -331,6 +334,11 @@ class DataLoader:
             frame = self.graph.ndata if kind in ("node", "seed") else self.graph.edata
             if name not in frame:
                 raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
+            if frame[name].requires_grad:
+                raise ValueError(
+                    f"{name!r} needs gradients, which rows that are prefetched do not give; do not prefetch it, or "
+                    "detach() it"
+                )
             found.append(frame[name])
         return found
 

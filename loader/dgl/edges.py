@@ -37,14 +37,13 @@ class EdgePredictionSampler:
                 f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, or "
                 "another BlockSampler"
             )
-        taken = inspect.signature(sampler.sample).parameters.values()
-        if len([p for p in taken if p.kind is not p.KEYWORD_ONLY]) < 3 and all(
-            p.kind is not p.VAR_POSITIONAL for p in taken
-        ):
+        try:
+            inspect.signature(sampler.sample).bind("g", "seed_nodes", "exclude_eids")
+        except TypeError:
             raise TypeError(
                 f"{type(sampler).__name__}.sample takes no ids of edges to leave out; it must take (g, seed_nodes, "
                 "exclude_eids=None)"
-            )
+            ) from None
         refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
         named = exclude is None or (isinstance(exclude, str) and exclude in ("self", "reverse_id"))
         if not named and not callable(exclude):
@@ -88,7 +87,11 @@ class EdgePredictionSampler:
 
     def _build_neg_graph(self, g: Any, seed_edges: Any) -> Any:
         """The graph of the pairs that the negative sampler returns."""
-        return theirs().EdgePredictionSampler._build_neg_graph(self, g, seed_edges)
+        drawn = self.negative_sampler(g, seed_edges)
+        # Not by DGL: to it a short name of the type is another type, and the graph would have no edges.
+        sources, targets = of_one_type("the result of negative_sampler", drawn, edge_types(g))
+        ends, sizes = {g.canonical_etypes[0]: (sources, targets)}, {g.ntypes[0]: g.num_nodes()}
+        return import_dgl("loader.dgl").heterograph(ends, sizes, idtype=g.idtype)
 
     def negatives(self) -> Negatives | None:
         """What the negative sampler draws; None if there is none, or if it has a method of its own."""

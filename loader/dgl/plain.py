@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,7 @@ from loader.samplers import Sampler
 from loader.samples.base import Sample
 
 _log = logging.getLogger("loader")
+_drawing = threading.RLock()  # the generators are those of the process; two threads would draw each other's numbers
 
 
 @dataclass(eq=False)
@@ -88,20 +91,29 @@ def tell(methods: list[str]) -> None:
 
 
 def epoch_of(
-    graph: Any, sampler: Any, device: torch.device, seed: int, items: Iterator[Asked], as_given: Callable[[Tensor], Any]
+    graph: Any,
+    sampler: Any,
+    device: torch.device,
+    seed: int,
+    items: Iterator[Asked],
+    as_given: Callable[[Tensor], Any],
+    take_back: Callable[[], None],
 ) -> Iterator[Any]:
     """The mini-batches that `sampler.sample(graph, ids)` gives, brought to `device` with their features by DGL.
 
     Before each call the generators of torch and of DGL are seeded for this mini-batch, so `seed` decides it, and a
-    loader that goes on amid an epoch gives the same. Torch's gets its state back.
+    loader that goes on amid an epoch gives the same. DGL's kernels get one thread, since with more of them it is chance
+    which draws what. After the call torch's generators get their states back. DGL's cannot be read; it gets a number
+    that it drew before.
 
     Args:
         seed: of the loader.
         items: of the mini-batches.
         as_given: makes the sampler's ids of items.
+        take_back: is called if a mini-batch fails after its items were taken.
     """
     dgl = import_dgl("loader.dgl")
-    gpus = [device] if device.type == "cuda" else []
+    gpus = list({place for place in (graph.device, device) if place.type == "cuda"})
     now: list[Asked] = []
 
     class Items(torch.utils.data.IterableDataset[Any]):
@@ -115,13 +127,39 @@ def epoch_of(
     class Seeded:
         def sample(self, g: Any, ids: Any) -> Any:
             key = _core.batch_key(seed, now[0].epoch, now[0].index)
-            with torch.random.fork_rng(gpus):
+            with _drawing, torch.random.fork_rng(gpus), _dgl_seeded(dgl, key & 0x7FFFFFFF):
                 torch.default_generator.manual_seed(key)
-                if gpus:
-                    torch.cuda.manual_seed(key)
-                dgl.seed(key & 0x7FFFFFFF)
+                for gpu in gpus:
+                    with torch.cuda.device(gpu):
+                        torch.cuda.manual_seed(key)
                 return sampler.sample(g, ids)
 
-    made = dgl.dataloading.DataLoader(graph, Items(), Seeded(), device=device, use_prefetch_thread=False)
+    # A generator of its own: torch's loaders draw a number when they begin, which would move the user's.
+    own = torch.Generator()
+    made = dgl.dataloading.DataLoader(graph, Items(), Seeded(), device=device, use_prefetch_thread=False, generator=own)
     made.cpu_affinity_enabled = True  # or it recommends to bind workers to processors, and there are none
-    return iter(made)
+    batches = iter(made)
+    while True:
+        now.clear()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except BaseException:
+            if now:
+                take_back()
+            raise
+        yield batch
+
+
+@contextmanager
+def _dgl_seeded(dgl: Any, seed: int) -> Iterator[None]:
+    """Within it DGL draws by `seed`, in one thread."""
+    threads, following = dgl.utils.get_num_threads(), int(dgl.random.choice(2**31 - 1, 1))
+    dgl.utils.set_num_threads(1)
+    try:
+        dgl.seed(seed)
+        yield
+    finally:
+        dgl.utils.set_num_threads(threads)
+        dgl.seed(following)

@@ -414,6 +414,13 @@ class Loader:
             elif not isinstance(self.finished, FitLoopCount):  # whose epoch may go on with a longer loader
                 self._at = None
 
+    def take_back(self) -> None:
+        """Called if the mini-batch that was given last did not reach the consumer: a state begins with it."""
+        if self._at is not None:
+            self._at = self._at[0], self._at[1] - self.sequence.world_size
+            if self._given:
+                self._given.pop()
+
     def _note_given(self, place: tuple[int, int]) -> None:
         """Keeps where a mini-batch was until `finished` counts it."""
         if self._given_before is None or self.finished is None:

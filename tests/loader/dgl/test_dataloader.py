@@ -79,6 +79,28 @@ def test_fanouts_are_counted_from_the_input(g):
         assert int(blocks[1].in_degrees().max()) == 1
 
 
+@pytest.mark.parametrize("frame", ["ndata", "edata"])
+def test_prefetched_features_that_need_gradients_are_refused(g, frame):
+    import loader.dgl as ours
+
+    kept = getattr(g, frame)
+    option = {"ndata": "prefetch_node_feats", "edata": "prefetch_edge_feats"}[frame]
+    kept["learned"] = torch.rand(g.num_nodes() if frame == "ndata" else g.num_edges(), 2, requires_grad=True)
+    sampler = ours.NeighborSampler([3], **{option: ["learned"]})
+    with pytest.raises(ValueError, match=r"'learned' needs gradients, which rows that are prefetched do not give"):
+        ours.DataLoader(g, torch.arange(60), sampler)
+    whole = kept["learned"]
+    kept["learned"] = whole.detach()
+    made = ours.DataLoader(g, torch.arange(60), sampler)
+    kept["learned"] = whole
+    with pytest.raises(ValueError, match="'learned' needs gradients"):
+        next(iter(made))
+    _, _, (block,) = next(iter(ours.DataLoader(g, torch.arange(60), ours.NeighborSampler([3]), batch_size=60)))
+    (block.srcdata if frame == "ndata" else block.edata)["learned"].sum().backward()
+    assert whole.grad is not None
+    assert whole.grad.any()
+
+
 def test_prefetched_features_are_there(g):
     import dgl
 

@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -233,11 +234,109 @@ def test_the_seed_decides_own_samplers(g):
 
 def test_own_random_numbers_leave_torchs_generator(g):
     made = ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=16, seed=5)
-    batches = iter(made)
-    next(batches)
     state = torch.get_rng_state()
-    next(batches)
+    for _ in made:
+        assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dgls_generator_goes_on_as_it_was_seeded(g):
+    import dgl
+
+    made = ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=16, seed=5)
+
+    def drawn_after_an_epoch(seed):
+        dgl.seed(seed)
+        made.set_epoch(0)
+        list(made)
+        return dgl.random.choice(2**31 - 1, 8).tolist()
+
+    first = drawn_after_an_epoch(1)
+    assert first == drawn_after_an_epoch(1) != drawn_after_an_epoch(2)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_seed_decides_samplers_of_dgl_with_several_threads(replace):
+    import dgl
+
+    generator = torch.Generator().manual_seed(1)
+    many = dgl.graph(tuple(torch.randint(500, (2, 20_000), generator=generator)), num_nodes=500)
+    sampler = dgl.dataloading.NeighborSampler([5, 5], replace=replace)
+    made = ours.DataLoader(many, torch.arange(500), sampler, batch_size=100, seed=5)
+    threads = torch.get_num_threads()
+    dgl.utils.set_num_threads(4)
+    try:
+        seen = []
+        for _ in range(4):
+            made.set_epoch(0)
+            seen.append([(inputs.tolist(), [edges_by_ids(b) for b in blocks]) for inputs, _, blocks in made])
+        assert dgl.utils.get_num_threads() == 4
+    finally:
+        dgl.utils.set_num_threads(threads)
+    assert all(epoch == seen[0] for epoch in seen)
+
+
+def test_loaders_in_two_threads_draw_as_alone(g):
+    loaders = [ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=1, seed=seed) for seed in (1, 2)]
+
+    def epoch(made):
+        made.set_epoch(0)
+        return [block.edata["drawn"].tolist() for batch in made for block in batch[2]]
+
+    alone = [epoch(made) for made in loaders]
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(5):
+            assert list(threads.map(epoch, loaders)) == alone
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_mini_batch_that_failed_is_left(g, error):
+    class Fails(Marked):
+        fails = True
+
+        def sample_blocks(self, g, seed_nodes, exclude_eids=None):
+            if self.fails and seed_nodes[0] == 32:
+                raise error("amid an epoch")
+            return super().sample_blocks(g, seed_nodes, exclude_eids)
+
+    made = ours.DataLoader(g, seeds_of(g), Fails([3, 2]), batch_size=16)
+    seen = []
+    with pytest.raises(error, match="amid an epoch"):
+        seen.extend(batch[1] for batch in made)
+    amid = copy.copy(made)
+    made.graph_sampler.fails = False
+    assert torch.equal(torch.cat(seen + [batch[1] for batch in amid]), seeds_of(g))
+
+
+def test_an_iterator_that_was_replaced_takes_nothing_back(g):
+    made = ours.DataLoader(g, seeds_of(g), Marked([3, 2]), batch_size=16)
+    first = iter(made)
+    next(first)
+    made.set_epoch(0)
+    second = iter(made)
+    next(second)
+    with pytest.raises(RuntimeError, match="this iterator was closed"):
+        next(first)
+    assert [batch[1].tolist() for batch in copy.copy(made)] == [batch[1].tolist() for batch in second]
+
+
+@pytest.mark.parametrize("key", ["short", "full"])
+def test_negatives_by_type_are_found(g, key):
+    kind = g.etypes[0] if key == "short" else g.canonical_etypes[0]
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([3]), negative_sampler=lambda g, eids: {kind: last_source(g, eids)}
+    )
+    for _, pairs, negative, _ in ours.DataLoader(g, torch.arange(20), sampler, batch_size=8):
+        assert negative.num_edges() == 2 * pairs.num_edges()
+        assert (negative.ndata["_ID"][negative.edges()[1].long()] == g.num_nodes() - 1).all()
+
+
+def test_negatives_of_another_type_are_refused(g):
+    sampler = ours.as_edge_prediction_sampler(
+        ours.NeighborSampler([3]), negative_sampler=lambda g, eids: {"other": last_source(g, eids)}
+    )
+    with pytest.raises(ValueError, match="the result of negative_sampler is of type 'other'; the graph has the type"):
+        next(iter(ours.DataLoader(g, torch.arange(20), sampler)))
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle"])
@@ -267,6 +366,9 @@ def test_errors_of_own_methods_arrive(g):
     short = type("Short", (ours.NeighborSampler,), {"sample": lambda self, g, seed_nodes: None})
     with pytest.raises(TypeError, match=r"Short.sample takes no ids of edges to leave out; it must take"):
         ours.as_edge_prediction_sampler(short([3]))
+    loose = type("Loose", (ours.NeighborSampler,), {"sample": lambda self, g, seed_nodes, **options: None})
+    with pytest.raises(TypeError, match=r"Loose.sample takes no ids of edges to leave out; it must take"):
+        ours.as_edge_prediction_sampler(loose([3]))
     with pytest.raises(NotImplementedError, match="batch_dependency is 3, but a mini-batch by itself follows no other"):
         ours.LaborSampler([3], batch_dependency=3).sample(g, seeds_of(g))
     with pytest.raises(ValueError, match="vertex 1 more than once"):

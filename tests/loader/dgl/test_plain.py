@@ -256,7 +256,7 @@ def test_dgls_generator_goes_on_as_it_was_seeded(g):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_the_seed_decides_samplers_of_dgl_with_several_threads(replace):
+def test_the_seed_decides_dgls_samplers_with_threads(replace):
     import dgl
 
     generator = torch.Generator().manual_seed(1)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
-from loader.dgl.plain import AskedSampler, epoch_of, own_methods, tell
+from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
 from loader.items import EdgeItems, Items, NodeItems
 from loader.items.items import as_vertices
+from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
@@ -164,7 +165,7 @@ class DataLoader:
         if not edges and not theirs:
             check_distinct("indices", ids, graph.num_nodes())
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
-        sampler: Sampler = AskedSampler(meaning.seed, own)
+        sampler: Sampler = AskedSampler({"seed": meaning.seed, "methods": own})
         if own:
             options |= {"device": "cpu", "prefetch": 0}
             tell(own)

@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from loader import _core
 from loader.dgl.edges import EdgePredictionSampler
 from loader.dgl.samplers import BlockSampler, FanoutSampler
-from loader.graph import Graph
+from loader.loaders.asked import Asked, seeded
 from loader.machine.optional import import_dgl
-from loader.samplers import Sampler
-from loader.samples.base import Sample
 
 _log = logging.getLogger("loader")
-_drawing = threading.RLock()  # the generators are those of the process; two threads would draw each other's numbers
-
-
-@dataclass(eq=False)
-class Asked(Sample):
-    """The items of a mini-batch, not sampled yet."""
-
-    items: Tensor
-    epoch: int = 0
-    index: int = 0
-    repeats: bool = False
-
-    def tensors(self) -> list[Tensor]:
-        return [self.items]
-
-    def map(self, f: Callable[[Tensor], Tensor]) -> Asked:
-        return self.replace(items=f(self.items))
-
-
-class AskedSampler(Sampler):
-    """Leaves the sampling to whoever gets the items.
-
-    Args:
-        seed: of the user's random choices.
-        methods: whose they are.
-    """
-
-    def __init__(self, seed: int, methods: list[str]) -> None:
-        super().__init__()
-        self.seed, self.methods = seed, methods
-
-    def spec(self) -> dict[str, Any]:
-        return {"seed": self.seed, "methods": self.methods}
-
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Asked:
-        return Asked(seeds, epoch, batch)
 
 
 _OURS = {name: getattr(FanoutSampler, name) for name in ("sample", "sample_blocks", "assign_lazy_features")}
@@ -126,12 +85,7 @@ def epoch_of(
 
     class Seeded:
         def sample(self, g: Any, ids: Any) -> Any:
-            key = _core.batch_key(seed, now[0].epoch, now[0].index)
-            with _drawing, torch.random.fork_rng(gpus), _dgl_seeded(dgl, key & 0x7FFFFFFF):
-                torch.default_generator.manual_seed(key)
-                for gpu in gpus:
-                    with torch.cuda.device(gpu):
-                        torch.cuda.manual_seed(key)
+            with seeded(seed, now[0].epoch, now[0].index, gpus) as key, _dgl_seeded(dgl, key & 0x7FFFFFFF):
                 return sampler.sample(g, ids)
 
     # A generator of its own: torch's loaders draw a number when they begin, which would move the user's.

@@ -13,13 +13,14 @@ from torch.utils.data import DistributedSampler
 
 from loader.graph import Graph
 from loader.items import Items, NodeItems
+from loader.loaders.asked import AskedSampler, seeded
 from loader.loaders.base import Loader
 from loader.loaders.torch_options import DataLoaderOptions
 from loader.machine.arguments import as_size, kind_of, shown
 from loader.pyg.attributes import Attributes, MakeStore, check_attributes
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.output_sampler import OutputSampler
-from loader.pyg.positions import NO_GRAPH, Batches, PositionSampler, seeded
+from loader.pyg.positions import NO_GRAPH, Batches
 from loader.samplers import Sampler
 from loader.stores.base import check_store_factory
 
@@ -198,7 +199,7 @@ class DataLoader(torch.utils.data.DataLoader):
         size, count = self._batch_size, len(items)
         if self._batches is not None:
             size, count, given["shuffle"], given["drop_last"] = 1, len(self._batches), False, False
-        return Loader(NO_GRAPH, NodeItems(torch.arange(count)), PositionSampler(spec), size, **given)
+        return Loader(NO_GRAPH, NodeItems(torch.arange(count)), AskedSampler(spec), size, **given)
 
     def _why_plain(self) -> str | None:
         """The hook that asks for the plain path, None without one."""
@@ -349,7 +350,7 @@ class DataLoader(torch.utils.data.DataLoader):
             self._own.position = sample.epoch, number
             try:
                 with seeded(self._seed, sample.epoch, number):
-                    index = sample.nodes.tolist()
+                    index = sample.items.tolist()
                     out = self.collate_fn(index if batches is None else drawn[index[0]])
                     if not self.filter_per_worker:
                         out = self.filter_fn(out)

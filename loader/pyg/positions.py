@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from loader import _core
 from loader.graph import Graph
+from loader.loaders.asked import seeded
 from loader.machine.arguments import kind_of
-from loader.samplers import Sampler
-from loader.samples import Subgraph
 
 NO_GRAPH = Graph(torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
-
-
-class PositionSampler(Sampler):
-    """Gives the seeds themselves, which are positions, as the vertices of a `Subgraph` without edges.
-
-    Args:
-        spec: of what is made of them.
-    """
-
-    def __init__(self, spec: dict[str, Any]) -> None:
-        super().__init__()
-        self._spec = spec
-
-    def spec(self) -> dict[str, Any]:
-        return self._spec
-
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Subgraph:
-        none = torch.empty((2, 0), dtype=torch.int64)
-        return Subgraph(seeds.long(), none, None, (seeds.numel(),), (), epoch=epoch, index=batch)
-
-
-@contextmanager
-def seeded(seed: int, epoch: int, batch: int) -> Iterator[None]:
-    """Seeds torch's generator of the CPU for a while, by the key of a mini-batch, so that whoever draws from it gives
-    the same each time; afterwards it has the state that it had.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(_core.batch_key(seed, epoch, batch))
-        yield
 
 
 class Batches:
@@ -67,13 +34,14 @@ class Batches:
     def __init__(self, who: str, sampler: Iterable[Any], seed: int) -> None:
         if not hasattr(sampler, "__len__"):
             raise TypeError(f"{who} was given {kind_of(sampler)} to draw from; it must have a length: give it __len__")
-        self._who, self._sampler, self._seed = who, sampler, seed
+        self._who, self._seed = who, seed
+        self._sampler: Any = sampler
         source: Any = getattr(sampler, "sampler", sampler)
         self._ranks, self._rank = getattr(source, "num_replicas", 1), getattr(source, "rank", 0)
         self.digest: str | None = None  # of the epoch that was drawn last
 
     def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]
+        return len(self._sampler)
 
     def draw(self, epoch: int, expected: str | None) -> list[list[int]]:
         """The mini-batches of `epoch`.

@@ -7,7 +7,6 @@ from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler
 
 from loader.pyg import NeighborLoader
-from loader.pyg.positions import seeded
 
 NUM_NODES, NUM_EDGES = 120, 700
 SEEDS = torch.arange(0, NUM_NODES, 2)
@@ -28,17 +27,6 @@ def all_same(ours, theirs):
         assert torch.equal(a.input_id, b.input_id)
         assert torch.equal(a.n_id, b.n_id)
         assert torch.equal(a.e_id, b.e_id)
-
-
-def test_the_key_decides_numbers_for_a_while():
-    state = torch.get_rng_state()
-    with seeded(1, 2, 3):
-        first = torch.rand(4)
-    with seeded(1, 2, 3):
-        assert torch.equal(torch.rand(4), first)
-    with seeded(1, 2, 4):
-        assert not torch.equal(torch.rand(4), first)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_samplers_of_torch_decide_the_order(data):

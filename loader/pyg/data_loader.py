@@ -354,6 +354,9 @@ class DataLoader(torch.utils.data.DataLoader):
                     out = self.collate_fn(index if batches is None else drawn[index[0]])
                     if not self.filter_per_worker:
                         out = self.filter_fn(out)
+            except BaseException:
+                loader.take_back()  # a state of now begins with this mini-batch
+                raise
             finally:
                 self._own.position = None
             out = out.to(self.device) if hasattr(out, "to") else out

@@ -345,3 +345,28 @@ def test_writes_amid_an_epoch_reach_a_gpu(data, place):
         if number == 6:
             data.x = data.x * 2
     assert number == 14
+
+
+def test_a_batch_whose_hook_failed_is_left(data):
+    class Failing(NeighborLoader):
+        fails = True
+
+        def collate_fn(self, index):
+            if self.fails and self.seen == 2:
+                raise KeyboardInterrupt
+            self.seen += 1
+            return super().collate_fn(index)
+
+    whole = [batch.input_id for batch in NeighborLoader(data, input_nodes=SEEDS, **GIVEN)]
+    made = Failing(data, input_nodes=SEEDS, **GIVEN)
+    made.seen = 0
+    given = []
+    with pytest.raises(KeyboardInterrupt):
+        given.extend(batch.input_id for batch in made)
+    state = made.state_dict()
+    resumed = Failing(data, input_nodes=SEEDS, **GIVEN)
+    resumed.fails, resumed.seen = False, 0
+    resumed.load_state_dict(state)
+    rest = [batch.input_id for batch in resumed]
+    assert len(rest) == len(whole) - 2
+    assert all(map(torch.equal, rest, whole[2:]))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from loader import _core
+from loader.datamodules.base import DatasetModule
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
@@ -56,7 +56,7 @@ class HeldOutLinks:
         return self
 
 
-class LinkDataModule(LightningDataModule):
+class LinkDataModule(DatasetModule):
     """A LightningDataModule of the links of a dataset. Some are held out for validation and test.
 
     A model sees only the graph of the train links, without the links of the mini-batch that it has to predict, see
@@ -232,15 +232,6 @@ class LinkDataModule(LightningDataModule):
         if isinstance(batch, Links) and any(t.device != device for t in batch.tensors()):
             return batch.to(device, non_blocking=True)
         return batch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
-        return {} if self.data is None else {"data": self.data.identity()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError if the checkpoint is of another dataset."""
-        if self.data is not None and "data" in state_dict:
-            self.data.require(state_dict["data"], "the checkpoint")
 
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loader's threads; `close()` frees the rest."""

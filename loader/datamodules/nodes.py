@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from loader.datamodules.base import DatasetModule
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datasets.classes import check_split_classes
 from loader.datasets.errors import DatasetError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from loader.datasets import NodeDataset
 
 
-class GraphDataModule(LightningDataModule):
+class GraphDataModule(DatasetModule):
     """A LightningDataModule with the train, validation, test and predict loaders of one dataset.
 
     Each split has one `NodeLoader`. It is kept until a trainer of another rank, number of processes or device asks for
@@ -250,15 +250,6 @@ class GraphDataModule(LightningDataModule):
         batch = batch.to(device, non_blocking=True)
         self.move_seconds += time.perf_counter() - begin
         return batch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
-        return {} if self.data is None else {"data": self.data.identity()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError if the checkpoint is of another dataset."""
-        if self.data is not None and "data" in state_dict:
-            self.data.require(state_dict["data"], "the checkpoint")
 
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loaders' threads. Data, samplers and statistics stay, because Lightning also calls this after `fit`,

@@ -1,0 +1,29 @@
+"""The base of the LightningDataModules of one dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import LightningDataModule
+
+if TYPE_CHECKING:
+    from loader.datasets import NodeDataset
+
+
+class DatasetModule(LightningDataModule):
+    """A LightningDataModule whose checkpoints say which dataset they are of.
+
+    Attributes:
+        data: the `NodeDataset`, once it is open, else None.
+    """
+
+    data: NodeDataset | None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
+        return {} if self.data is None else {"data": self.data.identity()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises ValueError if the checkpoint is of another dataset."""
+        if self.data is not None and "data" in state_dict:
+            self.data.require(state_dict["data"], "the checkpoint")

@@ -122,8 +122,7 @@ def train(cfg: DictConfig) -> float:
     if cfg.features["_target_"].endswith(".PartitionedFeatures"):
         check_hosts(cfg.trainer)
 
-    if cfg.ckpt_path is not None:
-        read_checkpoint(Path(cfg.ckpt_path))
+    saved = read_checkpoint(Path(cfg.ckpt_path)) if cfg.ckpt_path is not None else {}
 
     # Lightning takes seconds to import: what needs none of it was refused before.
     with kept_levels("lightning.pytorch"):
@@ -141,7 +140,7 @@ def train(cfg: DictConfig) -> float:
     check_timeline(cfg)
     check_dtype(cfg)
     if cfg.mode != "train":
-        return use_past_run(cfg, why)
+        return use_past_run(cfg, why, saved)
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric

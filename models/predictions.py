@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.graph import Graph
 from loader.machine.optional import import_optional
 from loader.machine.whole_files import replaced
 
@@ -92,7 +93,7 @@ def embedding_columns(rows: Tensor) -> dict[str, Tensor]:
 
 
 def best_new_targets(
-    embedded: Tensor, known: Tensor, first: int, last: int, count: int
+    embedded: Tensor, onward: Graph, first: int, last: int, count: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The targets with the highest scores of each source, without those that it has a link to.
 
@@ -100,7 +101,7 @@ def best_new_targets(
 
     Args:
         embedded: `[num_nodes, width]`.
-        known: `[2, links]` int64, the links of the graph: a row of sources, ascending, and a row of targets.
+        onward: the links, with the lists of a node's targets (`Graph.reverse`), on the CPU.
         first, last: the sources, a range of nodes.
         count: of targets per source, at least 1. A source with fewer targets that are new has fewer.
 
@@ -108,9 +109,10 @@ def best_new_targets(
         Sources, targets (int64) and scores (float32), `[rows]` each, by source, then by descending score.
     """
     scores = embedded[first:last].float() @ embedded.float().t()  # [sources, num_nodes]
-    begin, end = torch.searchsorted(known[0].contiguous(), torch.tensor([first, last])).tolist()
-    source, target = known[:, begin:end].to(scores.device)
-    scores[source - first, target] = -torch.inf
+    ends = onward.indptr[first : last + 1].long()
+    source = torch.arange(last - first).repeat_interleave(ends.diff())
+    target = onward.indices[ends[0] : ends[-1]].long()
+    scores[source.to(scores.device), target.to(scores.device)] = -torch.inf
     scores[torch.arange(last - first), torch.arange(first, last)] = -torch.inf  # no link to itself
     best, targets = scores.topk(min(count, scores.shape[1]), dim=1)
     sources = torch.arange(first, last, device=scores.device)[:, None].expand_as(targets)

@@ -130,6 +130,16 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
         ValueError: it cannot go on from the file.
     """
     saved = read_checkpoint(path)
+    check_model(path, saved, model, hparams)
+    return saved
+
+
+def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams: Mapping[str, Any]) -> None:
+    """Raises ValueError unless a checkpoint is of this model; arguments as of `check_checkpoint`.
+
+    Args:
+        saved: the parts of the checkpoint.
+    """
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
     before = saved["hyper_parameters"]
@@ -141,7 +151,7 @@ def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -
                 f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
                 f"{_told(kept, before, hparams)}; give those"
             )
-        return saved
+        return
     raise ValueError(
         f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
         "options (and the dataset) of the run that wrote it"

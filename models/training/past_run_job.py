@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from loader.machine.arguments import as_flag, as_size
 from loader.machine.whole_files import replaced
 from loader.samples import MiniBatch
 from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
-from models.training.checks import check_checkpoint, read_checkpoint
+from models.training.checks import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
 from models.training.trainer import make_trainer
@@ -28,12 +28,13 @@ _ROWS = 2**16  # of a part of the file
 _SCORES = 2**26  # of a part of the links: floats
 
 
-def use_past_run(cfg: DictConfig, why: str) -> float:
+def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     """Writes predictions, or prints and stores the metrics of the test, with the weights of `cfg.ckpt_path`.
 
     Args:
         cfg: of `options_of_past_run`, its device chosen.
         why: of that choice.
+        saved: the parts of the checkpoint `cfg.ckpt_path`.
 
     Returns:
         The number of rows that were predicted; of an evaluation, the first metric.
@@ -46,7 +47,6 @@ def use_past_run(cfg: DictConfig, why: str) -> float:
     predicts, of_links = cfg.mode == "predict", cfg.task == "link"
     path = Path(cfg.run_dir) / "predictions.parquet"
     file = PredictionFile(path) if predicts else None  # else pyarrow would be missed after minutes
-    saved = read_checkpoint(Path(cfg.ckpt_path))
     with open_dict(cfg):
         if of_links:
             without_node_options(cfg)
@@ -64,7 +64,7 @@ def use_past_run(cfg: DictConfig, why: str) -> float:
     if "data" in kept:
         data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
     model = instantiate(cfg.model, **datamodule.sizes)
-    check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+    check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))
     model.load_state_dict(saved["state_dict"])
     if file is None:
         return _evaluate(cfg, trainer, model, datamodule)
@@ -130,15 +130,11 @@ def _write_exact(file: PredictionFile, model: Any, data: NodeDataset, embeddings
 
 def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int) -> str:
     embedded = model.embed(data.graph, data.features, progress=True).to(model.device)
-    degrees = data.graph.indptr.diff()
-    targets = torch.repeat_interleave(torch.arange(data.num_nodes), degrees)
-    sources = data.graph.indices.long()
-    order = torch.argsort(sources, stable=True)
-    known = torch.stack((sources[order], targets[order]))
+    onward = data.graph.reverse()
     step = max(1, _SCORES // max(1, data.num_nodes))
     for first in range(0, data.num_nodes, step):
         last = min(first + step, data.num_nodes)
-        source, target, score = best_new_targets(embedded, known, first, last, count)
+        source, target, score = best_new_targets(embedded, onward, first, last, count)
         file.write({"source": _ids(data, source), "target": _ids(data, target), "score": score.sigmoid()})
     return f"the {count} best new targets of each source"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from loader.graph import Graph
 from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -67,7 +68,7 @@ def test_new_targets_are_the_best_ones(count: int) -> None:
     nodes = 12
     embedded = torch.randn(nodes, 4, generator=generator)
     links = torch.randint(nodes, (2, 40), generator=generator)
-    links = links[:, links[0].argsort(stable=True)]
+    onward = Graph.from_edges(links[0], links[1], nodes).reverse()
     known = set(map(tuple, links.t().tolist()))
     expected = []
     for source in range(nodes):
@@ -76,7 +77,7 @@ def test_new_targets_are_the_best_ones(count: int) -> None:
         expected += [(source, t) for t in sorted(new, key=lambda t: -scores[t])[:count]]
     found = []
     for first, last in ((0, 5), (5, 12)):
-        sources, targets, scores = best_new_targets(embedded, links, first, last, count)
+        sources, targets, scores = best_new_targets(embedded, onward, first, last, count)
         found += list(zip(sources.tolist(), targets.tolist(), strict=True))
         torch.testing.assert_close(scores, (embedded[sources] * embedded[targets]).sum(-1))
     assert found == expected

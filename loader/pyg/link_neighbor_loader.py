@@ -18,9 +18,9 @@ from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
 from loader.pyg.neighbor_loader import THEIRS, graph_of, place_of
-from loader.pyg.options import hops_of, picks_by, read_torchs, refuse_times, subgraph_type_of
+from loader.pyg.options import hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
 from loader.pyg.output_sampler import labels_of, per_link
-from loader.samplers import LinkSampler, Negatives, SubgraphSampler
+from loader.samplers import LinkSampler, Negatives
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -106,16 +106,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         negatives = _negatives(neg_sampling, neg_sampling_ratio, strict)
         hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
-        around = SubgraphSampler(
-            hops,
-            device=place,
-            num_threads=meaning.num_threads,
-            subgraph_type=shape,
-            replace=replace,
-            edge_ids=True,
-            seed=meaning.seed,
-            weights=picks_by(weight_attr, hops),
-        )
+        around = sampler_of(hops, shape, place, meaning, weight_attr, replace)
         if isinstance(data, tuple):
             raise TypeError(f"data is a feature store and a graph store; {who} takes a Data only: make one of them")
         links = data.edge_index if edge_label_index is None else edge_label_index

@@ -21,8 +21,7 @@ from loader.machine.arguments import kind_of
 from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
-from loader.pyg.options import hops_of, picks_by, read_torchs, refuse_times, subgraph_type_of
-from loader.samplers import SubgraphSampler
+from loader.pyg.options import hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -119,16 +118,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         place = place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
-        sampler = SubgraphSampler(
-            hops,
-            device=place,
-            num_threads=meaning.num_threads,
-            subgraph_type=shape,
-            replace=replace,
-            edge_ids=True,
-            seed=meaning.seed,
-            weights=picks_by(weight_attr, hops),
-        )
+        sampler = sampler_of(hops, shape, place, meaning, weight_attr, replace)
         made = graph_of(data, hops, weight_attr, place, graph)
         sampler.check_graph(made)
         seeds, numbers = _inputs(data, made.num_nodes, input_nodes, input_id)

@@ -9,6 +9,7 @@ import torch.utils.data
 
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
 from loader.machine.arguments import shown
+from loader.samplers import SubgraphSampler
 
 _BY_TIME = (
     "without it mini-batches see the future; pyg-lib samples by time: install it, and take torch_geometric's own loader"
@@ -57,6 +58,35 @@ def hops_of(num_neighbors: Any) -> list[Any]:
 def picks_by(weight_attr: str | None, hops: Sequence[Any]) -> str | None:
     """The name of a graph's weights if neighbours are picked by them: whoever takes all neighbours picks none."""
     return None if weight_attr is None or all(k == -1 for k in hops) else "edge_weights"
+
+
+def sampler_of(
+    hops: list[Any],
+    shape: str,
+    device: torch.device,
+    options: DataLoaderOptions,
+    weight_attr: str | None,
+    replace: bool,
+) -> SubgraphSampler:
+    """The sampler of a loader's subgraphs.
+
+    Args:
+        hops: picks per hop.
+        shape: the type of subgraphs.
+        device: that samples.
+        options: of torch's DataLoader, which have the seed and the number of threads.
+        weight_attr, replace: of the loader.
+    """
+    return SubgraphSampler(
+        hops,
+        device=device,
+        num_threads=options.num_threads,
+        subgraph_type=shape,
+        replace=replace,
+        edge_ids=True,
+        seed=options.seed,
+        weights=picks_by(weight_attr, hops),
+    )
 
 
 def read_torchs(who: str, device: torch.device, options: dict[str, Any]) -> tuple[dict[str, Any], DataLoaderOptions]:

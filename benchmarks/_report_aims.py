@@ -62,7 +62,9 @@ def judge_of(values: str, limit: str, form: str) -> Judge:
 def values_of(values: str, result: Result) -> Iterator[tuple[str, float]]:
     """Names ("" for rows without) and values of "ROWS[FILTER]: COLUMN", or of a function of here."""
     source, _, column = values.partition(": ")
-    name, filters = re.fullmatch(r"(\w+)(?:\[(.*)\])?", source).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(\w+)(?:\[(.*)\])?", source)
+    assert found is not None, source
+    name, filters = found.groups()
     if not column:
         yield from (value if isinstance(value, tuple) else ("", value) for value in globals()[name](result))
         return

@@ -39,10 +39,10 @@ def _resolve_any(fanouts: int | Sequence[int], num_hops: int | None = None) -> t
     """`resolve_fanouts`, which also takes what only the core's own subgraphs can do."""
     if not isinstance(fanouts, Sequence) or isinstance(fanouts, (str, bytes)) or num_hops is not None:
         return resolve_fanouts(fanouts, num_hops)
-    known = [as_index(k) for k in fanouts]
-    if None in known or min(known, default=0) < -1 or len(known) > _MOST_HOPS:  # type: ignore[type-var, operator]
+    known = [k for k in map(as_index, fanouts) if k is not None and k >= -1]
+    if len(known) < len(fanouts) or len(known) > _MOST_HOPS:
         return resolve_fanouts(fanouts)  # which says what is wrong
-    return tuple(known)  # type: ignore[arg-type]
+    return tuple(known)
 
 
 def _is_common(fanouts: Sequence[int]) -> bool:

@@ -130,6 +130,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   constexpr int kShare = Plan::kShare;
   constexpr uint32_t kUnknown = 1u << 31;
   constexpr uint32_t kWaits = UINT32_MAX;  // for a scan
+  constexpr uint32_t kNone = 1u << 31;     // of `attempt`: it is known that there is no copy
   static_assert(Proposal::kFolds || !Knows, "steps by weight neither seek copies nor scan");
   static_assert(kShare == 1 || (kShare == 2 && Plan::kWords == 2), "half a block is kept");
   static_assert(Knows || !Scans, "tries alone need no scan");
@@ -145,6 +146,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   P own{};                       // the first copy of the vertex before in its list
   uint32_t copies = 0;           // how many there are; else kUnknown + copies_log2, see WalkLists
   uint32_t attempt = 0;          // 0: the step has not begun
+  bool throws = true;            // a proposal is next
   uint32_t word = 0, coin = 0;   // the last word of the proposal, and the verdict's
   uint32_t kept[2] = {0, 0};     // words of the block that are left for the step after this one
   uint32_t first = 0, step = 0;  // of the tile, and in it
@@ -167,12 +169,12 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
     else
       proposed = walker.previous;
     left = list;
-    seek = Seek::kFirst;
+    if constexpr (Knows) seek = Seek::kFirst;
   };
   // A proposal by three words, the first of which gives draw number i.
   const auto propose = [&](const Draws& draws, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t i) {
     if constexpr (Proposal::kFolds) {
-      const bool folds = is_judged() && (Knows || copies == kUnknown);
+      const bool folds = is_judged() && (Knows || attempt < kNone);
       const uint64_t extra = folds ? law.rules.extra : 0;
       const Dart<P> dart =
           throw_dart(law.rules, draws, list, Knows ? extra << (copies - kUnknown) : extra, w0, w1, i);
@@ -202,6 +204,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
       goes = taken.vertex >= 0;
       walker.at = taken.vertex;
       attempt = 0;
+      throws = true;
       ++step;
     };
     const auto accept = [&] {
@@ -214,41 +217,55 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
         bool is_taken = !goes;
         const uint32_t j = (first + step) % kShare;
         const Draws draws = law.draws(lane, first + step);
-        if (goes && attempt == 0) {
+        if (goes && throws) {
+          const bool begins = attempt == 0;
+          const uint32_t tries = Knows ? attempt : attempt & ~kNone;
+          const uint32_t i = begins ? j * Plan::kWords + Coin : Plan::again(j, tries);
+          const bool knows = Proposal::kFolds && !begins && (Knows ? copies < kUnknown : attempt >= kNone);
+          const uint32_t index = knows ? knowing_block(kShare, j, tries) : i / 4;
           Words words{{kept[0], kept[1], 0, 0}};
-          if (j == 0) {
-            words = draws.block(0);
+          if (!begins || j == 0) words = draws.block(index);
+          if (begins && j == 0) {
             kept[0] = words.w[2];
             kept[1] = words.w[3];
           }
           Toss side = Toss::kGo;
-          if constexpr (Coin) side = toss(law.rules, words.w[0]);
-          if (side == Toss::kGo) {
+          if (Coin && begins) side = toss(law.rules, words.w[0]);
+          if (begins && side == Toss::kGo) {
             list = lists.list(walker.at, first + step);
-            if (list.begin == list.end) {
-              is_taken = true;
-            } else {
-              const uint32_t i = j * Plan::kWords + Coin;
-              attempt = 1;
-              copies = kUnknown;
-              if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
-              if (Knows && is_judged() && !reserves(law.rules, copies - kUnknown))
-                seek_copies(kAllCopies);
-              else
-                propose(draws, words.w[Coin], words.w[Coin + 1], words.w[Coin + 2], i);
-            }
-          } else {
+            copies = kUnknown;
+            if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
+          }
+          if (side != Toss::kGo) {
             is_taken = true;
             if (side == Toss::kHome) {
               taken.vertex = walker.start;
               walker.previous = -1;
+            }
+          } else if (list.begin == list.end) {
+            is_taken = true;
+          } else {
+            ++attempt;
+            throws = false;
+            if (Knows && knows) {
+              const Dart<P> dart =
+                  throw_knowing(law.rules, draws, list, {own, static_cast<P>(own + copies)}, index, words);
+              place = dart.place;
+              coin = dart.coin;
+            } else if (Knows && begins && is_judged() && !reserves(law.rules, copies - kUnknown)) {
+              seek_copies(kAllCopies);
+            } else {  // who knows that there is no copy draws among all
+              const bool second = !begins && !knows && i % 4;
+              const uint32_t at_word = begins ? Coin : 0;
+              propose(draws, second ? words.w[2] : words.w[at_word],
+                      second ? words.w[3] : words.w[at_word + 1], words.w[at_word + 2], knows ? index : i);
             }
           }
         }
         if (!is_taken) {
           // The one read of this round.
           Verdict verdict = Verdict::kAccept;
-          if (seek == Seek::kListed || (!Knows && seek == Seek::kFirst)) {
+          if (Knows ? seek == Seek::kListed : left.begin < left.end) {
             const P here = middle(left);
             const N there = load(lists.sorted + here);
             const bool found = there == proposed;
@@ -257,14 +274,17 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
               verdict = Verdict::kSearch;
             } else {
               bool is_accepted = found;
-              if (!Proposal::kFolds || seek == Seek::kListed) {
+              if (!Proposal::kFolds || Knows || proposed != walker.previous) {
                 is_accepted = accepts(law.rules, coin, found);
               } else {  // what it sought is there, or it knows that there is none
                 place = here;
-                copies = 0;
+                attempt |= kNone;
               }
               verdict = is_accepted ? Verdict::kAccept : Verdict::kRefuse;
-              seek = Seek::kNothing;
+              if constexpr (Knows)
+                seek = Seek::kNothing;
+              else
+                left.end = left.begin;
             }
           } else if (Knows && seek != Seek::kNothing) {
             const N there = load(lists.sorted + middle(left));
@@ -305,32 +325,17 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
                                                              static_cast<uint64_t>(proposed)));
               if (passes && walker.before.begin < walker.before.end) {
                 left = walker.before;
-                seek = Seek::kListed;
+                if constexpr (Knows) seek = Seek::kListed;
               } else {
                 verdict = accepts(law.rules, coin, false) ? Verdict::kAccept : Verdict::kRefuse;
               }
             }
           }
           if (verdict == Verdict::kRefuse) {
-            if (Knows && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree())) {
+            if (Knows && attempt >= kMaxTries && attempt >= tries_of(law.rules, list.degree()))
               attempt = kWaits;
-            } else {
-              const uint32_t i = Plan::again(j, attempt);
-              const bool knows = Proposal::kFolds && copies != kUnknown && (!Knows || copies < kUnknown);
-              const uint32_t index = knows ? knowing_block(kShare, j, attempt) : i / 4;
-              const uint32_t w = knows ? 0 : i % 4;
-              const Words more = draws.block(index);
-              ++attempt;
-              if (Knows && knows) {
-                const Dart<P> dart =
-                    throw_knowing(law.rules, draws, list, {own, static_cast<P>(own + copies)}, index, more);
-                place = dart.place;
-                coin = dart.coin;
-              } else {  // who knows that there is no copy draws among all
-                propose(draws, w ? more.w[2] : more.w[0], w ? more.w[3] : more.w[1], more.w[2],
-                        knows ? index : i);
-              }
-            }
+            else
+              throws = true;
           }
           if (verdict == Verdict::kAccept) {
             taken = {proposed, place};

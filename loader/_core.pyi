@@ -187,9 +187,10 @@ class WalkEngine:
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
 
-    def set_copies(self, copies: Tensor) -> None:
-        """`copies` `[num_nodes]` uint8, which the caller keeps: list v has no vertex more than `2**copies[v]` times. If
-        it is not set, no list has a vertex twice. For walks of the second order."""
+    def set_most(self, most: Tensor) -> None:
+        """`most` `[num_nodes, 3]` of indptr's type, which the caller keeps: in each sorted list, the first place of the
+        vertex that is there most often, how often, and how often any other at most. If it is not set, no list has a
+        vertex twice. For walks of the second order."""
 
 class CudaWalkEngine:
     def __init__(
@@ -278,8 +279,8 @@ class CudaWalkEngine:
     def sift_by(self, words: Tensor, stream: int) -> None:
         """As `WalkEngine.sift_by`, on `stream`."""
 
-    def set_copies(self, copies: Tensor) -> None:
-        """As `WalkEngine.set_copies`, `copies` on the GPU."""
+    def set_most(self, most: Tensor) -> None:
+        """As `WalkEngine.set_most`, `most` on the GPU."""
 
     def check(self) -> None:
         """Raises ValueError for a start that was no vertex, of walks that are done; once."""

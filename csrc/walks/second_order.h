@@ -6,15 +6,17 @@
 // thresholds that this decides between. All masses are integers, and the law is exact for weights rounded to
 // them. What rejection would take long for is taken out of it:
 //
-//   the way back   If 1/p is larger than that mass, each copy of t in the list has `extra` mass on top, in a
-//                  part of its own (as KnightKing folds it: Yang et al., SOSP 2019). The part is as large as
-//                  for the most copies that the list has of any vertex, and the copies of t are sought only
-//                  if a try falls upon it: a try that falls upon a copy that is not there is refused, and
-//                  the tries after it know how many there are.
-//                  If 1/p is less, and try kPatience or a later one is refused because it fell upon t in a
-//                  graph whose lists have a vertex more than once, the copies are sought, too. Tries that
-//                  know the copies draw among them and all others at once, and need no luck to meet either of
-//                  them.
+//   the way back   In a graph whose lists have a vertex more than once, the vertex that a list has most
+//   often,
+//                  and its places, are known. If that is t, tries draw among the copies of t and all others
+//                  at once, and need no luck to meet either of them.
+//                  Else, if 1/p is larger than the mass of an entry, each copy of t in the list has `extra`
+//                  mass on top, in a part of its own (as KnightKing folds it: Yang et al., SOSP 2019). The
+//                  part is as large as for the vertex that is there second most often, and the copies of t
+//                  are sought only if a try falls upon it: a try that falls upon a copy that is not there is
+//                  refused, and the tries after it know how many there are.
+//                  If 1/p is less, and try kPatience or a later one is refused because it fell upon t, the
+//                  copies are sought, too.
 //   the others     Of tries among these as many are expected as 1 and 1/q differ. If that is more than
 //                  kFewTries and more than the list has entries, it is scanned after as many refusals
 //                  (kMaxTries at least, kManyTries at most): the weights of all entries, and one draw among
@@ -52,6 +54,16 @@ LOADER_HD Verdict judge(const WalkRules& rules, uint32_t coin, bool goes_back) {
 
 LOADER_HD bool accepts(const WalkRules& rules, uint32_t coin, bool is_common) {
   return coin <= (is_common ? rules.common : rules.far);
+}
+
+// Whether these rules ask for the copies of the vertex before: they refuse it at times, or prefer it.
+LOADER_HD bool asks_for_copies(const WalkRules& rules) { return rules.extra || rules.back != UINT32_MAX; }
+
+// The exponent of the smallest power of two that is at least `copies`.
+LOADER_HD uint32_t log2_of(uint32_t copies) {
+  uint32_t exponent = 0;
+  while (uint64_t{1} << exponent < copies) ++exponent;
+  return exponent;
 }
 
 // Whether the extra mass of 2^`copies_log2` copies can be reserved. If not, they are sought before a try.

@@ -31,12 +31,14 @@ def sorted_lists(graph: Graph) -> tuple[Tensor, Tensor | None]:
     return indices[order].contiguous(), order.to(graph.indptr.dtype)
 
 
-def copies_log2(graph: Graph, ascending: Tensor) -> Tensor | None:
-    """`[num_nodes]` uint8: no list has a vertex more than 2 to this power times. None: no list has one twice.
+def most_often(graph: Graph, ascending: Tensor) -> Tensor | None:
+    """`[num_nodes, 3]`: the first place of the vertex that a list has most often, how often, and how often any other.
+
+    Of several that are there most often, it is the lowest. None: no list has a vertex twice.
 
     Args:
         graph: of the lists.
-        ascending: from `sorted_lists`.
+        ascending: from `sorted_lists`; places are places there.
     """
     indptr = graph.indptr.to(ascending.device).long()
     again = torch.zeros(ascending.numel() + 1, dtype=torch.bool, device=ascending.device)
@@ -49,11 +51,12 @@ def copies_log2(graph: Graph, ascending: Tensor) -> Tensor | None:
     lengths = begins.diff()
     begins, lengths = begins[:-1][lengths > 1], lengths[lengths > 1]
     rows = torch.searchsorted(indptr, begins, right=True) - 1
-    log2 = torch.bucketize(lengths, 2 ** torch.arange(63, device=lengths.device))
-    out = torch.zeros(graph.num_nodes, dtype=torch.uint8, device=ascending.device)
-    for power in range(1, int(log2.max()) + 1):
-        out[rows[log2 >= power]] = power
-    return out
+    counts = indptr.diff().clamp(max=1).scatter_reduce(0, rows, lengths, "amax")
+    is_most = lengths == counts[rows]
+    places = indptr[:-1].scatter_reduce(0, rows[is_most], begins[is_most], "amin", include_self=False)
+    other = begins != places[rows]
+    others = indptr.diff().clamp(max=1).scatter_reduce(0, rows[other], lengths[other], "amax")
+    return torch.stack((places, counts, others), dim=1).to(graph.indptr.dtype)
 
 
 def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:

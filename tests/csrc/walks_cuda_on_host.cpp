@@ -29,31 +29,39 @@ struct RandomGraph {
   std::vector<N> indices;
   std::vector<uint64_t> words;
   std::vector<WalkCell<N>> cells;
-  std::vector<uint8_t> copies;  // see WalkLists
+  std::vector<P> most;  // see WalkLists
   int64_t num_nodes;
   int groups;
 
   RandomGraph(Random& random, int of_each) : num_nodes(random.between(1, 40)), groups(of_each) {
-    const int64_t most = random.chance(0.3) ? 3 : 25;
+    const int64_t longest = random.chance(0.3) ? 3 : 25;
     const bool simple = random.chance(0.3);
     for (int64_t v = 0; v < num_nodes * groups; ++v) {
       std::vector<N> list;
       // Some are long; in some, most entries are one vertex.
-      const int64_t length = random.chance(0.03) ? random.between(65, 1500) : random.below(most + 1);
+      const int64_t length = random.chance(0.03) ? random.between(65, 1500) : random.below(longest + 1);
       const N often = static_cast<N>(random.below(num_nodes));
       const double share = random.chance(0.3) ? 0.9 : 0;
       for (int64_t i = 0; i < length; ++i)
         list.push_back(random.chance(share) ? often : static_cast<N>(random.below(num_nodes)));
       std::sort(list.begin(), list.end());
       if (simple) list.erase(std::unique(list.begin(), list.end()), list.end());
-      int64_t copy = 1, most_copies = 1;
-      for (size_t i = 1; i < list.size(); ++i) {
-        copy = list[i] == list[i - 1] ? copy + 1 : 1;
-        most_copies = std::max(most_copies, copy);
+      size_t first = 0, count = list.empty() ? 0 : 1;
+      for (size_t i = 0, run = 0; i < list.size(); ++i) {
+        run = i && list[i] == list[i - 1] ? run + 1 : 1;
+        if (run > count) {
+          count = run;
+          first = i + 1 - run;
+        }
       }
-      uint8_t log2 = 0;
-      while (int64_t{1} << log2 < most_copies) ++log2;
-      copies.push_back(log2);
+      most.push_back(static_cast<P>(indices.size() + first));
+      most.push_back(static_cast<P>(count));
+      size_t others = 0;
+      for (size_t i = 0, run = 0; i < list.size(); ++i) {
+        run = i && list[i] == list[i - 1] ? run + 1 : 1;
+        if (list[i] != list[first]) others = std::max(others, run);
+      }
+      most.push_back(static_cast<P>(others));
       indices.insert(indices.end(), list.begin(), list.end());
       indptr.push_back(static_cast<P>(indices.size()));
     }
@@ -69,7 +77,9 @@ struct RandomGraph {
   }
 
   bool is_simple() const {
-    return std::count(copies.begin(), copies.end(), 0) == std::ptrdiff_t(copies.size());
+    for (size_t v = 0; 3 * v < most.size(); ++v)
+      if (most[3 * v + 1] > 1) return false;
+    return true;
   }
   PlainLists<P, N> plain() const { return {indptr.data(), indices.data()}; }
 };
@@ -190,7 +200,7 @@ void one_round(Random& random, const std::string& types) {
   WalkLists<P, N> lists{graph.plain(),
                         random.chance(0.5) ? graph.indices.data() : elsewhere.data(),
                         {nullptr, 0},
-                        graph.is_simple() ? nullptr : graph.copies.data()};
+                        graph.is_simple() ? nullptr : graph.most.data()};
   if (random.chance(0.5)) {
     graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);
     lists.filter = {graph.words.data(), graph.words.size()};

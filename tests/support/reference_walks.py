@@ -108,6 +108,7 @@ def walks(
         indices = [indices[e] for e in order]
     lists = [indices[indptr[v] : indptr[v + 1]] for v in range(graph.num_nodes)]
     most = [max(map(own.count, own), default=1) for own in lists]  # copies
+    favorites = [max(sorted(own), key=own.count, default=None) for own in lists]  # the lowest of several
     simple = max(most, default=1) == 1
     rest = max(shares[1:])
     extra = 0 if weighted or not second_order else min(max(0, round((shares[0] / rest - 1) * WORD)), 2**64 - 2**33)
@@ -156,8 +157,11 @@ def walks(
             place, tries = -1, 0
             own = [e for e in listed if indices[e] == previous]  # found where a try needs to know them
             others = [e for e in listed if indices[e] != previous]
-            reserved = (most[at] - 1).bit_length()  # copies, as a power of two
+            others_often = max((lists[at].count(x) for x in set(lists[at]) - {favorites[at]}), default=1)
+            reserved = (others_often - 1).bit_length()  # copies, as a power of two
             knows, index, j = False, 0, step % share
+            if judged and not weighted and (extra or back < WORD) and most[at] > 1 and favorites[at] == previous:
+                knows, tries, index = True, 1, KNOWING_BLOCK + j + share  # the first try is left out
             while True:
                 tries += 1
                 if weighted or not second_order:

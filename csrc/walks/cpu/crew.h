@@ -52,7 +52,7 @@ class Crew {
     bool moves;            // it has a proposal
     bool judged;           // which may be refused
     bool knows;            // the copies of the vertex before in its list
-    uint32_t copies_log2;  // see WalkLists
+    uint32_t copies_log2;  // if it does not know them: 2^(this) at most
     Move<P, N> move;
     P seek_begin, seek_end;  // where `move.vertex` may be listed among the neighbours of the vertex before
     uint64_t lane;
@@ -107,7 +107,6 @@ class Crew {
         }
       }
       m.list = lists_.list(m.walker.at, m.step);
-      m.copies_log2 = law_.rules.extra ? lists_.copies_log2(m.walker.at) : 0;
       if (m.list.begin == m.list.end) {
         m.move = {N{-1}, P{-1}};
         continue;
@@ -115,8 +114,18 @@ class Crew {
       const uint32_t at = first + Law::kCoin;
       m.moves = true;
       m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
-      propose(m, m.words[at], m.words[(at + 1) & 3], m.words[(at + 2) & 3], at);
+      m.copies_log2 = 0;
+      if constexpr (Law::kSecond && Law::Proposal::kFolds)
+        if (m.judged && !lists_.simple() && asks_for_copies(law_.rules)) look_at_most(m);
+      if (!m.knows) propose(m, m.words[at], m.words[(at + 1) & 3], m.words[(at + 2) & 3], at);
     }
+  }
+
+  // What is known of the vertex that the list has most often: who came from there knows all, before a try.
+  void look_at_most(Member& m) {
+    m.own = lists_.most_often(m.walker.at);
+    m.copies_log2 = log2_of(lists_.others_often(m.walker.at));
+    m.knows = m.own.degree() > 1 && lists_.read(m.own.begin) == m.walker.previous;
   }
 
   // A proposal by three words, the first of which gives draw number i.
@@ -160,6 +169,7 @@ class Crew {
 
   // Whether a try that is done was accepted; no answer if its vertex is to be searched for.
   Verdict look(Member& m, uint32_t attempt) {
+    if (m.knows && attempt == 1) return Verdict::kRefuse;  // which is left out
     if (m.copy >= 0) return finds_copy(m) ? Verdict::kAccept : Verdict::kRefuse;
     m.move = law_.proposal.take(lists_, m.place, m.word);
     const bool goes_back = m.move.vertex == m.walker.previous;

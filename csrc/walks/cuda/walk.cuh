@@ -144,7 +144,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   Seek seek = Seek::kNothing;
   ListOf<P> left{};              // what is left to search
   P own{};                       // the first copy of the vertex before in its list
-  uint32_t copies = 0;           // how many there are; else kUnknown + copies_log2, see WalkLists
+  uint32_t copies = 0;           // how many there are; else kUnknown + n: 2^n at most
   uint32_t attempt = 0;          // 0: the step has not begun
   bool throws = true;            // a proposal is next
   uint32_t word = 0, coin = 0;   // the last word of the proposal, and the verdict's
@@ -234,7 +234,15 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
           if (begins && side == Toss::kGo) {
             list = lists.list(walker.at, first + step);
             copies = kUnknown;
-            if (Knows && law.rules.extra) copies += lists.copies_log2(walker.at);
+            if (Knows && is_judged() && !lists.simple() && asks_for_copies(law.rules)) {
+              const ListOf<P> most = lists.most_often(walker.at);
+              if (most.degree() > 1 && lists.read(most.begin) == walker.previous) {
+                own = most.begin;
+                copies = most.degree();
+              } else {
+                copies += log2_of(lists.others_often(walker.at));
+              }
+            }
           }
           if (side != Toss::kGo) {
             is_taken = true;
@@ -244,6 +252,8 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
             }
           } else if (list.begin == list.end) {
             is_taken = true;
+          } else if (Knows && begins && copies < kUnknown) {
+            attempt = 1;  // which is left out
           } else {
             ++attempt;
             throws = false;
@@ -262,7 +272,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
             }
           }
         }
-        if (!is_taken) {
+        if (!is_taken && !throws) {
           // The one read of this round.
           Verdict verdict = Verdict::kAccept;
           if (Knows ? seek == Seek::kListed : left.begin < left.end) {

@@ -187,10 +187,13 @@ class WalkEngine:
     def sift_by(self, words: Tensor) -> None:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
 
-    def set_most(self, most: Tensor) -> None:
-        """`most` `[num_nodes, 3]` of indptr's type, which the caller keeps: in each sorted list, the first place of the
-        vertex that is there most often, how often, and how often any other at most. If it is not set, no list has a
-        vertex twice. For walks of the second order."""
+    def set_copies(self, copies: Tensor, most: Tensor) -> None:
+        """Says how often lists have a vertex; if it is not called, none has one twice. For walks of the second order.
+
+        The caller keeps both. `copies` `[num_nodes]` uint8: list v has no vertex more than `2**copies[v]` times. `most`
+        `[num_nodes, 3]` of indptr's type: in each sorted list, the first place of the vertex that is there most often,
+        how often, and how often any other at most.
+        """
 
 class CudaWalkEngine:
     def __init__(
@@ -279,8 +282,8 @@ class CudaWalkEngine:
     def sift_by(self, words: Tensor, stream: int) -> None:
         """As `WalkEngine.sift_by`, on `stream`."""
 
-    def set_most(self, most: Tensor) -> None:
-        """As `WalkEngine.set_most`, `most` on the GPU."""
+    def set_copies(self, copies: Tensor, most: Tensor) -> None:
+        """As `WalkEngine.set_copies`, both on the GPU."""
 
     def check(self) -> None:
         """Raises ValueError for a start that was no vertex, of walks that are done; once."""

@@ -149,7 +149,7 @@ class WalkEngine {
     arrays_.sift_by(filter);
   }
 
-  void set_most(const py::object& most) { arrays_.set_most(most); }
+  void set_copies(const py::object& copies, const py::object& most) { arrays_.set_copies(copies, most); }
 
  private:
   template <typename N>
@@ -214,7 +214,7 @@ void bind_walks(py::module_& m) {
            py::arg("searches"), py::arg("by_weight"), py::arg("vertices"))
       .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"))
-      .def("set_most", &WalkEngine::set_most, py::arg("most"))
+      .def("set_copies", &WalkEngine::set_copies, py::arg("copies"), py::arg("most"))
       .def("sift_by", &WalkEngine::sift_by, py::arg("words"));
   m.def("walk_cells", &walk_cells, py::arg("indptr"), py::arg("indices"), py::arg("cells"), py::arg("out"),
         py::arg("num_threads"));

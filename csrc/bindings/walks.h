@@ -170,7 +170,8 @@ class WalkArrays {
     WalkLists<P, N> lists{plain<P, N>(),
                           sorted,
                           {filter_.load(std::memory_order_acquire), filter_words(num_edges_)},
-                          static_cast<const P*>(most_.load(std::memory_order_acquire))};
+                          copies_.load(std::memory_order_acquire),
+                          static_cast<const P*>(most_)};
     if (second && !cells_at_) lists.indices = sorted;  // copies of a vertex lie side by side there
     const auto with = [&](auto proposal) {
       using Q = decltype(proposal);
@@ -200,6 +201,7 @@ class WalkArrays {
     return {{plain<P, N>(),
              static_cast<const N*>(sorted_at_),
              {filter_.load(std::memory_order_acquire), filter_words(num_edges_)},
+             nullptr,
              nullptr},
             num_nodes_,
             static_cast<const WalkCell<N>*>(cells_at_),
@@ -216,15 +218,18 @@ class WalkArrays {
   // Others may walk meanwhile: with it or without, they walk the same.
   void sift_by(const EdgeFilter& filter) { filter_.store(filter.words, std::memory_order_release); }
 
-  // Of each list, which vertex it has most often, see WalkLists; the caller keeps them.
-  void set_most(py::handle most) {
+  // How often each list has a vertex, and which, see WalkLists; the caller keeps both. Once, before walks
+  // that ask for it.
+  void set_copies(py::handle copies, py::handle most) {
+    const auto powers = view<const uint8_t>(copies, "copies", num_nodes_, device_);
     with_types([&](auto edge, auto) {
       using P = decltype(edge);
       const auto places = view<const P>(most, "most", 3 * num_nodes_, device_);
       if (device_ == std::string_view("cpu"))
         for (int64_t v = 0; v < num_nodes_; ++v) check_most(v, places.data + 3 * v);
-      most_.store(places.data, std::memory_order_release);
+      most_ = places.data;
     });
+    copies_.store(powers.data, std::memory_order_release);
   }
 
  private:
@@ -237,8 +242,8 @@ class WalkArrays {
   template <typename P>
   void check_most(int64_t v, const P* most) const {
     const auto* const list = static_cast<const P*>(indptr_at_) + v;
-    if (most[0] < list[0] || most[0] > list[1] || most[1] < 0 || most[1] > list[1] - most[0] || most[2] < 0 ||
-        most[2] > most[1])
+    if (most[0] < list[0] || most[0] > list[1] || most[1] < (list[0] < list[1]) ||
+        most[1] > list[1] - most[0] || most[2] < 0 || most[2] > most[1])
       throw py::value_error("most says that list " + std::to_string(v) + " has " + std::to_string(most[1]) +
                             " copies at " + std::to_string(most[0]) + ", and " + std::to_string(most[2]) +
                             " of others; they must lie in its places " + std::to_string(list[0]) + " to " +
@@ -274,7 +279,8 @@ class WalkArrays {
   bool wide_edges_ = false, wide_nodes_ = false;
   int64_t num_nodes_ = 0, num_edges_ = 0;
   std::atomic<uint64_t*> filter_{nullptr};
-  std::atomic<const void*> most_{nullptr};
+  std::atomic<const uint8_t*> copies_{nullptr};
+  const void* most_ = nullptr;  // written before copies_
   const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr, *cells_at_ = nullptr;
 };
 

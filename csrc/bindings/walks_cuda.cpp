@@ -135,7 +135,7 @@ class CudaWalkEngine {
     throw py::value_error(bad_start(vertex, arrays_.num_nodes()));
   }
 
-  void set_most(const py::object& most) { arrays_.set_most(most); }
+  void set_copies(const py::object& copies, const py::object& most) { arrays_.set_copies(copies, most); }
 
  private:
   template <class F>
@@ -173,7 +173,7 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("vertices"), py::arg("fault"), py::arg("told"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
-      .def("set_most", &CudaWalkEngine::set_most, py::arg("most"))
+      .def("set_copies", &CudaWalkEngine::set_copies, py::arg("copies"), py::arg("most"))
       .def("sift_by", &CudaWalkEngine::sift_by, py::arg("words"), py::arg("stream"))
       .def("check", &CudaWalkEngine::check);
 }

@@ -56,8 +56,9 @@ template <typename P, typename N>
 struct WalkLists : PlainLists<P, N> {
   const N* sorted;    // [num_edges]: `indices` with each list in ascending order; nullptr if nobody searches
   EdgeFilter filter;  // of all edges, or none
+  const uint8_t* copies;  // [num_nodes] see copies_log2; nullptr: no list has a vertex twice, or nobody asks
   // [num_nodes, 3] for each list, the first place of the vertex that it has most often, how often it has it,
-  // and how often any other at most; nullptr: no list has a vertex twice, or nobody asks.
+  // and how often any other at most.
   const P* most;
 
   LOADER_HD const P* bounds(int64_t v, uint32_t) const { return this->indptr + v; }
@@ -71,7 +72,9 @@ struct WalkLists : PlainLists<P, N> {
     return is_among(sorted, list, v);
   }
   // No list has a vertex twice.
-  LOADER_HD bool simple() const { return !most; }
+  LOADER_HD bool simple() const { return !copies; }
+  // The list of v has no vertex more than 2^(this) times.
+  LOADER_HD uint32_t copies_log2(int64_t v) const { return simple() ? 0 : load(copies + v); }
   // The places of the vertex that the list of v has most often.
   LOADER_HD ListOf<P> most_often(int64_t v) const {
     const P begin = load(most + 3 * v);

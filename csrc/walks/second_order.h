@@ -6,15 +6,15 @@
 // thresholds that this decides between. All masses are integers, and the law is exact for weights rounded to
 // them. What rejection would take long for is taken out of it:
 //
-//   the way back   In a graph whose lists have a vertex more than once, the vertex that a list has most
-//   often,
-//                  and its places, are known. If that is t, tries draw among the copies of t and all others
-//                  at once, and need no luck to meet either of them.
+//   the way back   In a list that has a vertex often (2^kManyCopies times, or nearly so), the places of the
+//   one
+//                  that it has most often are known. If that is t, tries draw among the copies of t and all
+//                  others at once, and need no luck to meet either of them.
 //                  Else, if 1/p is larger than the mass of an entry, each copy of t in the list has `extra`
 //                  mass on top, in a part of its own (as KnightKing folds it: Yang et al., SOSP 2019). The
-//                  part is as large as for the vertex that is there second most often, and the copies of t
-//                  are sought only if a try falls upon it: a try that falls upon a copy that is not there is
-//                  refused, and the tries after it know how many there are.
+//                  part is as large as for the most copies that t may have, which are sought only if a try
+//                  falls upon it: a try that falls upon a copy that is not there is refused, and the tries
+//                  after it know how many there are.
 //                  If 1/p is less, and try kPatience or a later one is refused because it fell upon t, the
 //                  copies are sought, too.
 //   the others     Of tries among these as many are expected as 1 and 1/q differ. If that is more than
@@ -36,6 +36,7 @@ namespace loader {
 
 constexpr uint32_t kFewTries = 16;                     // expected ones that no list is scanned for
 constexpr uint32_t kMaxTries = 64, kManyTries = 1024;  // before the scan of a short list, and of a long one
+constexpr uint32_t kManyCopies = 3;  // as a power of two: fewer are not worth to look which vertex it is
 constexpr uint32_t kPatience = 8;  // tries before one that is refused because it fell upon a copy seeks them
 constexpr uint32_t kMostTries = 1u << 24;              // before a scan in any case, by rules that scan
 constexpr uint64_t kMostReserved = uint64_t{1} << 62;  // mass of the way back, before its copies are known

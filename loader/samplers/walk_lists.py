@@ -31,10 +31,11 @@ def sorted_lists(graph: Graph) -> tuple[Tensor, Tensor | None]:
     return indices[order].contiguous(), order.to(graph.indptr.dtype)
 
 
-def most_often(graph: Graph, ascending: Tensor) -> Tensor | None:
-    """`[num_nodes, 3]`: the first place of the vertex that a list has most often, how often, and how often any other.
+def copies_of(graph: Graph, ascending: Tensor) -> tuple[Tensor, Tensor] | None:
+    """How often lists have a vertex; None: no list has one twice.
 
-    Of several that are there most often, it is the lowest. None: no list has a vertex twice.
+    `[num_nodes]` uint8: no list has a vertex more than 2 to this power times. `[num_nodes, 3]`: the first place of the
+    vertex that a list has most often (the lowest of several), how often, and how often any other at most.
 
     Args:
         graph: of the lists.
@@ -56,7 +57,8 @@ def most_often(graph: Graph, ascending: Tensor) -> Tensor | None:
     places = indptr[:-1].scatter_reduce(0, rows[is_most], begins[is_most], "amin", include_self=False)
     other = begins != places[rows]
     others = indptr.diff().clamp(max=1).scatter_reduce(0, rows[other], lengths[other], "amax")
-    return torch.stack((places, counts, others), dim=1).to(graph.indptr.dtype)
+    powers = torch.bucketize(counts, 2 ** torch.arange(63, device=counts.device))
+    return powers.to(torch.uint8), torch.stack((places, counts, others), dim=1).to(graph.indptr.dtype)
 
 
 def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:

@@ -14,7 +14,7 @@ from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, most_often, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import copies_of, metapath_lists, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
 from loader.samplers.walk_next.walking import integer_weights, walk
 
@@ -64,7 +64,7 @@ class WalkedGraph:
         if searches:
             self.sorted, self._order = sorted_lists(graph)
         self._weighted = weighted
-        self._most: Tensor | None = None  # see most_often
+        self._copies: tuple[Tensor, Tensor] | None = None  # see copies_of
         self._looked = False
         for array in (indptr, indices, self.sorted, cells):
             if array is not None:
@@ -89,7 +89,7 @@ class WalkedGraph:
             self._count(len(starts) * length)
         follows_sorted = law.accept is not None and not self._weighted
         if follows_sorted:
-            self._find_most_often()
+            self._find_copies()
         nodes = torch.empty(len(starts), length + 1, dtype=starts.dtype)
         places = torch.empty(len(starts), length, dtype=graph.indptr.dtype) if edge_ids else None
         accept = law.acceptance(weighted=self._weighted)
@@ -130,13 +130,13 @@ class WalkedGraph:
         self._engine.negatives(0, key, walkers, count, bound, out)
         return out if frequencies is None else frequencies.vertices(out)
 
-    def _find_most_often(self) -> None:
-        """Tells the engine, once, which vertex each list has most often, if one has a vertex more than once."""
+    def _find_copies(self) -> None:
+        """Tells the engine, once, how often lists have a vertex."""
         with self._lock:
             if not self._looked and self.sorted is not None:
-                self._most = most_often(self._graph, self.sorted)
-                if self._most is not None:
-                    self._engine.set_most(self._most)
+                self._copies = copies_of(self._graph, self.sorted)
+                if self._copies is not None:
+                    self._engine.set_copies(*self._copies)
                 self._looked = True
 
     def _count(self, steps: int) -> None:

@@ -64,7 +64,7 @@ template <class Next, typename P, typename N>
 void compare(Random& random, const CustomRules& rules, const std::string& what) {
   RandomGraph<P, N> graph(random);
   CustomLists<P, N> lists{
-      {{graph.indptr.data(), graph.indices.data()}, graph.indices.data(), {nullptr, 0}, nullptr},
+      {{graph.indptr.data(), graph.indices.data()}, graph.indices.data(), {nullptr, 0}, nullptr, nullptr},
       graph.num_nodes,
       graph.cells.data(),
       graph.weights.data()};

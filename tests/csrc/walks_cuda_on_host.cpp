@@ -29,7 +29,8 @@ struct RandomGraph {
   std::vector<N> indices;
   std::vector<uint64_t> words;
   std::vector<WalkCell<N>> cells;
-  std::vector<P> most;  // see WalkLists
+  std::vector<uint8_t> copies;  // see WalkLists
+  std::vector<P> most;
   int64_t num_nodes;
   int groups;
 
@@ -56,6 +57,9 @@ struct RandomGraph {
       }
       most.push_back(static_cast<P>(indices.size() + first));
       most.push_back(static_cast<P>(count));
+      uint8_t log2 = 0;
+      while (size_t{1} << log2 < count) ++log2;
+      copies.push_back(log2);
       size_t others = 0;
       for (size_t i = 0, run = 0; i < list.size(); ++i) {
         run = i && list[i] == list[i - 1] ? run + 1 : 1;
@@ -77,9 +81,7 @@ struct RandomGraph {
   }
 
   bool is_simple() const {
-    for (size_t v = 0; 3 * v < most.size(); ++v)
-      if (most[3 * v + 1] > 1) return false;
-    return true;
+    return std::count(copies.begin(), copies.end(), 0) == std::ptrdiff_t(copies.size());
   }
   PlainLists<P, N> plain() const { return {indptr.data(), indices.data()}; }
 };
@@ -200,7 +202,8 @@ void one_round(Random& random, const std::string& types) {
   WalkLists<P, N> lists{graph.plain(),
                         random.chance(0.5) ? graph.indices.data() : elsewhere.data(),
                         {nullptr, 0},
-                        graph.is_simple() ? nullptr : graph.most.data()};
+                        graph.is_simple() ? nullptr : graph.copies.data(),
+                        graph.most.data()};
   if (random.chance(0.5)) {
     graph.words.assign(filter_words(static_cast<int64_t>(graph.indices.size()) - 1), 0);
     lists.filter = {graph.words.data(), graph.words.size()};
@@ -238,7 +241,8 @@ void one_round(Random& random, const std::string& types) {
 // A start that is no vertex is told, and its walk has none.
 void refuse() {
   const std::vector<int32_t> indptr{0, 1, 2}, indices{1, 0};
-  const WalkLists<int32_t, int32_t> lists{{indptr.data(), indices.data()}, nullptr, {nullptr, 0}, nullptr};
+  const WalkLists<int32_t, int32_t> lists{
+      {indptr.data(), indices.data()}, nullptr, {nullptr, 0}, nullptr, nullptr};
   const std::vector<int64_t> starts{0, int64_t{1} << 40, 1};
   std::vector<int32_t> vertices(9, -7);
   int64_t bad[2] = {0, 0};

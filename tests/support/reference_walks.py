@@ -17,6 +17,7 @@ from loader.graph import Graph
 
 WALK, NEGATIVE = 2, 3  # purposes of the words
 PATIENCE, FEW_TRIES, TRIES, MANY_TRIES, MOST_TRIES = 8, 16, 64, 1024, 1 << 24
+MANY_COPIES = 3  # as a power of two
 KNOWING_BLOCK, COPY_BLOCK, SCAN_BLOCK = 1 << 29, 1 << 30, 1 << 31
 
 
@@ -157,11 +158,13 @@ def walks(
             place, tries = -1, 0
             own = [e for e in listed if indices[e] == previous]  # found where a try needs to know them
             others = [e for e in listed if indices[e] != previous]
-            others_often = max((lists[at].count(x) for x in set(lists[at]) - {favorites[at]}), default=1)
-            reserved = (others_often - 1).bit_length()  # copies, as a power of two
+            reserved = (most[at] - 1).bit_length()  # copies, as a power of two
             knows, index, j = False, 0, step % share
-            if judged and not weighted and (extra or back < WORD) and most[at] > 1 and favorites[at] == previous:
-                knows, tries, index = True, 1, KNOWING_BLOCK + j + share  # the first try is left out
+            if judged and not weighted and (extra or back < WORD) and reserved >= MANY_COPIES:
+                others_often = max((lists[at].count(x) for x in set(lists[at]) - {favorites[at]}), default=1)
+                reserved = (others_often - 1).bit_length()
+                if favorites[at] == previous:
+                    knows, tries, index = True, 1, KNOWING_BLOCK + j + share  # the first try is left out
             while True:
                 tries += 1
                 if weighted or not second_order:

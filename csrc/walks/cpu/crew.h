@@ -116,16 +116,18 @@ class Crew {
       m.judged = m.walker.previous >= 0 && m.list.degree() > 1;
       m.copies_log2 = 0;
       if constexpr (Law::kSecond && Law::Proposal::kFolds)
-        if (m.judged && !lists_.simple() && asks_for_copies(law_.rules)) look_at_most(m);
+        if (m.judged && !lists_.simple() && asks_for_copies(law_.rules)) look_at_copies(m);
       if (!m.knows) propose(m, m.words[at], m.words[(at + 1) & 3], m.words[(at + 2) & 3], at);
     }
   }
 
-  // What is known of the vertex that the list has most often: who came from there knows all, before a try.
-  void look_at_most(Member& m) {
+  // What is known of the list before a try: all, if it has the vertex before most often, and often.
+  void look_at_copies(Member& m) {
+    m.copies_log2 = lists_.copies_log2(m.walker.at);
+    if (m.copies_log2 < kManyCopies) return;
     m.own = lists_.most_often(m.walker.at);
     m.copies_log2 = log2_of(lists_.others_often(m.walker.at));
-    m.knows = m.own.degree() > 1 && lists_.read(m.own.begin) == m.walker.previous;
+    m.knows = lists_.read(m.own.begin) == m.walker.previous;
   }
 
   // A proposal by three words, the first of which gives draw number i.

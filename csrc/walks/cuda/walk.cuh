@@ -235,12 +235,13 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
             list = lists.list(walker.at, first + step);
             copies = kUnknown;
             if (Knows && is_judged() && !lists.simple() && asks_for_copies(law.rules)) {
-              const ListOf<P> most = lists.most_often(walker.at);
-              if (most.degree() > 1 && lists.read(most.begin) == walker.previous) {
+              copies += lists.copies_log2(walker.at);
+              if (copies - kUnknown >= kManyCopies) {
+                const ListOf<P> most = lists.most_often(walker.at);
                 own = most.begin;
-                copies = most.degree();
-              } else {
-                copies += log2_of(lists.others_often(walker.at));
+                copies = lists.read(own) == walker.previous
+                             ? most.degree()
+                             : kUnknown + log2_of(lists.others_often(walker.at));
               }
             }
           }

@@ -15,7 +15,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle, made_current
 from loader.samplers.walk_frequencies import Frequencies
 from loader.samplers.walk_law import WalkLaw
-from loader.samplers.walk_lists import metapath_lists, most_often, sorted_lists, weighted_lists
+from loader.samplers.walk_lists import copies_of, metapath_lists, sorted_lists, weighted_lists
 from loader.samplers.walk_next import Next
 from loader.samplers.walk_next.faults import Fault
 from loader.samplers.walk_next.walking import integer_weights
@@ -84,7 +84,7 @@ class CudaWalkedGraph:
                 self._sorted, order = sorted_lists(graph)
                 self._order = None if order is None else order.to(device)
             self._weighted = weighted
-            self._most: Tensor | None = None  # see most_often
+            self._copies: tuple[Tensor, Tensor] | None = None  # see copies_of
             self._looked = False
             if self._sorted is not None and self._sorted is not graph.indices:
                 self._sorted = self._sorted.to(device)
@@ -118,7 +118,7 @@ class CudaWalkedGraph:
             count = starts.shape[0]
             follows_sorted = law.accept is not None and not self._weighted
             if follows_sorted:
-                self._find_most_often()
+                self._find_copies()
             nodes = torch.empty((count, length + 1), dtype=graph.indices.dtype, device=device)
             places = torch.empty((count, length), dtype=graph.indptr.dtype, device=device) if edge_ids else None
             if self._steps(schedule, count, length, law):
@@ -215,15 +215,16 @@ class CudaWalkedGraph:
             )
             return nodes
 
-    def _find_most_often(self) -> None:
-        """Tells the engine, once, which vertex each list has most often, if one has a vertex more than once."""
+    def _find_copies(self) -> None:
+        """Tells the engine, once, how often lists have a vertex."""
         if self._looked or self._sorted is None:
             return
-        most = most_often(self._graph, self._sorted)
-        if most is not None:
-            self._most = most.to(self._device)
+        found = copies_of(self._graph, self._sorted)
+        if found is not None:
+            powers, most = (a.to(self._device) for a in found)
+            self._copies = powers, most
             torch.cuda.current_stream().synchronize()  # walks come on any stream
-            self._engine.set_most(self._most)
+            self._engine.set_copies(powers, most)
         self._looked = True
 
     def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:

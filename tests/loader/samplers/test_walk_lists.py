@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loader import _core
 from loader.graph import Graph
-from loader.samplers.walk_lists import most_often
+from loader.samplers.walk_lists import copies_of
 
 
 def _graph(lists: list[list[int]]) -> Graph:
@@ -24,13 +24,15 @@ def _graph(lists: list[list[int]]) -> Graph:
 @given(st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=4, max_size=6))
 def test_each_list_has_its_most_frequent_vertex(lists: list[list[int]]) -> None:
     graph = _graph(lists)
-    found = most_often(graph, graph.indices)
+    found = copies_of(graph, graph.indices)
     if all(len(set(own)) == len(own) for own in lists):
         assert found is None
         return
     assert found is not None
-    for own, begin, row in zip(lists, graph.indptr.tolist(), found.tolist(), strict=False):
+    powers, most = found
+    for own, begin, power, row in zip(lists, graph.indptr.tolist(), powers.tolist(), most.tolist(), strict=False):
         counts = Counter(own)
+        assert power == (max(counts.values(), default=1) - 1).bit_length()
         if not own:
             assert row[1:] == [0, 0]
             continue
@@ -39,9 +41,9 @@ def test_each_list_has_its_most_frequent_vertex(lists: list[list[int]]) -> None:
         assert row == [begin + sorted(own).index(often), counts[often], others]
 
 
-@pytest.mark.parametrize("row", [[-1, 1, 1], [3, 1, 1], [0, 4, 1], [0, -1, 0], [0, 2, 3], [2**31 - 1, 1, 1]])
+@pytest.mark.parametrize("row", [[-1, 1, 1], [3, 1, 1], [0, 4, 1], [0, -1, 0], [0, 0, 0], [0, 2, 3], [2**31 - 1, 1, 1]])
 def test_places_beyond_their_list_are_refused(row: list[int]) -> None:
     graph = _graph([[1, 1], [0]])
     engine = _core.WalkEngine(graph.indptr, graph.indices, graph.indices, None, 0, 1)
     with pytest.raises(ValueError, match=r"most says that list 0 has .* must lie in its places 0 to 2"):
-        engine.set_most(torch.tensor([row, [2, 1, 1]], dtype=graph.indptr.dtype))
+        engine.set_copies(torch.ones(2, dtype=torch.uint8), torch.tensor([row, [2, 1, 1]], dtype=graph.indptr.dtype))

@@ -5,7 +5,7 @@
 //   holds(list, t, v)  whether v is in `list`, which is that of vertex t
 #pragma once
 
-#include "sampler/lists.h"
+#include "graph/lists.h"
 #include "walks/edge_filter.h"
 
 namespace loader {

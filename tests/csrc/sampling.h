@@ -9,7 +9,8 @@
 namespace stress {
 
 using loader::BlockOut;
-using loader::Csc;
+using loader::GraphOf;
+using loader::PlainLists;
 using loader::SampleOptions;
 using loader::SampleOut;
 using loader::SampleSizes;
@@ -18,7 +19,9 @@ template <typename P, typename N>
 struct OwnedCsc {
   std::vector<P> indptr;
   std::vector<N> indices;
-  Csc<P, N> view() const { return {indptr.data(), indices.data(), static_cast<int64_t>(indptr.size()) - 1}; }
+  GraphOf<PlainLists<P, N>> view() const {
+    return {{indptr.data(), indices.data()}, static_cast<int64_t>(indptr.size()) - 1};
+  }
 };
 
 // Random degrees, with hubs and isolated vertices; a chain or a star now and then.
@@ -122,8 +125,8 @@ struct Result {
   std::vector<std::vector<N>> indices;
 };
 
-template <template <typename, typename> class Sampler, typename P, typename N>
-Result<P, N> run(Sampler<P, N>& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
+template <typename Sampler, typename P, typename N>
+Result<P, N> run(Sampler& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
                  const SampleOptions& options) {
   Result<P, N> r;
   r.sizes = sampler.sample(graph.view(), seeds.data(), static_cast<int64_t>(seeds.size()), options);

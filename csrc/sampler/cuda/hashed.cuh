@@ -52,7 +52,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
   using List = ListOf<P>;
 
   // Where the neighbours of a vertex lie, if it has a `next` hop to sample them.
-  __device__ List list_of(N v, bool next) const { return next ? args.lists.list(v) : List{0, 0}; }
+  __device__ List list_of(N v, bool next) const { return next ? this->lists().list({v}) : List{0, 0}; }
 
   // Makes a vertex row `row`.
   __device__ void place(int64_t row, N v, uint32_t at, const List& list, bool next) const {

@@ -85,7 +85,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
     this->nodes()[row] = v;
     this->local()[v] = static_cast<N>(row);
-    const ListOf<P> list = args.lists.list(v);
+    const ListOf<P> list = this->lists().list({v});
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
     return list.degree();

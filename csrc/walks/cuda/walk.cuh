@@ -156,7 +156,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
     kept[1] = block.w[3];
     if (from.waits) {
       attempt = kWaits;
-      list = lists.list(walker.at, first + step);
+      list = lists.list(lists.row(walker.at, first + step));
     }
   }
 
@@ -224,7 +224,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
           Toss side = Toss::kGo;
           if constexpr (Coin) side = toss(law.rules, words.w[0]);
           if (side == Toss::kGo) {
-            list = lists.list(walker.at, first + step);
+            list = lists.list(lists.row(walker.at, first + step));
             if (list.begin == list.end) {
               is_taken = true;
             } else {

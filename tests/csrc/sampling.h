@@ -125,11 +125,11 @@ struct Result {
   std::vector<std::vector<N>> indices;
 };
 
-template <typename Sampler, typename P, typename N>
-Result<P, N> run(Sampler& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
-                 const SampleOptions& options) {
+template <typename Sampler, typename P = typename Sampler::P, typename N = typename Sampler::N>
+Result<P, N> run(Sampler& sampler, const GraphOf<typename Sampler::Lists>& graph, const std::vector<N>& seeds,
+                 const typename Sampler::Options& options) {
   Result<P, N> r;
-  r.sizes = sampler.sample(graph.view(), seeds.data(), static_cast<int64_t>(seeds.size()), options);
+  r.sizes = sampler.sample(graph, seeds.data(), static_cast<int64_t>(seeds.size()), options);
   r.nodes.resize(r.sizes.frontiers.back());
   SampleOut<P, N> out;
   for (int h = 0; h < options.hops(); ++h) {
@@ -143,6 +143,12 @@ Result<P, N> run(Sampler& sampler, const OwnedCsc<P, N>& graph, const std::vecto
         {r.indptr[h].data(), r.indices[h].data(), options.edge_ids ? r.edge_ids[h].data() : nullptr});
   sampler.write(out);
   return r;
+}
+
+template <typename Sampler, typename P, typename N>
+Result<P, N> run(Sampler& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
+                 const SampleOptions& options) {
+  return run(sampler, graph.view(), seeds, options);
 }
 
 // Fails at the first difference; returns the number of edges that were compared.

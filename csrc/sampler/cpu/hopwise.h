@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "parallel.h"
-#include "sampler/cpu/pick_row.h"
+#include "sampler/cpu/pick_list.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -60,13 +60,13 @@ void HopwiseSamplerOf<Lists, Choice>::pick(const Lists& lists, N v, int hop, con
     } else if (degree > 0) {
       if constexpr (std::decay_t<decltype(choice)>::kCountsByDegree) {
         uint32_t positions[kMaxFanout];
-        pick_row(choice, lists, list.begin, static_cast<uint32_t>(degree), draws,
-                 static_cast<uint32_t>(fanout), positions);
+        pick_list(choice, lists, list.begin, static_cast<uint32_t>(degree), draws,
+                  static_cast<uint32_t>(fanout), positions);
         const int64_t count = choice.count(degree, fanout);
         for (int64_t i = 0; i < count; ++i) picked.push_back(list.begin + static_cast<P>(positions[i]));
       } else {
-        scan_row(choice, lists, list.begin, static_cast<uint32_t>(degree), options.keys, hop, draws, fanout,
-                 picked);
+        scan_list(choice, lists, list.begin, static_cast<uint32_t>(degree), options.keys, hop, draws, fanout,
+                  picked);
       }
     }
   });

@@ -5,7 +5,7 @@
 
 #include "arena.h"
 #include "sampler/cpu/philox_lanes.h"
-#include "sampler/cpu/pick_row.h"
+#include "sampler/cpu/pick_list.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -164,7 +164,7 @@ class PickBatch {
       if (row.degree == 0) {
         take_all(row, lists, edges);
       } else {
-        pick_row(choice, lists, row.begin, row.degree, row.draws, fanout, positions);
+        pick_list(choice, lists, row.begin, row.degree, row.draws, fanout, positions);
         take(row, positions, lists, edges);
       }
       edges += row.count;

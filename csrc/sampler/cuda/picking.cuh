@@ -205,10 +205,12 @@ struct Picking : Sets {
 
   // Edges of a row at `hop`.
   __device__ uint32_t picks_of_row(int64_t row, int hop) const {
-    if constexpr (kScans)
+    if constexpr (kScans) {
       return this->row_picks()[row];
-    else
+    } else {
+      LOADER_READS_ROW(this->row_degree() + row);
       return this->count_of(this->row_degree()[row], hop);
+    }
   }
 
   // A warp's share of `rows` rows, of which it takes 32 at a time.

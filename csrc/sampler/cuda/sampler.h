@@ -175,6 +175,7 @@ struct BatchArgs {
 template <typename ListsOf>
 struct CommonArgs {
   static_assert(is_lists<ListsOf>, "see graph/lists.h");
+  static_assert(std::is_same_v<typename ListsOf::Row, VertexRow>, "a row of a hop is a vertex");
   using Lists = ListsOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;

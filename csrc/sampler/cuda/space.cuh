@@ -4,6 +4,13 @@
 #include "sampler/cuda/collectives.cuh"
 #include "sampler/cuda/sampler.h"
 
+// What a thread tells of a row that it writes, or reads where no barrier need have been since: nothing. Tests
+// on the host check that a warp reads only rows that it wrote.
+#ifndef LOADER_WRITES_ROW
+#define LOADER_WRITES_ROW(at)
+#define LOADER_READS_ROW(at)
+#endif
+
 namespace loader {
 
 constexpr int kTileWords = 8;  // words of a bitmap that a warp handles together

@@ -17,6 +17,7 @@ OTHERWISE = {
     "run the tests": "CI runs the README's test line, which ends with it",
     "run the tests of one file": "part of all tests",
     "run the tests that need a GPU": "part of all tests, each skipped without a GPU",
+    "compare the machine code of GPU kernels with another checkout's": "tests/benchmarks/test_kernel_code.py runs it",
     "try a wheel with several releases of torch": "CI runs the script with one release",
     "make a release": "below; its parts are .ci/run and the build that .ci/wheels does",
     "run every check": "this is CI",

@@ -23,8 +23,9 @@ struct CheckedEdges {
   int64_t num_edges;
 
   bool has(int64_t source, int64_t target) const {
-    if (edges.indptr) {
-      const int64_t begin = edges.indptr[target], end = edges.indptr[target + 1];
+    if (edges.any()) {
+      const ListOf<P> list = edges.lists.list({target});
+      const int64_t begin = list.begin, end = list.end;
       if (begin < 0 || end < begin || end > num_edges)
         throw py::value_error("indptr says that the list of vertex " + std::to_string(target) + " is " +
                               std::to_string(begin) + " to " + std::to_string(end) +

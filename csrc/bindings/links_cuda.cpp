@@ -62,9 +62,9 @@ class CudaLinkEngine {
       with_types(wide_edges_, wide_nodes_, [&](auto edge, auto vertex) {
         using P = decltype(edge);
         using N = decltype(vertex);
-        find_ends(all,
-                  KnownEdges<P, N>{static_cast<const P*>(known_edges_), static_cast<const N*>(known_nodes_)},
-                  device_, stream_of(stream));
+        find_ends(
+            all, KnownEdges<P, N>{{static_cast<const P*>(known_edges_), static_cast<const N*>(known_nodes_)}},
+            device_, stream_of(stream));
       });
       if (!seeds) return;
       const auto keep = [&](auto vertex) {

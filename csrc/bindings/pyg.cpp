@@ -61,8 +61,8 @@ class AnySubgraphSampler {
     const auto sources = view<const T>(indices_, "col");
     check_offsets(offsets, sources.size, "rowptr", "col");
     py::gil_scoped_release release;
-    impl_ = std::make_unique<SubgraphSampler<T>>(Csc<T, T>{offsets.data, sources.data, offsets.size - 1},
-                                                 num_threads);
+    impl_ = std::make_unique<SubgraphSampler<T>>(
+        GraphOf<PlainLists<T, T>>{{offsets.data, sources.data}, offsets.size - 1}, num_threads);
   }
 
   template <typename T>

@@ -88,9 +88,9 @@ class AnySampler {
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         picks_(std::move(picks)),
-        edge_ids_(edge_ids),
-        in_file_(in_file) {
+        edge_ids_(edge_ids) {
     auto options = make_options(std::move(fanouts), edge_ids);
+    options.in_file = in_file;
     options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
     if (part_edges < 1 || part_edges > kMostPartEdges)
@@ -129,14 +129,14 @@ class AnySampler {
 
  private:
   template <typename P, typename N>
-  using Group = GroupSampler<Impl, P, N>;
+  using Group = GroupSampler<Impl<P, N>>;
 
   template <typename P, typename N>
   void make(const SampleOptions& options, int num_threads, int64_t part_edges) {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    const Csc<P, N> graph{offsets.data, sources.data, offsets.size - 1, in_file_};
+    const GraphOf<PlainLists<P, N>> graph{{offsets.data, sources.data}, offsets.size - 1};
     const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
       if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)
         return std::make_unique<Impl<P, N>>(pool, part_edges);
@@ -166,7 +166,7 @@ class AnySampler {
   }
 
   const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
-  const bool edge_ids_, in_file_;
+  const bool edge_ids_;
   std::shared_ptr<BufferPool> pool_;
   std::variant<std::unique_ptr<Group<int32_t, int32_t>>, std::unique_ptr<Group<int64_t, int32_t>>,
                std::unique_ptr<Group<int64_t, int64_t>>>

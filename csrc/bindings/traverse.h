@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bindings/views.h"
-#include "traverse/lists.h"
+#include "graph/lists.h"
 #include "traverse/rank.h"
 
 namespace loader {
@@ -49,8 +49,8 @@ class TraversedLists {
   }
 
   template <typename P, typename N>
-  VertexLists<P, N> lists() const {
-    return {static_cast<const P*>(indptr_at_), static_cast<const N*>(indices_at_), num_nodes_};
+  PlainGraph<P, N> lists() const {
+    return {{static_cast<const P*>(indptr_at_), static_cast<const N*>(indices_at_)}, num_nodes_};
   }
 
   // An array that is read where it lies: a GPU reads pinned memory, too.

@@ -160,7 +160,9 @@ class WalkArrays {
     out.length = static_cast<uint32_t>(length);
     const bool coin = call.home_below > 0, second = call.accept.has_value();
     if (groups_) {
-      MetapathLists<P, N> lists{plain<P, N>(), groups_, static_cast<uint32_t>(call.path.size()), {}};
+      const PlainLists<P, N> all = plain<P, N>();
+      MetapathLists<P, N> lists{
+          {all.indptr, all.indices, groups_}, static_cast<uint32_t>(call.path.size()), {}};
       std::copy(call.path.begin(), call.path.end(), lists.path);
       using U = UniformProposal;
       return coin ? f(WalkLaw<U, true, false>{rules, {}}, lists, out)

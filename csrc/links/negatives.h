@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "graph/searched.h"
 #include "sampler/pick.h"
 
 namespace loader {
@@ -18,20 +19,18 @@ constexpr uint32_t kTriesOfPair = 4096;
 // The edges that a strict negative must not be: lists of sources by target, each ascending.
 template <typename P, typename N>
 struct KnownEdges {
-  const P* indptr;  // [num_nodes + 1]; null: none
-  const N* indices;
+  PlainLists<P, N> lists;  // null pointers: none
 
+  LOADER_HD bool any() const { return lists.indptr; }
   LOADER_HD bool has(int64_t source, int64_t target) const {
-    if (!indptr) return false;
-    P low = indptr[target], high = indptr[target + 1];
-    while (low < high) {
-      const P mid = low + (high - low) / 2;
-      if (static_cast<int64_t>(indices[mid]) < source)
-        low = mid + 1;
-      else
-        high = mid;
+    if (!any()) return false;
+    ListOf<P> list = lists.list({target});
+    while (list.begin < list.end) {
+      const auto there = static_cast<int64_t>(lists.read(middle(list)));
+      if (there == source) return true;
+      halve(list, there < source);
     }
-    return low < indptr[target + 1] && static_cast<int64_t>(indices[low]) == source;
+    return false;
   }
 };
 

@@ -89,4 +89,13 @@ struct RaceChoice {
   LOADER_HD bool whole(int64_t, int64_t) const { return false; }  // entries of weight 0 are not picked
 };
 
+// The choice that stands for all with the same number of picks.
+template <typename Choice>
+Choice counted_as(const Choice& choice) {
+  return choice;
+}
+inline UniformChoice counted_as(const WeightedChoice& choice) { return {choice.replace}; }
+inline UniformChoice counted_as(const TopKChoice&) { return {false}; }
+inline LaborChoice counted_as(const RaceChoice&) { return {}; }
+
 }  // namespace loader

@@ -8,11 +8,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define LOADER_HD __host__ __device__ __forceinline__
-#else
-#define LOADER_HD inline
-#endif
+#include "host_device.h"
 
 namespace loader {
 
@@ -75,9 +71,9 @@ LOADER_HD uint64_t batch_key(uint64_t seed, uint64_t epoch, uint64_t batch,
 }
 
 // The random words of one lane at one step of a mini-batch: word i is word i % 4 of the Philox block i / 4.
-// For k-hop picks the lane is the vertex and the step the hop; for walks the lane is the walker, else two
-// walkers that meet would never part. There are 2^24 steps, and 255 redraws of each word. A redraw changes
-// the word of the step. If it changed that of the index, kernels would keep a product of the step in
+// For k-hop picks the lane is the row's and the step the hop, see draws_of; for walks the lane is the walker,
+// else two walkers that meet would never part. There are 2^24 steps, and 255 redraws of each word. A redraw
+// changes the word of the step. If it changed that of the index, kernels would keep a product of the step in
 // registers.
 struct Draws {
   uint64_t key;  // of the mini-batch and the purpose, see batch_key
@@ -117,6 +113,12 @@ struct Draws {
     return multiply_high(words, m);
   }
 };
+
+// The draws for the picks of a row (graph/lists.h) at a hop, wherever they are made.
+template <typename Row>
+LOADER_HD Draws draws_of(uint64_t key, const Row& row, int hop) {
+  return {key, row.lane(), static_cast<uint32_t>(hop) | row.slot << 8};
+}
 
 // Number of picks of a vertex of in-degree `degree`.
 LOADER_HD int64_t pick_count(int64_t degree, int64_t fanout, bool replace) {

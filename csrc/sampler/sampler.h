@@ -8,29 +8,35 @@
 #include <variant>
 #include <vector>
 
+#include "graph/lists.h"
 #include "sampler/choice.h"
 
 namespace loader {
 
-template <typename P, typename N>
-struct Csc {
-  const P* indptr;  // [num_nodes + 1]
-  const N* indices;
-  int64_t num_nodes;
-  bool in_file = false;  // a part may be on disk only, see PagesAhead
-};
-
 using AnyChoice = std::variant<UniformChoice, WeightedChoice, TopKChoice, LaborChoice, RaceChoice>;
 
-struct SampleOptions {
+// Calls `f` with a choice, or with the one that a variant holds.
+template <typename Choice, typename F>
+decltype(auto) with_choice(const Choice& choice, const F& f) {
+  return f(choice);
+}
+template <typename F>
+decltype(auto) with_choice(const AnyChoice& choice, const F& f) {
+  return std::visit(f, choice);
+}
+
+template <typename Choice>
+struct SampleOptionsOf {
   std::vector<int64_t> fanouts;  // hop order
-  AnyChoice choice;
+  Choice choice;
   bool edge_ids;
   BatchKeys keys;
-  bool once = false;  // a vertex' neighbours are picked at one hop only: the one after the hop that met it
+  bool once = false;     // a vertex' neighbours are picked at one hop only: the one after the hop that met it
+  bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
 
   int hops() const { return static_cast<int>(fanouts.size()); }
 };
+using SampleOptions = SampleOptionsOf<AnyChoice>;
 
 struct SampleSizes {
   std::vector<int64_t> frontiers;  // [hops + 1]: vertices within h hops

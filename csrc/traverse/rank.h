@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "traverse/lists.h"
+#include "host_device.h"
 
 namespace loader {
 
@@ -11,7 +11,7 @@ constexpr int kShareBits = 62;
 constexpr uint64_t kWhole = uint64_t{1} << kShareBits;  // stands for 1
 
 // The product of two shares, rounded down.
-LOADER_TRAVERSE_HD uint64_t share_of(uint64_t x, uint64_t y) {
+LOADER_HD uint64_t share_of(uint64_t x, uint64_t y) {
 #ifdef __CUDA_ARCH__
   return __umul64hi(x, y) << (64 - kShareBits) | x * y >> kShareBits;
 #else
@@ -20,7 +20,7 @@ LOADER_TRAVERSE_HD uint64_t share_of(uint64_t x, uint64_t y) {
 #endif
 }
 
-LOADER_TRAVERSE_HD double as_number(uint64_t share) {
+LOADER_HD double as_number(uint64_t share) {
   return static_cast<double>(share) * (1.0 / static_cast<double>(kWhole));
 }
 
@@ -33,11 +33,11 @@ struct RankLaw {
   uint64_t close;       // ends as soon as the ranks change by less, in sum
   int32_t most_iterations;
 
-  LOADER_TRAVERSE_HD uint64_t own_of(int64_t v) const { return own ? own[v] : even; }
+  LOADER_HD uint64_t own_of(int64_t v) const { return own ? own[v] : even; }
 
   // Of vertex v, to which the vertices before it pass `passed`. Those that nothing follows pass `loose` in
   // sum to all vertices.
-  LOADER_TRAVERSE_HD uint64_t rank(int64_t v, uint64_t passed, uint64_t loose) const {
+  LOADER_HD uint64_t rank(int64_t v, uint64_t passed, uint64_t loose) const {
     const uint64_t by_itself = own_of(v);
     return share_of(passed + share_of(loose, by_itself), damping) + share_of(by_itself, kWhole - damping);
   }

@@ -20,8 +20,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "graph/metapath.h"
+#include "graph/searched.h"
 #include "sampler/pick.h"
-#include "walks/lists.h"
 
 namespace loader {
 
@@ -62,7 +63,7 @@ struct UniformProposal {
   template <class Lists>
   LOADER_HD void prefetch(const Lists& lists, typename Lists::Edge at) const {
 #ifndef __CUDA_ARCH__
-    __builtin_prefetch(lists.indices + at);
+    prefetch_entry(lists, at);
 #endif
   }
   template <class Lists>
@@ -139,7 +140,7 @@ struct WalkLaw {
         return {walker.at, P{-1}};
       }
     }
-    const ListOf<P> list = lists.list(walker.at, step);
+    const ListOf<P> list = lists.list(lists.row(walker.at, step));
     if (list.begin == list.end) return {N{-1}, P{-1}};
     const uint32_t at = first + Coin;
     const P place = proposal.aim(draws, list, block.w[at], at);

@@ -157,59 +157,6 @@ void expect_refused_launches(Random& random) {
   if (!marked) fail("no launch was refused in the midst of a series");
 }
 
-// Lists that are stored in another way, and another choice: the kernels know neither.
-struct Masked : PlainLists<int64_t, int32_t> {
-  static constexpr int32_t kMask = 0x5555;
-  int32_t read(int64_t at) const { return indices[at] ^ kMask; }
-  int32_t read(int64_t begin, uint32_t i) const { return read(begin + i); }
-};
-
-struct First {
-  static constexpr bool kCountsByDegree = true;
-  int64_t count(int64_t degree, int64_t fanout) const { return std::min(degree, fanout); }
-  bool whole(int64_t degree, int64_t fanout) const { return degree <= fanout; }
-};
-
-template <int K, typename Lists>
-uint32_t pick_row(const First& choice, const Lists&, int64_t, uint32_t degree, const Draws&, uint32_t fanout,
-                  uint32_t (&t)[K]) {
-  const auto count = static_cast<uint32_t>(choice.count(degree, fanout));
-  for (uint32_t i = 0; i < K; ++i) t[i] = i < count ? i : kNoPick;
-  return count;
-}
-
-template <typename Lists>
-void pick_row_by_warp(const First&, const Lists&, int64_t, uint32_t, const Draws&, uint32_t count,
-                      uint32_t* out) {
-  for (uint32_t i = threadIdx.x % 32; i < count; i += 32) out[i] = i;
-  __syncwarp();
-}
-
-void expect_other_lists_and_choice(Random& random) {
-  HopwiseSampler<int64_t, int32_t> hopwise(1);
-  for (const int64_t fanout : {4, 35}) {
-    const auto graph = random_graph<int64_t, int32_t>(random);
-    const int64_t num_nodes = graph.view().num_nodes;
-    auto masked = graph, cut = graph;  // `cut`: the first few of each list, which are picked whole
-    for (auto& u : masked.indices) u ^= Masked::kMask;
-    cut.indptr.assign(1, 0);
-    cut.indices.clear();
-    for (int64_t v = 0; v < num_nodes; ++v) {
-      const auto first = graph.indices.begin() + graph.indptr[v];
-      cut.indices.insert(cut.indices.end(), first,
-                         first + std::min(fanout, graph.indptr[v + 1] - graph.indptr[v]));
-      cut.indptr.push_back(static_cast<int64_t>(cut.indices.size()));
-    }
-    const SampleOptions options{{fanout, fanout}, UniformChoice{false}, false, {3, 0, 0}};
-    const auto seeds = random_seeds<int32_t>(random, num_nodes, 20);
-    const auto expected = run(hopwise, cut, seeds, options);
-    OnHost<int64_t, int32_t, SampleArgs<Masked, First>> on_host(masked, 2);
-    for (const Case& c : kCases)
-      expect_same(on_host.sample({seeds}, options, {c.schedule, c.vertex_set, 2, 1, false, 1 << 20})[0],
-                  expected, "other lists and another choice: ");
-  }
-}
-
 // A weight that is not allowed is told with its place, wherever in a list it stands.
 template <typename P, typename N, typename Sampler>
 void expect_bad_weight(Random& random, Sampler& on_host, const OwnedCsc<P, N>& graph, OwnedTables& tables,
@@ -294,7 +241,6 @@ int main(int argc, char** argv) {
     by_lines += c.by_lines;
   }
   expect_parts(random);
-  expect_other_lists_and_choice(random);
   expect_refused_launches(random);
   edges += compare_choice<int32_t, int32_t, WeightedChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, WeightedChoice>(random, rounds);

@@ -60,7 +60,11 @@ Choice choice_of(const AnyChoice& options) {
 template <typename P, typename N, typename Args = UniformArgs<P, N>>
 class OnHost {
  public:
-  OnHost(const OwnedCsc<P, N>& graph, int hops) : graph_(graph), num_nodes_(graph.view().num_nodes) {
+  OnHost(const OwnedCsc<P, N>& graph, int hops)
+      : OnHost(graph, hops, {graph.indptr.data(), graph.indices.data()}) {}
+  // `lists`: the same graph in another form.
+  OnHost(const OwnedCsc<P, N>& graph, int hops, const typename Args::Lists& lists)
+      : graph_(graph), lists_(lists), num_nodes_(graph.view().num_nodes) {
     words_ = bitmap_entries(num_nodes_, hops);
     ranks_at_ = ranks_at((num_nodes_ + 31) / 32, hops);
     bitmaps_.resize(words_ * kMaxBatchesPerLaunch);
@@ -210,7 +214,7 @@ class OnHost {
     int64_t most_seeds = 0;
     for (const auto& s : seeds) most_seeds = std::max<int64_t>(most_seeds, s.size());
     Args args{};
-    args.lists = {graph_.indptr.data(), graph_.indices.data()};
+    args.lists = lists_;
     args.num_nodes = num_nodes_;
     args.hops = hops;
     args.choice = choice_of<typename Args::Choice>(options.choice);
@@ -362,6 +366,7 @@ class OnHost {
   }
 
   const OwnedCsc<P, N>& graph_;
+  const typename Args::Lists lists_;
   int64_t num_nodes_, words_, ranks_at_;
   std::vector<uint32_t> bitmaps_, totals_, counts_, unit_marks_;
   std::vector<Rank> unit_ranks_;

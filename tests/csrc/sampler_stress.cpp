@@ -118,7 +118,7 @@ int64_t compare_groups(Random& random, int rounds) {
     const int threads = static_cast<int>(random.between(1, 6));
     const int64_t part = random.chance(0.5) ? 1 : 100;
     using Fused = loader::FusedSampler<P, N>;
-    loader::GroupSampler<loader::FusedSampler, P, N> group_sampler(
+    loader::GroupSampler<Fused> group_sampler(
         graph.view(), options, threads,
         [part](const std::shared_ptr<loader::Workers>& pool) { return std::make_unique<Fused>(pool, part); });
 

@@ -9,7 +9,8 @@
 namespace stress {
 
 using loader::BlockOut;
-using loader::Csc;
+using loader::GraphOf;
+using loader::PlainLists;
 using loader::SampleOptions;
 using loader::SampleOut;
 using loader::SampleSizes;
@@ -18,7 +19,9 @@ template <typename P, typename N>
 struct OwnedCsc {
   std::vector<P> indptr;
   std::vector<N> indices;
-  Csc<P, N> view() const { return {indptr.data(), indices.data(), static_cast<int64_t>(indptr.size()) - 1}; }
+  GraphOf<PlainLists<P, N>> view() const {
+    return {{indptr.data(), indices.data()}, static_cast<int64_t>(indptr.size()) - 1};
+  }
 };
 
 // Random degrees, with hubs and isolated vertices; a chain or a star now and then.
@@ -122,11 +125,11 @@ struct Result {
   std::vector<std::vector<N>> indices;
 };
 
-template <template <typename, typename> class Sampler, typename P, typename N>
-Result<P, N> run(Sampler<P, N>& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
-                 const SampleOptions& options) {
+template <typename Sampler, typename P = typename Sampler::P, typename N = typename Sampler::N>
+Result<P, N> run(Sampler& sampler, const GraphOf<typename Sampler::Lists>& graph, const std::vector<N>& seeds,
+                 const typename Sampler::Options& options) {
   Result<P, N> r;
-  r.sizes = sampler.sample(graph.view(), seeds.data(), static_cast<int64_t>(seeds.size()), options);
+  r.sizes = sampler.sample(graph, seeds.data(), static_cast<int64_t>(seeds.size()), options);
   r.nodes.resize(r.sizes.frontiers.back());
   SampleOut<P, N> out;
   for (int h = 0; h < options.hops(); ++h) {
@@ -140,6 +143,12 @@ Result<P, N> run(Sampler<P, N>& sampler, const OwnedCsc<P, N>& graph, const std:
         {r.indptr[h].data(), r.indices[h].data(), options.edge_ids ? r.edge_ids[h].data() : nullptr});
   sampler.write(out);
   return r;
+}
+
+template <typename Sampler, typename P, typename N>
+Result<P, N> run(Sampler& sampler, const OwnedCsc<P, N>& graph, const std::vector<N>& seeds,
+                 const SampleOptions& options) {
+  return run(sampler, graph.view(), seeds, options);
 }
 
 // Fails at the first difference; returns the number of edges that were compared.

@@ -49,6 +49,12 @@ def sound_without_sanitizers(tmp_path_factory: pytest.TempPathFactory) -> None:
         ("hashed.cuh", "row += total;", "row += total > 0;"),  # vertices of a range's later windows
         ("scan.cuh", "begin = 0, step = kGroup,", "begin = 0, step = 1,"),  # groups of a long list's parts
         ("race_queue.cuh", "before_lane & ~bits_below(from, base)", "before_lane"),  # lists that are raced together
+        # A warp makes the rows of seeds that another one counts, without a barrier between:
+        (
+            "hopwise.cuh",
+            "= this->own_groups(this->num_seeds())",
+            "= share((this->num_seeds() + 31) / 32, this->warps(), this->warps() - 1 - this->warp())",
+        ),
         # Rows that a warp looks up after the first ones:
         ("assemble.cuh", "begin + before + lane;", "begin + before / 2 + lane;"),
     ],

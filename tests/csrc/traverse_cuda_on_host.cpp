@@ -59,8 +59,8 @@ struct RandomGraph {
     lay(forth, indptr, indices);
     lay(back, back_indptr, back_indices);
   }
-  VertexLists<P, N> onward() const { return {indptr.data(), indices.data(), n}; }
-  VertexLists<P, N> backward() const { return {back_indptr.data(), back_indices.data(), n}; }
+  PlainGraph<P, N> onward() const { return {{indptr.data(), indices.data()}, n}; }
+  PlainGraph<P, N> backward() const { return {{back_indptr.data(), back_indices.data()}, n}; }
 };
 
 // Memory of exactly the size that is asked for: a sanitizer sees its end.

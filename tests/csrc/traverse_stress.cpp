@@ -28,7 +28,7 @@ struct RandomGraph {
     }
     indices.push_back(0);  // so that there is an address
   }
-  loader::VertexLists<P, N> lists() const { return {indptr.data(), indices.data(), n}; }
+  loader::PlainGraph<P, N> lists() const { return {{indptr.data(), indices.data()}, n}; }
 };
 
 template <typename P, typename N>

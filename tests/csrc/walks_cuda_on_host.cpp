@@ -231,7 +231,7 @@ void one_round(Random& random, const std::string& types) {
                types + " weighted, both");
 
   RandomGraph<P, N> grouped(random, 3);
-  const MetapathLists<P, N> paths{grouped.plain(), 3, 4, {2, 0, 1, 0}};
+  const MetapathLists<P, N> paths{{grouped.indptr.data(), grouped.indices.data(), 3}, 4, {2, 0, 1, 0}};
   compare_both(WalkLaw<U, false, false>{random_rules(random, false), {}}, paths, grouped.num_nodes, random,
                types + " metapath");
   compare_both(WalkLaw<U, true, false>{random_rules(random, true), {}}, paths, grouped.num_nodes, random,

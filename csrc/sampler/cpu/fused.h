@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "arena.h"
@@ -18,24 +19,38 @@
 
 namespace loader {
 
-template <typename P, typename N>
-class FusedSampler {
+// `Choice`: AnyChoice, or one choice.
+template <typename ListsOf, typename Choice = AnyChoice>
+class FusedSamplerOf {
  public:
+  using Lists = ListsOf;
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  using Options = SampleOptionsOf<Choice>;
+
   // Parts hold at least `part_edges` edges: what has fewer is not shared out.
   static constexpr int64_t kPartEdges = 2048;
   static constexpr int64_t kBlockRows = 128;  // rows whose edges are counted together
 
-  explicit FusedSampler(int num_threads, int64_t part_edges = kPartEdges)
-      : FusedSampler(std::make_shared<ThreadPool>(num_threads), part_edges) {}
-  explicit FusedSampler(std::shared_ptr<Workers> pool, int64_t part_edges = kPartEdges)
+  explicit FusedSamplerOf(int num_threads, int64_t part_edges = kPartEdges)
+      : FusedSamplerOf(std::make_shared<ThreadPool>(num_threads), part_edges) {}
+  explicit FusedSamplerOf(std::shared_ptr<Workers> pool, int64_t part_edges = kPartEdges)
       : pool_(std::move(pool)), part_edges_(part_edges), workers_(pool_->size()) {}
 
   // Samples and keeps the picks; returns the sizes of the arrays that `write` fills.
-  SampleSizes sample(const Csc<P, N>& graph, const N* seeds, int64_t num_seeds, const SampleOptions& options);
+  SampleSizes sample(const GraphOf<Lists>& graph, const N* seeds, int64_t num_seeds, const Options& options);
   // Writes the canonical blocks of the last `sample`; once for each.
   void write(const SampleOut<P, N>& out);
 
  private:
+  static_assert(is_lists<Lists>, "see graph/lists.h");
+  static_assert(std::is_same_v<typename Lists::Row, VertexRow>, "a row of a hop is a vertex");
+  // How choices count that do it by the degree: all of AnyChoice alike.
+  using Counted = std::conditional_t<std::is_same_v<Choice, AnyChoice>, UniformChoice, Choice>;
+
+  static constexpr int64_t kMaxPending = 512;    // picks that wait for their fetch
+  static constexpr int64_t kPartsPerThread = 4;  // so that one which comes late or is slow has less to do
+  static constexpr int64_t kMaxPartEdges = 1 << 15;
   static constexpr int64_t kAhead = 16;  // vertices whose list bounds are asked for ahead of their use
 
   // What is kept of one hop until it is written.
@@ -71,6 +86,15 @@ class FusedSampler {
     bool mark;   // mark the picks at once: nobody else does
   };
 
+  // What the picks of a row are drawn by.
+  Draws draws(int64_t row, int hop) const {
+    return draws_of(options_.keys.key, typename Lists::Row{nodes_[row]}, hop);
+  }
+  // Asks for the pages of what it is told.
+  static auto asking(PagesAhead& ahead) {
+    return
+        [&ahead](const auto* at, int64_t count) { ahead.ask(at, count * static_cast<int64_t>(sizeof *at)); };
+  }
   int64_t parts(int64_t work, int64_t least) const;
   void in_parts(int64_t n, int64_t least, const std::function<void(int64_t, int64_t)>& f);
   void prepare(const N* seeds, int64_t num_seeds);
@@ -94,7 +118,7 @@ class FusedSampler {
   void list(int hop, N* out);
   int64_t row_count(int64_t row, int hop) const {
     if (scans_) return hops_[hop - 1].counts[row];
-    return pick_count(degrees_[row], options_.fanouts[hop - 1], replace_);
+    return counted_.count(degrees_[row], options_.fanouts[hop - 1]);
   }
   // Bucket b: the pages [first_page(b), first_page(b + 1)).
   int64_t first_page(int64_t bucket) const;
@@ -106,10 +130,10 @@ class FusedSampler {
   bool clean_ = false;  // the set is as `write` leaves it
 
   // Of the call under way.
-  Csc<P, N> graph_{};
-  SampleOptions options_{};
-  bool replace_ = false;  // of the choice
-  bool scans_ = false;    // only a scan tells how many of a list are picked
+  GraphOf<Lists> graph_{};
+  Options options_{};
+  Counted counted_{};
+  bool scans_ = false;  // only a scan tells how many of a list are picked
   SampleSizes sizes_;
   Arena<N> nodes_;             // in the order of local ids, without the last hop's
   Arena<P> begins_, degrees_;  // of the vertices in nodes_
@@ -121,5 +145,12 @@ class FusedSampler {
   int bucket_bits_ = 0;
   std::vector<int64_t> bucket_ids_;  // [buckets + 1]: the first local id of each bucket's new vertices
 };
+
+// Of plain lists: compiled once, in fused.cpp.
+template <typename P, typename N>
+using FusedSampler = FusedSamplerOf<PlainLists<P, N>>;
+extern template class FusedSamplerOf<PlainLists<int32_t, int32_t>>;
+extern template class FusedSamplerOf<PlainLists<int64_t, int32_t>>;
+extern template class FusedSamplerOf<PlainLists<int64_t, int64_t>>;
 
 }  // namespace loader

@@ -29,17 +29,20 @@ struct Request {
 // share in each. Who finds the threads busy with another call samples a single mini-batch by itself, in one
 // more workspace, and waits for its turn with a group. Workspaces are made when they are first needed, and
 // kept: a thread finds its own in the caches of its processor.
-template <template <typename, typename> class Impl, typename P, typename N>
+template <typename SamplerOf>
 class GroupSampler {
  public:
-  using Sampler = Impl<P, N>;
+  using Sampler = SamplerOf;
+  using Lists = typename Sampler::Lists;
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
   // Where the arrays of request i go; called from the thread that sampled it.
   using Place = std::function<SampleOut<P, N>(size_t i, const SampleSizes& sizes)>;
 
   // Makes a sampler that works with the threads of a pool.
   using Make = std::function<std::unique_ptr<Sampler>(const std::shared_ptr<Workers>&)>;
 
-  GroupSampler(const Csc<P, N>& graph, SampleOptions options, int num_threads, Make make)
+  GroupSampler(const GraphOf<Lists>& graph, typename Sampler::Options options, int num_threads, Make make)
       : graph_(graph),
         options_(std::move(options)),
         make_(std::move(make)),
@@ -57,13 +60,13 @@ class GroupSampler {
     return sample(options_, group, place);
   }
   // The same with options of this call.
-  std::vector<std::exception_ptr> sample(const SampleOptions& asked, const std::vector<Request<N>>& group,
-                                         const Place& place) {
+  std::vector<std::exception_ptr> sample(const typename Sampler::Options& asked,
+                                         const std::vector<Request<N>>& group, const Place& place) {
     std::vector<std::exception_ptr> errors(group.size());
     const auto one = [&](std::unique_ptr<Sampler>& sampler, size_t i, const auto& workers) {
       try {
         if (!sampler) sampler = make_(workers());
-        SampleOptions options = asked;
+        auto options = asked;
         options.keys = group[i].keys;
         sampler->write(place(i, sampler->sample(graph_, group[i].seeds, group[i].num_seeds, options)));
       } catch (...) {
@@ -137,8 +140,8 @@ class GroupSampler {
     bool& flag;
   };
 
-  const Csc<P, N> graph_;
-  const SampleOptions options_;
+  const GraphOf<Lists> graph_;
+  const typename Sampler::Options options_;
   const Make make_;
   const std::shared_ptr<ThreadPool> pool_;
   LongMutex turn_;                 // of the pool's threads

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
 
 #include "arena.h"
 #include "sampler/cpu/philox_lanes.h"
+#include "sampler/cpu/pick_list.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -14,13 +14,13 @@ namespace loader {
 void positions_wide(const Draws& draws, const uint32_t* words, uint32_t degree, uint32_t fanout, bool replace,
                     uint32_t* out);
 
-// The Philox blocks that all rows of a batch begin with.
+// The Philox blocks that all rows of a batch begin with; 0 of choices that have no code for many rows.
+template <typename Choice>
+uint32_t first_blocks(const Choice&, uint32_t) {
+  return 0;
+}
 inline uint32_t first_blocks(const UniformChoice&, uint32_t fanout) { return (fanout + 3) / 4; }
 inline uint32_t first_blocks(const WeightedChoice&, uint32_t fanout) { return (fanout + 1) / 2; }
-inline uint32_t first_blocks(const TopKChoice&, uint32_t) { return 0; }
-// Their rows are no rows of a batch: scan.h.
-inline uint32_t first_blocks(const LaborChoice&, uint32_t) { return 0; }
-inline uint32_t first_blocks(const RaceChoice&, uint32_t) { return 0; }
 
 template <typename P>
 class PickBatch {
@@ -31,9 +31,9 @@ class PickBatch {
     pending_ += count;
   }
 
-  // A row of `fanout` picks among the `degree` entries from `begin` on, which begin with that many blocks.
-  void add(const Draws& draws, P begin, uint32_t degree, uint32_t fanout, uint32_t blocks) {
-    rows_.push_back({draws, begin, fanout, degree});
+  // A row of `count` picks among the `degree` entries from `begin` on, which begin with that many blocks.
+  void add(const Draws& draws, P begin, uint32_t degree, uint32_t count, uint32_t blocks) {
+    rows_.push_back({draws, begin, count, degree});
     uint64_t* const vertex = vertex_.extend(blocks);
     uint32_t *const hop = hop_.extend(blocks), *const index = index_.extend(blocks);
     for (uint32_t block = 0; block < blocks; ++block) {
@@ -41,22 +41,25 @@ class PickBatch {
       hop[block] = draws.step;
       index[block] = block;
     }
-    pending_ += fanout;
+    pending_ += count;
   }
 
   // Picks of all rows added and not drawn.
   int64_t pending() const { return pending_; }
 
-  // Writes the picked positions of all rows, row after row, to `edges` [pending()] and forgets the rows.
-  // Prefetches those entries of `indices` row by row: memory works while the next rows are drawn.
-  template <typename N>
-  void draw(const AnyChoice& choice, const N* indices, P* edges) {
+  // Writes the places of the picks of all rows, row after row, to `edges` [pending()] and forgets the rows.
+  // Asks memory for those entries row by row: it works while the next rows are drawn.
+  template <typename Choice, typename Lists>
+  void draw(const Choice& choice, const Lists& lists, uint32_t fanout, P* edges) {
     words_.clear();
     uint32_t* const drawn = words_.extend(4 * vertex_.size());
     if (!vertex_.empty())
       philox_lanes(static_cast<int64_t>(vertex_.size()), vertex_.begin(), hop_.begin(), index_.begin(), key(),
                    drawn);
-    std::visit([&](const auto& kind) { draw_rows(kind, drawn, indices, edges); }, choice);
+    with_choice(choice, [&](const auto& kind) {
+      if constexpr (std::decay_t<decltype(kind)>::kCountsByDegree)
+        draw_rows(kind, drawn, lists, fanout, edges);
+    });
     clear();
   }
 
@@ -79,31 +82,33 @@ class PickBatch {
   };
 
   // A row that is picked whole.
-  template <typename N>
-  static void take_all(const Row& row, const N* indices, P* edges) {
+  template <typename Lists>
+  static void take_all(const Row& row, const Lists& lists, P* edges) {
     for (int64_t i = 0; i < row.count; ++i) edges[i] = static_cast<P>(row.begin + i);
-    for (int64_t i = 0; i < row.count; i += kLine / sizeof(N)) __builtin_prefetch(&indices[row.begin + i]);
-    __builtin_prefetch(&indices[row.begin + row.count - 1]);
+    lists.where(row.begin, row.count, [](const auto* at, int64_t count) {
+      for (int64_t i = 0; i < count; i += kLine / static_cast<int64_t>(sizeof *at)) prefetch(at + i);
+      prefetch(at + count - 1);
+    });
   }
 
-  template <typename N>
-  static void take(const Row& row, const uint32_t* positions, const N* indices, P* edges) {
+  template <typename Lists>
+  static void take(const Row& row, const uint32_t* positions, const Lists& lists, P* edges) {
     for (int64_t i = 0; i < row.count; ++i) {
       edges[i] = static_cast<P>(row.begin + positions[i]);
-      __builtin_prefetch(&indices[edges[i]]);
+      prefetch_entry(lists, edges[i]);
     }
   }
 
-  template <typename N>
-  void draw_rows(const UniformChoice& choice, const uint32_t* words, const N* indices, P* edges) {
+  template <typename Lists>
+  void draw_rows(const UniformChoice& choice, const uint32_t* words, const Lists& lists, uint32_t fanout,
+                 P* edges) {
     uint32_t positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
-        take_all(row, indices, edges);
+        take_all(row, lists, edges);
       } else {
-        const auto fanout = static_cast<uint32_t>(row.count);
         positions_wide(row.draws, words, row.degree, fanout, choice.replace, positions);
-        take(row, positions, indices, edges);
+        take(row, positions, lists, edges);
         words += 4 * first_blocks(choice, fanout);
       }
       edges += row.count;
@@ -111,12 +116,12 @@ class PickBatch {
   }
 
   // First the places of all draws, so that memory brings their cells meanwhile.
-  template <typename N>
-  void draw_rows(const WeightedChoice& choice, const uint32_t* words, const N* indices, P* edges) {
+  template <typename Lists>
+  void draw_rows(const WeightedChoice& choice, const uint32_t* words, const Lists& lists, uint32_t fanout,
+                 P* edges) {
     places_.clear();
     for (const Row& row : rows_) {
       if (row.degree == 0) continue;
-      const auto fanout = static_cast<uint32_t>(row.count);
       uint64_t* const places = places_.extend(fanout);
       const uint64_t mass = uint64_t{row.degree} << 32;
       for (uint32_t i = 0; i < fanout; ++i) {
@@ -130,9 +135,8 @@ class PickBatch {
     uint32_t drawn[kMaxFanout], positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
-        take_all(row, indices, edges);
+        take_all(row, lists, edges);
       } else {
-        const auto fanout = static_cast<uint32_t>(row.count);
         const WeightedList list = choice.list(row.begin, row.degree);
         for (uint32_t i = 0; i < fanout; ++i) drawn[i] = list.entry_by_cell(places[i]);
         places += fanout;
@@ -146,30 +150,26 @@ class PickBatch {
           }
           if (n < fanout) pick_weighted_from(row.draws, list, fanout, n, fanout, false, positions);
         }
-        take(row, positions, indices, edges);
+        take(row, positions, lists, edges);
       }
       edges += row.count;
     }
   }
 
-  template <typename N>
-  void draw_rows(const TopKChoice& choice, const uint32_t*, const N* indices, P* edges) {
+  // Of other choices: one row after the other.
+  template <typename Choice, typename Lists>
+  void draw_rows(const Choice& choice, const uint32_t*, const Lists& lists, uint32_t fanout, P* edges) {
     uint32_t positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
-        take_all(row, indices, edges);
+        take_all(row, lists, edges);
       } else {
-        pick_heaviest(choice.order + row.begin, static_cast<uint32_t>(row.count), positions);
-        take(row, positions, indices, edges);
+        pick_list(choice, lists, row.begin, row.degree, row.draws, fanout, positions);
+        take(row, positions, lists, edges);
       }
       edges += row.count;
     }
   }
-
-  template <typename N>
-  void draw_rows(const LaborChoice&, const uint32_t*, const N*, P*) {}
-  template <typename N>
-  void draw_rows(const RaceChoice&, const uint32_t*, const N*, P*) {}
 
   // All rows of one call have one key.
   uint64_t key() const {

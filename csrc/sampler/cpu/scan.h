@@ -25,20 +25,21 @@ class LaborScan {
   // `high`: the high words of all sources, or null if making them takes longer than they save.
   LaborScan(const SourceNumbers& numbers, const uint32_t* high) : numbers_(numbers), high_(high) {}
 
-  // Looks at the `count` entries at `sources`, and appends to `picked` those that a list of `degree` picks.
-  // Appends their places to `positions`, unless that is null; `begin` is the place of the first entry.
-  // Returns the number of picked entries.
-  template <typename P>
-  int64_t operator()(const N* sources, int64_t count, uint32_t degree, uint32_t fanout, P begin,
+  // Looks at `count` entries from place `begin` on, and appends to `picked` those that a list of `degree`
+  // picks. Appends their places to `positions`, unless that is null. Returns the number of picked entries.
+  template <typename Lists, typename P = typename Lists::Edge>
+  int64_t operator()(const Lists& lists, P begin, int64_t count, uint32_t degree, uint32_t fanout,
                      Arena<N>& picked, Arena<P>* positions) const {
     uint32_t taken[kScanned];
+    N room[kScanned];
     int64_t sum = 0;
     for (int64_t first = 0; first < count; first += kScanned) {
       const int64_t n = count - first < kScanned ? count - first : kScanned;
-      const uint32_t found = high_ ? by_high_words(sources + first, n, degree, fanout, taken)
-                                   : by_numbers(sources + first, n, degree, fanout, taken);
+      const N* const sources = neighbours(lists, static_cast<P>(begin + first), n, room);
+      const uint32_t found = high_ ? by_high_words(sources, n, degree, fanout, taken)
+                                   : by_numbers(sources, n, degree, fanout, taken);
       N* const out = picked.extend(found);
-      for (uint32_t i = 0; i < found; ++i) out[i] = sources[first + taken[i]];
+      for (uint32_t i = 0; i < found; ++i) out[i] = sources[taken[i]];
       if (positions) {
         P* const at = positions->extend(found);
         for (uint32_t i = 0; i < found; ++i) at[i] = begin + static_cast<P>(first + taken[i]);

@@ -66,12 +66,15 @@ struct SubgraphSampler<T>::Kept {
 };
 
 template <typename T>
-SubgraphSampler<T>::SubgraphSampler(const Csc<T, T>& graph, int num_threads)
+SubgraphSampler<T>::SubgraphSampler(const GraphOf<PlainLists<T, T>>& graph, int num_threads)
     : graph_(graph), group_(graph, {}, num_threads, [](const std::shared_ptr<Workers>& pool) {
         return std::make_unique<FusedSampler<T, T>>(pool);
       }) {
-  for (int64_t v = 0; v < graph.num_nodes; ++v)
-    max_degree_ = std::max(max_degree_, int64_t{graph.indptr[v + 1]} - graph.indptr[v]);
+  for (int64_t v = 0; v < graph.num_nodes; ++v) {
+    const ListOf<T> list = graph.lists.list({v});
+    max_degree_ = std::max(max_degree_, int64_t{list.end} - list.begin);
+    num_edges_ = list.end;
+  }
 }
 
 template <typename T>
@@ -185,8 +188,9 @@ void SubgraphSampler<T>::sample_induced(const T* seeds, int64_t num_seeds, const
   kept.sources.clear();
   kept.targets.clear();
   for (int64_t i = 0; i < num_nodes; ++i) {
-    for (T at = graph_.indptr[kept.nodes[i]]; at < graph_.indptr[kept.nodes[i] + 1]; ++at) {
-      const int64_t source = places.of(graph_.indices[at]);
+    const ListOf<T> list = graph_.lists.list({kept.nodes[i]});
+    for (T at = list.begin; at < list.end; ++at) {
+      const int64_t source = places.of(graph_.lists.read(at));
       if (source < 0) continue;
       kept.sources.push_back(static_cast<T>(source));
       kept.targets.push_back(static_cast<T>(i));

@@ -33,7 +33,7 @@ class SubgraphSampler {
   // Where the arrays go.
   using Place = std::function<SubgraphOut<T>(const SubgraphSizes& sizes)>;
 
-  SubgraphSampler(const Csc<T, T>& graph, int num_threads);
+  SubgraphSampler(const GraphOf<PlainLists<T, T>>& graph, int num_threads);
 
   // Any number of hops, fanouts of 0 and more seeds of one vertex are allowed. Each such seed has edges of
   // its own, with the same picks; edges that lead from the vertex begin at its first seed. Any number of
@@ -44,7 +44,7 @@ class SubgraphSampler {
   void sample_induced(const T* seeds, int64_t num_seeds, const SampleOptions& options, const Place& place);
 
   int64_t max_degree() const { return max_degree_; }
-  int64_t num_edges() const { return graph_.indptr[graph_.num_nodes]; }
+  int64_t num_edges() const { return num_edges_; }
 
  private:
   struct Kept;
@@ -52,9 +52,9 @@ class SubgraphSampler {
   void sample_distinct(const T* seeds, int64_t num_seeds, const SampleOptions& options, const Place& place);
   Kept sample_repeated(const T* seeds, int64_t num_seeds, SampleOptions options, bool want_edges);
 
-  const Csc<T, T> graph_;
-  int64_t max_degree_ = 0;
-  GroupSampler<FusedSampler, T, T> group_;
+  const GraphOf<PlainLists<T, T>> graph_;
+  int64_t max_degree_ = 0, num_edges_ = 0;
+  GroupSampler<FusedSampler<T, T>> group_;
 };
 
 }  // namespace loader

@@ -64,7 +64,7 @@ struct Cooperative : Expansion<Args> {
       }
       this->list()[at] = row.v;
     }
-    const ListOf<P> list = args.lists.list(row.v);
+    const ListOf<P> list = this->lists().list({row.v});
     row.begin = list.begin;
     row.degree = list.degree();
     this->row_begin()[at] = row.begin;

@@ -1,8 +1,8 @@
 // The picks of weighted.h on the GPU: a row by one thread, in registers, or by a warp.
 #pragma once
 
+#include "graph/lists.h"
 #include "sampler/cuda/device_pick.cuh"
-#include "sampler/lists.h"
 
 namespace loader {
 

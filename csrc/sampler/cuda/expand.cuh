@@ -49,8 +49,8 @@ struct Expansion : Space<Args> {
                          Picked<K, N>& picked) const {
     const auto fanout = static_cast<uint32_t>(args.fanouts[hop - 1]);
     uint32_t t[K];
-    const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-    const uint32_t count = pick_row<K>(args.choice, args.lists, begin, degree, draws, fanout, t);
+    const Draws draws = this->draws({v}, hop);
+    const uint32_t count = pick_row<K>(args.choice, this->lists(), begin, degree, draws, fanout, t);
     if (args.edge_ids) {
 #pragma unroll
       for (int i = 0; i < K; ++i)
@@ -59,7 +59,7 @@ struct Expansion : Space<Args> {
     N(&u)[K] = picked.u;
 #pragma unroll
     for (int i = 0; i < K; ++i)
-      if (i < static_cast<int>(count)) u[i] = args.lists.read(begin, t[i]);
+      if (i < static_cast<int>(count)) u[i] = this->lists().read(begin, t[i]);
     uint32_t* const set = this->reached(hop);
     uint32_t known[K];
 #pragma unroll

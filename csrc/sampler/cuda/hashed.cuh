@@ -41,6 +41,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
       const N v[1] = {this->seeds()[i]};
       uint32_t at[1] = {0};
       this->places()[i] = 0;
+      LOADER_WRITES_ROW(this->row_degree() + i);
       this->row_degree()[i] = 0;  // `count` reads it whatever the seed
       if (!this->check_seed(v[0])) continue;
       if (!this->insert(v, 1, at)) this->fail(SampleStatus::kSeedDuplicate, v[0]);
@@ -52,13 +53,14 @@ struct HashedPhases : Picking<HashSet<Args>> {
   using List = ListOf<P>;
 
   // Where the neighbours of a vertex lie, if it has a `next` hop to sample them.
-  __device__ List list_of(N v, bool next) const { return next ? args.lists.list(v) : List{0, 0}; }
+  __device__ List list_of(N v, bool next) const { return next ? this->lists().list({v}) : List{0, 0}; }
 
   // Makes a vertex row `row`.
   __device__ void place(int64_t row, N v, uint32_t at, const List& list, bool next) const {
     this->nodes()[row] = v;
     this->local()[at] = static_cast<N>(row);
     if (!next) return;
+    LOADER_WRITES_ROW(this->row_degree() + row);
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
     if constexpr (Base::kScans) this->cut_list(row, list.degree());

@@ -77,6 +77,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   // Makes a seed a row. Returns its degree, 0 of a bad seed.
   __device__ uint32_t start_row(int64_t row) const {
     const N v = this->seeds()[row];
+    LOADER_WRITES_ROW(this->row_degree() + row);
     if (!this->check_seed(v)) {
       this->row_degree()[row] = 0;  // `count` still reads it
       return 0;
@@ -85,7 +86,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
     if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
     this->nodes()[row] = v;
     this->local()[v] = static_cast<N>(row);
-    const ListOf<P> list = args.lists.list(v);
+    const ListOf<P> list = this->lists().list({v});
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
     return list.degree();
@@ -173,6 +174,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
             const int64_t row = rank + dealt_before + 32 * j + lane;
             if constexpr (Base::kScans) this->cut_lists(row, dealt.degree[j]);
             if (dealt.valid[j]) {
+              LOADER_WRITES_ROW(this->row_degree() + row);
               this->nodes()[row] = static_cast<N>(dealt.v[j]);
               this->row_begin()[row] = dealt.begin[j];
               this->row_degree()[row] = dealt.degree[j];

@@ -45,16 +45,6 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 
 }  // namespace gpu
 
-// The choice that stands for all with the same number of picks. Kernels that pick nothing are compiled only
-// for it, so several choices share them.
-template <typename Choice>
-Choice counted_as(const Choice& choice) {
-  return choice;
-}
-inline UniformChoice counted_as(const WeightedChoice& choice) { return {choice.replace}; }
-inline UniformChoice counted_as(const TopKChoice&) { return {false}; }
-inline LaborChoice counted_as(const RaceChoice&) { return {}; }
-
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
 #define LOADER_SAMPLER_KERNEL(TAG, NAME) LOADER_KERNEL(TAG, "sampler/cuda/kernels.cuh", NAME)
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
@@ -228,7 +218,8 @@ class SamplerLaunch {
   using Lists = typename Args::Lists;
   using Counted = SampleArgs<Lists, decltype(counted_as(std::declval<typename Args::Choice>()))>;
 
-  // The arguments of kernels that pick nothing.
+  // The arguments of kernels that pick nothing. They are compiled only for the choice that all with the same
+  // number of picks share.
   static Counted counted_of(const Args& args) {
     Counted counted{};
     static_cast<CommonArgs<Lists>&>(counted) = args;

@@ -267,8 +267,8 @@ struct PlacePicks : Picking<Space<Args>> {
       const P home = valid ? home_of(v) : P{-1};
       P* const out = this->line_places() + (valid ? indptr[row] : 0);
       uint32_t t[K];
-      const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-      const uint32_t count = pick_row<K>(args.choice, args.lists, begin, degree, draws, fanout, t);
+      const Draws draws = this->draws({v}, hop);
+      const uint32_t count = pick_row<K>(args.choice, this->lists(), begin, degree, draws, fanout, t);
       P place[K];
 #pragma unroll
       for (int i = 0; i < K; ++i) {
@@ -317,7 +317,7 @@ __device__ void take_places(const Phases& phases, int hop, int64_t edges) {
         count = i + 1;
       }
     }
-    lines.read(phases.args.lists, hop, place, count, u);
+    lines.read(phases.lists(), hop, place, count, u);
     phases.note(hop, u, count);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)

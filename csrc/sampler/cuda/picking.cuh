@@ -72,8 +72,8 @@ struct Picking : Sets {
       const auto out_count = static_cast<uint32_t>(indptr[min(rows, group * 32 + 32)] - out_begin);
 
       uint32_t t[K];
-      const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-      const uint32_t count = pick_row<K>(args.choice, args.lists, begin, degree, draws, fanout, t);
+      const Draws draws = this->draws({v}, hop);
+      const uint32_t count = pick_row<K>(args.choice, this->lists(), begin, degree, draws, fanout, t);
       if (edge_ids) {
 #pragma unroll
         for (int i = 0; i < K; ++i)
@@ -82,7 +82,7 @@ struct Picking : Sets {
       N u[K];
 #pragma unroll
       for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = args.lists.read(begin, t[i]);
+        if (i < static_cast<int>(count)) u[i] = this->lists().read(begin, t[i]);
       this->note(hop, u, count);
       N* const mine = stage + (out - out_begin);
 #pragma unroll
@@ -105,9 +105,8 @@ struct Picking : Sets {
       const P begin = this->row_begin()[row], out = this->indptr(hop)[row];
       const bool all = args.choice.whole(degree, args.fanouts[hop - 1]);
       if (!all && count > 0) {
-        const Draws draws{this->batch().key, static_cast<uint64_t>(this->nodes()[row]),
-                          static_cast<uint32_t>(hop)};
-        pick_row_by_warp(args.choice, args.lists, begin, degree, draws, count, stage);
+        const Draws draws = this->draws({this->nodes()[row]}, hop);
+        pick_row_by_warp(args.choice, this->lists(), begin, degree, draws, count, stage);
       }
       for (uint32_t i = lane; i - lane < count; i += 32) {
         const bool valid = i < count;
@@ -155,7 +154,7 @@ struct Picking : Sets {
   // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are
   // `valid`.
   __device__ void take(int hop, P position, P out, bool valid) const {
-    const N place = this->note_one(hop, valid ? args.lists.read(position) : 0, valid);
+    const N place = this->note_one(hop, valid ? this->lists().read(position) : 0, valid);
     if (!valid) return;
     this->indices(hop)[out] = place;
     if (args.edge_ids) this->edge_ids(hop)[out] = position;
@@ -206,10 +205,12 @@ struct Picking : Sets {
 
   // Edges of a row at `hop`.
   __device__ uint32_t picks_of_row(int64_t row, int hop) const {
-    if constexpr (kScans)
+    if constexpr (kScans) {
       return this->row_picks()[row];
-    else
+    } else {
+      LOADER_READS_ROW(this->row_degree() + row);
       return this->count_of(this->row_degree()[row], hop);
+    }
   }
 
   // A warp's share of `rows` rows, of which it takes 32 at a time.

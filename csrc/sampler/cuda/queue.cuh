@@ -70,7 +70,7 @@ struct Queue : Expansion<Args> {
       const uint32_t bit = 1u << v % 32;
       if (atomicOr(&this->reached(0)[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
       this->mark_beyond(v, 0);
-      this->row_degree()[i] = args.lists.list(v).degree();
+      this->row_degree()[i] = this->lists().list({v}).degree();
     }
     return Task::pack(v, hop, 0);
   }
@@ -146,7 +146,7 @@ struct Queue : Expansion<Args> {
       const uint32_t tasks = __ballot_sync(kFullMask, word != 0);
       const int hop = word ? Task::hop(word) : 1;
       const int64_t v = Task::vertex(word);
-      const ListOf<P> list = word ? args.lists.list(v) : ListOf<P>{0, 0};
+      const ListOf<P> list = word ? this->lists().list({v}) : ListOf<P>{0, 0};
       Picked<Widest, N> picked;
       P* const positions = args.edge_ids ? this->positions() + (first + lane) * Widest : nullptr;
       this->template expand<Widest>(v, list.begin, list.degree(), hop, hop == args.hops, positions, picked);
@@ -160,7 +160,7 @@ struct Queue : Expansion<Args> {
   __device__ void work_wide(uint64_t word, int64_t ticket, Chain& chain, uint32_t* positions_of) const {
     const int64_t v = Task::vertex(word), part = Task::part(word);
     const int hop = Task::hop(word);
-    const ListOf<P> list = args.lists.list(v);
+    const ListOf<P> list = this->lists().list({v});
     const P begin = list.begin;
     const uint32_t degree = list.degree();
     const int fanout = args.fanouts[hop - 1];
@@ -176,9 +176,8 @@ struct Queue : Expansion<Args> {
       count = min(count - skipped, kPartEdges);
     }
     if (!all && count > 0) {
-      const Draws draws{this->batch().key, static_cast<uint64_t>(v), static_cast<uint32_t>(hop)};
-      pick_row_by_warp(args.choice, args.lists, begin, degree, draws, static_cast<uint32_t>(count),
-                       positions_of);
+      pick_row_by_warp(args.choice, this->lists(), begin, degree, this->draws({v}, hop),
+                       static_cast<uint32_t>(count), positions_of);
     }
     unsigned long long into = 0;
     if (lane == 0) into = atomicAdd(&this->state().found.value, static_cast<unsigned long long>(count));
@@ -192,7 +191,7 @@ struct Queue : Expansion<Args> {
       uint32_t fresh = 0;
       if (i < count) {
         const P position = begin + static_cast<P>(all ? skipped + i : positions_of[i]);
-        u[0] = args.lists.read(position);
+        u[0] = this->lists().read(position);
         const uint32_t bit = 1u << u[0] % 32;
         fresh = !(__ldcg(set + u[0] / 32) & bit) && !(atomicOr(set + u[0] / 32, bit) & bit);
         if (fits) {

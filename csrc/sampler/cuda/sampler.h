@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "graph/lists.h"
 #include "sampler/choice.h"
 #include "sampler/cuda/lines.h"
-#include "sampler/lists.h"
 
 namespace loader {
 
@@ -174,6 +174,8 @@ struct BatchArgs {
 // What does not depend on how neighbours are picked.
 template <typename ListsOf>
 struct CommonArgs {
+  static_assert(is_lists<ListsOf>, "see graph/lists.h");
+  static_assert(std::is_same_v<typename ListsOf::Row, VertexRow>, "a row of a hop is a vertex");
   using Lists = ListsOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;

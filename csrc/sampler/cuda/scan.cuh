@@ -54,7 +54,7 @@ struct Scan : ScannedLists<Phases> {
 #pragma unroll
       for (uint32_t e = 0; e < kEach; ++e) {
         const uint32_t i = base + 32 * e + lane;
-        sources[e] = i < count ? phases.args.lists.read(list.begin, first + i) : N{0};
+        sources[e] = i < count ? phases.lists().read(list.begin, first + i) : N{0};
       }
 #pragma unroll
       for (uint32_t e = 0; e < kEach; ++e) {
@@ -111,9 +111,7 @@ struct Scan : ScannedLists<Phases> {
       choice.floats ? f(choice.floats) : f(choice.doubles);
   }
 
-  __device__ Draws draws(N vertex) const {
-    return {phases.batch().key, static_cast<uint64_t>(vertex), static_cast<uint32_t>(hop)};
-  }
+  __device__ Draws draws(N vertex) const { return phases.draws({vertex}, hop); }
 
   __device__ int widest() const { return widest_fanout(phases.args.fanouts, phases.args.hops); }
 
@@ -137,7 +135,9 @@ struct Scan : ScannedLists<Phases> {
       if constexpr (kRaces)
         with_weights([&](const auto* weights) { prefetch_first(weights + begin, degree); });
       else
-        prefetch_first(phases.args.lists.indices + begin, degree);
+        phases.lists().where(begin, degree, [](const auto* at, int64_t count) {
+          prefetch_first(at, static_cast<uint32_t>(count));
+        });
     };
     for_each_list<OneLaunch>(phases, rows, kRaces ? racing_warps() : kWarps, soon, Counting{*this, raced});
   }

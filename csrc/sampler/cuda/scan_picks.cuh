@@ -34,7 +34,7 @@ struct ScanPicks : ScannedLists<Phases> {
     if constexpr (kRaces) {
       return phases.args.choice.weight(int64_t{list.begin} + i) > 0;
     } else {
-      const auto u = static_cast<uint64_t>(phases.args.lists.read(list.begin, i));
+      const auto u = static_cast<uint64_t>(phases.lists().read(list.begin, i));
       return labor_picks(phases.args.choice.numbers(phases.batch().keys(), hop)(u), list.degree,
                          static_cast<uint32_t>(fanout));
     }
@@ -87,7 +87,7 @@ struct ScanPicks : ScannedLists<Phases> {
       }
 #pragma unroll
       for (int e = 0; e < kEach; ++e)
-        if (e < static_cast<int>(count)) u[e] = phases.args.lists.read(position[e]);
+        if (e < static_cast<int>(count)) u[e] = phases.lists().read(position[e]);
       phases.note(hop, u, count);
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {

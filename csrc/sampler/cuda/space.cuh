@@ -4,6 +4,13 @@
 #include "sampler/cuda/collectives.cuh"
 #include "sampler/cuda/sampler.h"
 
+// What a thread tells of a row that it writes, or reads where no barrier need have been since: nothing. Tests
+// on the host check that a warp reads only rows that it wrote.
+#ifndef LOADER_WRITES_ROW
+#define LOADER_WRITES_ROW(at)
+#define LOADER_READS_ROW(at)
+#endif
+
 namespace loader {
 
 constexpr int kTileWords = 8;  // words of a bitmap that a warp handles together
@@ -34,6 +41,8 @@ struct Space {
   using Vertex = typename Args::Vertex;
   using P = Edge;
   using N = Vertex;
+  using Lists = typename Args::Lists;
+  using ListRow = typename Lists::Row;
   using List = ListOf<P>;
   using Choice = typename Args::Choice;
   // Only a scan tells how many of a list are picked.
@@ -58,6 +67,10 @@ struct Space {
   __device__ int64_t threads() const { return int64_t{blocks} * kBlock; }
 
   __device__ const BatchArgs& batch() const { return args.batches[slot]; }
+  // The lists of this mini-batch.
+  __device__ const Lists& lists() const { return args.lists; }
+  // What its rows draw by at a hop.
+  __device__ Draws draws(const ListRow& row, int hop) const { return draws_of(batch().key, row, hop); }
   __device__ const N* seeds() const { return static_cast<const N*>(batch().seeds); }
   __device__ int64_t num_seeds() const { return batch().num_seeds; }
   __device__ N* nodes() const { return static_cast<N*>(batch().vertices); }
@@ -232,7 +245,7 @@ struct Space {
         const uint32_t number = before + 32 * j + lane;
         rows.valid[j] = number < total;
         rows.v[j] = first * kTileWords * 32 + marked_at(word, below, min(number, total - 1));
-        list[j] = rows.valid[j] ? args.lists.list(rows.v[j]) : List{0, 0};
+        list[j] = rows.valid[j] ? lists().list({rows.v[j]}) : List{0, 0};
       }
 #pragma unroll
       for (int j = 0; j < kDealt; ++j) {

@@ -17,10 +17,10 @@ constexpr int64_t kEdgeShare = 14, kVertexShare = 24;
 template <typename P, typename N>
 class Search {
  public:
-  Search(const VertexLists<P, N>& onward, const VertexLists<P, N>* back, int32_t* distance, Workers& workers)
+  Search(const PlainGraph<P, N>& onward, const PlainGraph<P, N>* back, int32_t* distance, Workers& workers)
       : onward_(onward), back_(back), distance_(distance), workers_(workers), found_(workers.size()) {
     std::fill_n(distance, onward.num_nodes, -1);
-    unread_ = onward.num_nodes ? onward.indptr[onward.num_nodes] : 0;
+    unread_ = count_entries(onward.lists, onward.num_nodes);
   }
 
   void run(const N* sources, int64_t count, int32_t most) {
@@ -52,7 +52,10 @@ class Search {
  private:
   int64_t edges_of_frontier() const {
     int64_t edges = 0;
-    for (const N v : frontier_) edges += onward_.indptr[v + 1] - onward_.indptr[v];
+    for (const N v : frontier_) {
+      const ListOf<P> list = onward_.lists.list({v});
+      edges += list.end - list.begin;
+    }
     return edges;
   }
 
@@ -61,8 +64,9 @@ class Search {
     in_parts(size, kPart, [&](int64_t begin, int64_t end, std::vector<N>& found) {
       for (int64_t i = begin; i < end; ++i) {
         const N v = frontier_[static_cast<size_t>(i)];
-        for (P at = onward_.indptr[v]; at < onward_.indptr[v + 1]; ++at) {
-          const N u = onward_.indices[at];
+        const ListOf<P> list = onward_.lists.list({v});
+        for (P at = list.begin; at < list.end; ++at) {
+          const N u = onward_.lists.read(at);
           if (peek(distance_ + u) < 0 && replace(distance_ + u, -1, level)) found.push_back(u);
         }
       }
@@ -77,8 +81,9 @@ class Search {
       int64_t count = 0;
       for (int64_t v = begin; v < end; ++v) {
         if (peek(distance_ + v) >= 0) continue;
-        for (P at = back_->indptr[v]; at < back_->indptr[v + 1]; ++at)
-          if (peek(distance_ + back_->indices[at]) == level - 1) {
+        const ListOf<P> list = back_->lists.list({v});
+        for (P at = list.begin; at < list.end; ++at)
+          if (peek(distance_ + back_->lists.read(at)) == level - 1) {
             put(distance_ + v, level);
             ++count;
             break;
@@ -121,8 +126,8 @@ class Search {
     });
   }
 
-  const VertexLists<P, N>& onward_;
-  const VertexLists<P, N>* const back_;
+  const PlainGraph<P, N>& onward_;
+  const PlainGraph<P, N>* const back_;
   int32_t* const distance_;
   Workers& workers_;
   std::vector<N> frontier_;
@@ -133,20 +138,21 @@ class Search {
 }  // namespace
 
 template <typename P, typename N>
-void bfs_on_cpu(const VertexLists<P, N>& onward, const VertexLists<P, N>* back, const N* sources,
-                int64_t count, int32_t most, int32_t* distance, Workers& workers) {
+void bfs_on_cpu(const PlainGraph<P, N>& onward, const PlainGraph<P, N>* back, const N* sources, int64_t count,
+                int32_t most, int32_t* distance, Workers& workers) {
   Search<P, N>(onward, back, distance, workers).run(sources, count, most);
 }
 
 template <typename P, typename N>
-void bfs_predecessors_on_cpu(const VertexLists<P, N>& back, const int32_t* distance, N* predecessors,
+void bfs_predecessors_on_cpu(const PlainGraph<P, N>& back, const int32_t* distance, N* predecessors,
                              Workers& workers) {
   workers.share(back.num_nodes, kPart * 4, [&](int64_t begin, int64_t end) {
     for (int64_t v = begin; v < end; ++v) {
       N best = -1;
+      const ListOf<P> list = back.lists.list({v});
       if (distance[v] > 0)
-        for (P at = back.indptr[v]; at < back.indptr[v + 1]; ++at) {
-          const N u = back.indices[at];
+        for (P at = list.begin; at < list.end; ++at) {
+          const N u = back.lists.read(at);
           if (distance[u] == distance[v] - 1 && (best < 0 || u < best)) best = u;
         }
       predecessors[v] = best;
@@ -154,10 +160,10 @@ void bfs_predecessors_on_cpu(const VertexLists<P, N>& back, const int32_t* dista
   });
 }
 
-#define INSTANTIATE(P, N)                                                                                  \
-  template void bfs_on_cpu(const VertexLists<P, N>&, const VertexLists<P, N>*, const N*, int64_t, int32_t, \
-                           int32_t*, Workers&);                                                            \
-  template void bfs_predecessors_on_cpu(const VertexLists<P, N>&, const int32_t*, N*, Workers&);
+#define INSTANTIATE(P, N)                                                                                \
+  template void bfs_on_cpu(const PlainGraph<P, N>&, const PlainGraph<P, N>*, const N*, int64_t, int32_t, \
+                           int32_t*, Workers&);                                                          \
+  template void bfs_predecessors_on_cpu(const PlainGraph<P, N>&, const int32_t*, N*, Workers&);
 INSTANTIATE(int32_t, int32_t)
 INSTANTIATE(int64_t, int32_t)
 INSTANTIATE(int64_t, int64_t)

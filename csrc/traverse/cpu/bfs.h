@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/lists.h"
 #include "parallel.h"
-#include "traverse/lists.h"
 
 namespace loader {
 
@@ -13,12 +13,12 @@ namespace loader {
 // that would read most edges asks every vertex that was not reached for one neighbour that was
 // (direction-optimizing: Beamer, Asanovic, Patterson, SC 2012).
 template <typename P, typename N>
-void bfs_on_cpu(const VertexLists<P, N>& onward, const VertexLists<P, N>* back, const N* sources,
-                int64_t count, int32_t most, int32_t* distance, Workers& workers);
+void bfs_on_cpu(const PlainGraph<P, N>& onward, const PlainGraph<P, N>* back, const N* sources, int64_t count,
+                int32_t most, int32_t* distance, Workers& workers);
 
 // Of each vertex that was reached by an edge, the smallest vertex that it was reached from; else -1.
 template <typename P, typename N>
-void bfs_predecessors_on_cpu(const VertexLists<P, N>& back, const int32_t* distance, N* predecessors,
+void bfs_predecessors_on_cpu(const PlainGraph<P, N>& back, const int32_t* distance, N* predecessors,
                              Workers& workers);
 
 }  // namespace loader

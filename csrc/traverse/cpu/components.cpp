@@ -56,29 +56,31 @@ N most_frequent(const N* label, int64_t num_nodes) {
 }  // namespace
 
 template <typename P, typename N>
-void components_on_cpu(const VertexLists<P, N>& lists, bool symmetric, N* label, Workers& workers) {
-  const int64_t n = lists.num_nodes;
+void components_on_cpu(const PlainGraph<P, N>& graph, bool symmetric, N* label, Workers& workers) {
+  const int64_t n = graph.num_nodes;
   if (n == 0) return;
   for (int64_t v = 0; v < n; ++v) label[v] = static_cast<N>(v);
   const auto over_vertices = [&](const auto& f) {
     workers.share(n, kPart, [&](int64_t begin, int64_t end) {
-      for (int64_t v = begin; v < end; ++v) f(static_cast<N>(v), lists.indptr[v], lists.indptr[v + 1]);
+      for (int64_t v = begin; v < end; ++v) f(static_cast<N>(v), graph.lists.list({v}));
     });
   };
   for (int64_t round = 0; round < kRounds; ++round)
-    over_vertices([&](N v, P begin, P end) {
-      if (round < end - begin) join(label, v, lists.indices[begin + static_cast<P>(round)]);
+    over_vertices([&](N v, ListOf<P> list) {
+      if (round < list.end - list.begin)
+        join(label, v, graph.lists.read(list.begin, static_cast<uint32_t>(round)));
     });
   flatten(label, n, workers);
   const N largest = symmetric ? most_frequent(label, n) : N{-1};
-  over_vertices([&](N v, P begin, P end) {
+  over_vertices([&](N v, ListOf<P> list) {
     if (peek(label + v) == largest) return;
-    for (P at = begin + std::min<P>(kRounds, end - begin); at < end; ++at) join(label, v, lists.indices[at]);
+    for (P at = list.begin + std::min<P>(kRounds, list.end - list.begin); at < list.end; ++at)
+      join(label, v, graph.lists.read(at));
   });
   flatten(label, n, workers);
 }
 
-#define INSTANTIATE(P, N) template void components_on_cpu(const VertexLists<P, N>&, bool, N*, Workers&);
+#define INSTANTIATE(P, N) template void components_on_cpu(const PlainGraph<P, N>&, bool, N*, Workers&);
 INSTANTIATE(int32_t, int32_t)
 INSTANTIATE(int64_t, int32_t)
 INSTANTIATE(int64_t, int64_t)

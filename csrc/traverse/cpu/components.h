@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/lists.h"
 #include "parallel.h"
-#include "traverse/lists.h"
 
 namespace loader {
 
@@ -12,6 +12,6 @@ namespace loader {
 // Barak, IPDPS 2018): the first neighbours of every vertex join most of the graph, and if the lists are
 // symmetric, the largest part that they make need not be read again.
 template <typename P, typename N>
-void components_on_cpu(const VertexLists<P, N>& lists, bool symmetric, N* label, Workers& workers);
+void components_on_cpu(const PlainGraph<P, N>& graph, bool symmetric, N* label, Workers& workers);
 
 }  // namespace loader

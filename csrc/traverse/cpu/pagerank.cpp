@@ -14,15 +14,16 @@ void add(uint64_t* to, uint64_t share) { __atomic_fetch_add(to, share, __ATOMIC_
 }  // namespace
 
 template <typename P, typename N>
-RankResult pagerank_on_cpu(const VertexLists<P, N>& back, const RankLaw& law, double* ranks,
+RankResult pagerank_on_cpu(const PlainGraph<P, N>& back, const RankLaw& law, double* ranks,
                            Workers& workers) {
   const int64_t n = back.num_nodes;
   const auto size = static_cast<size_t>(n);
   RankResult result{0, 0};
   if (n == 0) return result;
   std::vector<uint64_t> followers(size, 0), rank(size, kWhole / static_cast<uint64_t>(n)), passes(size);
-  workers.share(back.indptr[n], kPart * 16, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) add(&followers[static_cast<size_t>(back.indices[at])], 1);
+  workers.share(count_entries(back.lists, n), kPart * 16, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at)
+      add(&followers[static_cast<size_t>(back.lists.read(static_cast<P>(at)))], 1);
   });
   for (bool more = law.most_iterations > 0; more;) {
     uint64_t loose = 0, change = 0;
@@ -38,8 +39,9 @@ RankResult pagerank_on_cpu(const VertexLists<P, N>& back, const RankLaw& law, do
       uint64_t some = 0;
       for (int64_t v = begin; v < end; ++v) {
         uint64_t passed = 0;
-        for (P at = back.indptr[v]; at < back.indptr[v + 1]; ++at)
-          passed += passes[static_cast<size_t>(back.indices[at])];
+        const ListOf<P> list = back.lists.list({v});
+        for (P at = list.begin; at < list.end; ++at)
+          passed += passes[static_cast<size_t>(back.lists.read(at))];
         uint64_t& old = rank[static_cast<size_t>(v)];
         const uint64_t fresh = law.rank(v, passed, loose);
         some += fresh > old ? fresh - old : old - fresh;
@@ -57,7 +59,7 @@ RankResult pagerank_on_cpu(const VertexLists<P, N>& back, const RankLaw& law, do
 }
 
 #define INSTANTIATE(P, N) \
-  template RankResult pagerank_on_cpu(const VertexLists<P, N>&, const RankLaw&, double*, Workers&);
+  template RankResult pagerank_on_cpu(const PlainGraph<P, N>&, const RankLaw&, double*, Workers&);
 INSTANTIATE(int32_t, int32_t)
 INSTANTIATE(int64_t, int32_t)
 INSTANTIATE(int64_t, int64_t)

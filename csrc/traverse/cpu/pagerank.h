@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/lists.h"
 #include "parallel.h"
-#include "traverse/lists.h"
 #include "traverse/rank.h"
 
 namespace loader {
@@ -12,7 +12,6 @@ namespace loader {
 // The rank of each vertex, whose list has the vertices before it. Each vertex adds up what those pass on, so
 // no two threads write to one place (pull).
 template <typename P, typename N>
-RankResult pagerank_on_cpu(const VertexLists<P, N>& back, const RankLaw& law, double* ranks,
-                           Workers& workers);
+RankResult pagerank_on_cpu(const PlainGraph<P, N>& back, const RankLaw& law, double* ranks, Workers& workers);
 
 }  // namespace loader

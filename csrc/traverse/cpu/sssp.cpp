@@ -18,7 +18,7 @@ class Piles {
   using Bits = typename Of::Bits;
 
  public:
-  Piles(const VertexLists<P, N>& onward, const W* weights, W delta, Bits* length, Workers& workers)
+  Piles(const PlainGraph<P, N>& onward, const W* weights, W delta, Bits* length, Workers& workers)
       : onward_(onward),
         weights_(weights),
         delta_(delta),
@@ -70,8 +70,9 @@ class Piles {
     // First out of the pile: who makes the path shorter from here on puts it back.
     __atomic_fetch_and(&is_in_[static_cast<size_t>(v)], static_cast<uint8_t>(~kNear), __ATOMIC_ACQ_REL);
     const Bits length = __atomic_load_n(length_ + v, __ATOMIC_ACQUIRE);
-    for (P at = onward_.indptr[v]; at < onward_.indptr[v + 1]; ++at) {
-      const N u = onward_.indices[at];
+    const ListOf<P> list = onward_.lists.list({v});
+    for (P at = list.begin; at < list.end; ++at) {
+      const N u = onward_.lists.read(at);
       const Bits longer = Of::plus(length, weights_[at]);
       if (!lower(length_ + u, longer)) continue;
       const Pile pile = longer <= limit_ ? kNear : kFar;
@@ -109,7 +110,7 @@ class Piles {
     far_.resize(kept);
   }
 
-  const VertexLists<P, N>& onward_;
+  const PlainGraph<P, N>& onward_;
   const W* const weights_;
   const W delta_;
   Bits* const length_;
@@ -123,13 +124,13 @@ class Piles {
 }  // namespace
 
 template <typename P, typename N, typename W>
-void sssp_on_cpu(const VertexLists<P, N>& onward, const W* weights, const N* sources, int64_t count, W delta,
+void sssp_on_cpu(const PlainGraph<P, N>& onward, const W* weights, const N* sources, int64_t count, W delta,
                  typename Length<W>::Bits* length, Workers& workers) {
   Piles<P, N, W>(onward, weights, delta, length, workers).run(sources, count);
 }
 
-#define INSTANTIATE(P, N, W)                                                                            \
-  template void sssp_on_cpu(const VertexLists<P, N>&, const W*, const N*, int64_t, W, Length<W>::Bits*, \
+#define INSTANTIATE(P, N, W)                                                                           \
+  template void sssp_on_cpu(const PlainGraph<P, N>&, const W*, const N*, int64_t, W, Length<W>::Bits*, \
                             Workers&);
 #define INSTANTIATE_ALL(P, N) \
   INSTANTIATE(P, N, float)    \

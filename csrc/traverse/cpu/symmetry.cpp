@@ -22,22 +22,24 @@ uint64_t weight_at(const void* weights, int bytes, int64_t at) {
 }  // namespace
 
 template <typename P, typename N>
-bool is_symmetric(const VertexLists<P, N>& lists, const void* weights, int weight_bytes, Workers& workers) {
+bool is_symmetric(const PlainGraph<P, N>& graph, const void* weights, int weight_bytes, Workers& workers) {
   uint64_t difference = 0;
-  workers.share(lists.num_nodes, 1 << 12, [&](int64_t begin, int64_t end) {
+  workers.share(graph.num_nodes, 1 << 12, [&](int64_t begin, int64_t end) {
     uint64_t some = 0;
-    for (int64_t v = begin; v < end; ++v)
-      for (int64_t at = lists.indptr[v]; at < lists.indptr[v + 1]; ++at) {
-        const auto a = static_cast<uint64_t>(v), b = static_cast<uint64_t>(lists.indices[at]);
+    for (int64_t v = begin; v < end; ++v) {
+      const ListOf<P> list = graph.lists.list({v});
+      for (P at = list.begin; at < list.end; ++at) {
+        const auto a = static_cast<uint64_t>(v), b = static_cast<uint64_t>(graph.lists.read(at));
         const uint64_t weight = weight_at(weights, weights ? weight_bytes : 0, at);
         some += hash(a, b, weight) - hash(b, a, weight);
       }
+    }
     __atomic_fetch_add(&difference, some, __ATOMIC_RELAXED);
   });
   return difference == 0;
 }
 
-#define INSTANTIATE(P, N) template bool is_symmetric(const VertexLists<P, N>&, const void*, int, Workers&);
+#define INSTANTIATE(P, N) template bool is_symmetric(const PlainGraph<P, N>&, const void*, int, Workers&);
 INSTANTIATE(int32_t, int32_t)
 INSTANTIATE(int64_t, int32_t)
 INSTANTIATE(int64_t, int64_t)

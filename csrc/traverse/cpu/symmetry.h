@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/lists.h"
 #include "parallel.h"
-#include "traverse/lists.h"
 
 namespace loader {
 
@@ -12,6 +12,6 @@ namespace loader {
 // turned round. Compares sums over all edges of 64-bit hashes of (from, to, weight) and of (to, from,
 // weight): sets that differ have equal sums with probability 2^-64.
 template <typename P, typename N>
-bool is_symmetric(const VertexLists<P, N>& lists, const void* weights, int weight_bytes, Workers& workers);
+bool is_symmetric(const PlainGraph<P, N>& graph, const void* weights, int weight_bytes, Workers& workers);
 
 }  // namespace loader

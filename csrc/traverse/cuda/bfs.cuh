@@ -10,17 +10,16 @@ namespace loader {
 constexpr int64_t kFew = 8;  // entries that a thread looks at by itself, in GPU memory
 
 // Puts each vertex that an edge leads to, and that was not seen, into `next`.
-template <typename N>
+template <typename P, typename N>
 struct Visit {
   struct Item {};
-  const N* indices;
+  PlainLists<P, N> lists;
   const uint32_t* seen;
   uint32_t* next;
 
   __device__ Item begin(N) const { return {}; }
-  template <typename P>
   __device__ void edge(Item&, P at) const {
-    const N u = indices[at];
+    const N u = lists.read(at);
     if (!has(seen, u) && !has(next, u)) insert(next, u);
   }
   __device__ void end(Item&, N, bool) const {}
@@ -39,8 +38,8 @@ __device__ bool goes_back(const Frontier<P, N>& frontier, int64_t unseen, int64_
 
 template <typename P, typename N>
 __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uint32_t* seen, uint32_t* next) {
-  const VertexLists<P, N>& lists = call.back;
-  const int64_t n = lists.num_nodes;
+  const PlainLists<P, N>& lists = call.back.lists;
+  const int64_t n = call.back.num_nodes;
   // Over the bus a line costs as much as a word: whole lines are read.
   const bool alone = call.plan.line == 1, aligned = !alone;
   for (int64_t word = grid.warp_number(); word < (n + 31) / 32; word += grid.warps()) {
@@ -48,11 +47,12 @@ __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uin
     bool searches = v < n && !(seen[word] >> grid.lane & 1), found = false;
     P at = 0, end = 0;
     if (searches) {
-      at = lists.indptr[v];
-      end = lists.indptr[v + 1];
+      const ListOf<P> list = lists.list({v});
+      at = list.begin;
+      end = list.end;
       if (alone) {
         const P few = end - at < kFew ? end : static_cast<P>(at + kFew);
-        for (; at < few && !found; ++at) found = has(seen, lists.indices[at]);
+        for (; at < few && !found; ++at) found = has(seen, lists.read(at));
       }
       searches = !found && at < end;
     }
@@ -60,10 +60,11 @@ __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uin
       const int of = __ffs(left) - 1;
       const int64_t begin = __shfl_sync(kWholeWarp, at, of), stop = __shfl_sync(kWholeWarp, end, of);
       bool any = false;
-      for (int64_t first = aligned ? int64_t{line_begin(lists.indices, static_cast<P>(begin))} : begin;
+      for (int64_t first = aligned ? int64_t{line_begin(lists, static_cast<P>(begin))} : begin;
            first < stop && !any; first += 32) {
         const int64_t mine = first + grid.lane;
-        any = __any_sync(kWholeWarp, mine >= begin && mine < stop && has(seen, lists.indices[mine]));
+        any = __any_sync(kWholeWarp,
+                         mine >= begin && mine < stop && has(seen, lists.read(static_cast<P>(mine))));
       }
       if (grid.lane == of) found = any;
     }
@@ -86,7 +87,7 @@ __global__ __launch_bounds__(kTraverseThreads,
   grid.sync();
   grid.each(call.count, [&](int64_t i) { insert(next, call.sources[i]); });
   grid.sync();
-  const int64_t num_edges = call.onward.indptr[n];
+  const int64_t num_edges = count_entries(call.onward.lists, n);
   int64_t unseen = n;
   uint64_t steps = 0, steps_back = 0;
   bool may_be_narrow = true;
@@ -133,7 +134,7 @@ __global__ __launch_bounds__(kTraverseThreads,
     if (back) {
       step_back(grid, call, seen, next);
     } else {
-      Visit<N> visit{call.onward.indices, seen, next};
+      Visit<P, N> visit{call.onward.lists, seen, next};
       for_each_edge(grid, call.plan, frontier, visit);
     }
     ++steps;

@@ -1,14 +1,16 @@
 // What each traversal on the GPU is told. For host and device.
 #pragma once
 
+#include "graph/lists.h"
 #include "traverse/cuda/space.h"
+#include "traverse/lengths.h"
 #include "traverse/rank.h"
 
 namespace loader {
 
 template <typename P, typename N>
 struct BfsCall {
-  VertexLists<P, N> onward, back;  // without `turns` the second is not read
+  PlainGraph<P, N> onward, back;  // without `turns` the second is not read
   ListPlan plan;
   const N* sources;  // [count], of the GPU
   int64_t count;
@@ -19,7 +21,7 @@ struct BfsCall {
 
 template <typename P, typename N, typename W>
 struct SsspCall {
-  VertexLists<P, N> onward;
+  PlainGraph<P, N> onward;
   const W* weights;  // [num_edges]
   ListPlan plan;
   const N* sources;
@@ -32,7 +34,7 @@ struct SsspCall {
 
 template <typename P, typename N>
 struct ComponentsCall {
-  VertexLists<P, N> lists;
+  PlainGraph<P, N> graph;
   ListPlan plan;
   int32_t symmetric;
   N* label;  // [num_nodes]
@@ -41,7 +43,7 @@ struct ComponentsCall {
 
 template <typename P, typename N>
 struct RankCall {
-  VertexLists<P, N> back;
+  PlainGraph<P, N> back;
   ListPlan plan;
   RankLaw law;
   double* ranks;              // [num_nodes]

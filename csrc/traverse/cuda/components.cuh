@@ -31,18 +31,17 @@ __device__ void join(N* label, N a, N b) {
   }
 }
 
-template <typename N>
+template <typename P, typename N>
 struct Join {
   struct Item {
     N v, label;
   };
-  const N* indices;
+  PlainLists<P, N> lists;
   N* label;
 
   __device__ Item begin(N v) const { return {v, __ldcg(label + v)}; }
-  template <typename P>
   __device__ void edge(Item& item, P at) const {
-    const N other = __ldcg(label + indices[at]);
+    const N other = __ldcg(label + lists.read(at));
     if (other == item.label) return;
     join(label, item.label, other);
     item.label = __ldcg(label + item.v);
@@ -81,13 +80,13 @@ __device__ N most_frequent(int64_t n, const N* label) {
 // Joins along all edges of the vertices in `set`.
 template <typename P, typename N>
 __device__ void join_all(const Grid& grid, const ComponentsCall<P, N>& call, const uint32_t* set) {
-  FrontierMaker<P, N> maker(grid, call.lists, call.plan.schedule);
+  FrontierMaker<P, N> maker(grid, call.graph, call.plan.schedule);
   maker.count(set);
   grid.sync();
   const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
   maker.write(set, frontier, [](int64_t, uint32_t) {});
   grid.sync();
-  Join<N> joins{call.lists.indices, call.label};
+  Join<P, N> joins{call.graph.lists, call.label};
   for_each_edge(grid, call.plan, frontier, joins);
   grid.sync();
 }
@@ -107,8 +106,8 @@ template <typename P, typename N>
 __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void components_kernel(
     const __grid_constant__ ComponentsCall<P, N> call) {
   const Grid grid(call.space.state);
-  const VertexLists<P, N>& lists = call.lists;
-  const int64_t n = lists.num_nodes;
+  const PlainLists<P, N>& lists = call.graph.lists;
+  const int64_t n = call.graph.num_nodes;
   uint32_t* const set = call.space.sets[0];
   N* const label = call.label;
   grid.each(n, [&](int64_t v) { label[v] = static_cast<N>(v); });
@@ -116,9 +115,10 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void components_
   if (call.plan.line == 1) {
     for (int64_t round = 0; round < kFirstNeighbours; ++round)
       grid.each(n, [&](int64_t v) {
-        const P begin = lists.indptr[v];
-        if (round < lists.indptr[v + 1] - begin)
-          join(label, __ldcg(label + v), __ldcg(label + lists.indices[begin + static_cast<P>(round)]));
+        const ListOf<P> list = lists.list({v});
+        if (round < list.end - list.begin)
+          join(label, __ldcg(label + v),
+               __ldcg(label + lists.read(list.begin, static_cast<uint32_t>(round))));
       });
     grid.sync();
   } else if (call.symmetric) {

@@ -14,7 +14,7 @@ __device__ __forceinline__ uint64_t weight_of(ListSchedule schedule, uint64_t de
 
 template <typename P, typename N>
 struct Frontier {
-  VertexLists<P, N> lists;
+  PlainLists<P, N> lists;
   N* queue;   // [count]
   P* before;  // [count + 1]
   int64_t count, weight, edges;
@@ -25,19 +25,24 @@ struct Frontier {
 template <typename P, typename N>
 struct FrontierMaker {
   const Grid& grid;
-  VertexLists<P, N> lists;
+  PlainGraph<P, N> graph;
   ListSchedule schedule;
   uint64_t own[3];  // of this warp: vertices, weight, edges
 
-  __device__ FrontierMaker(const Grid& threads, const VertexLists<P, N>& of, ListSchedule by)
-      : grid(threads), lists(of), schedule(by), own{0, 0, 0} {}
+  __device__ FrontierMaker(const Grid& threads, const PlainGraph<P, N>& of, ListSchedule by)
+      : grid(threads), graph(of), schedule(by), own{0, 0, 0} {}
+
+  __device__ P entries_of(int64_t v) const {
+    const ListOf<P> list = graph.lists.list({v});
+    return list.end - list.begin;
+  }
 
   // Counts what the bits of this block's words have.
   __device__ void count(const uint32_t* set) {
     uint64_t sums[3] = {0, 0, 0};
     each_word(set, [&](int64_t, int64_t v, uint32_t bits) {
       if (!(bits >> grid.lane & 1)) return;
-      const auto degree = static_cast<uint64_t>(lists.indptr[v + 1] - lists.indptr[v]);
+      const auto degree = static_cast<uint64_t>(entries_of(v));
       sums[0] += 1;
       sums[1] += weight_of(schedule, degree);
       sums[2] += degree;
@@ -69,7 +74,7 @@ struct FrontierMaker {
       own[j] = sums[3 + j];
       for (int w = 0; w < grid.warp; ++w) own[j] += of_warps[j][w];
     }
-    return {lists,
+    return {graph.lists,
             queue,
             before,
             static_cast<int64_t>(sums[0]),
@@ -83,7 +88,7 @@ struct FrontierMaker {
     uint64_t at = own[0], weight = own[1];
     each_word(set, [&](int64_t word, int64_t v, uint32_t bits) {
       const bool is_in = bits >> grid.lane & 1;
-      const uint64_t degree = is_in ? static_cast<uint64_t>(lists.indptr[v + 1] - lists.indptr[v]) : 0;
+      const uint64_t degree = is_in ? static_cast<uint64_t>(entries_of(v)) : 0;
       const uint64_t mine = is_in ? weight_of(schedule, degree) : 0;
       uint64_t up_to = mine;
       for (int offset = 1; offset < 32; offset *= 2) {
@@ -105,7 +110,7 @@ struct FrontierMaker {
   // f(word) for each word of this warp.
   template <class F>
   __device__ void each_own_word(const F& f) const {
-    const int64_t words = traverse_words(lists.num_nodes), parts = grid.warps();
+    const int64_t words = traverse_words(graph.num_nodes), parts = grid.warps();
     const int64_t part = int64_t{grid.block} * kTraverseWarps + grid.warp, end = words * (part + 1) / parts;
     for (int64_t word = words * part / parts + grid.lane; word < end; word += 32) f(word);
   }
@@ -113,7 +118,7 @@ struct FrontierMaker {
   // f(word, v, bits) for each word of this warp that has bits; v is the lane's vertex.
   template <class F>
   __device__ void each_word(const uint32_t* set, const F& f) const {
-    const int64_t words = traverse_words(lists.num_nodes), parts = grid.warps();
+    const int64_t words = traverse_words(graph.num_nodes), parts = grid.warps();
     const int64_t part = int64_t{grid.block} * kTraverseWarps + grid.warp;
     const int64_t begin = words * part / parts, end = words * (part + 1) / parts;
     for (int64_t first = begin; first < end; first += 32) {

@@ -88,10 +88,10 @@ struct NarrowLevels {
     if (grid.lane == 0) seen[word] |= bits;
     if (is_last) return 0;
     Piece<P, N> piece{0, 0, 0};
-    if (is_in) piece = {call.onward.indptr[v], call.onward.indptr[v + 1], static_cast<N>(v)};
+    if (is_in) piece = whole_list(call.onward.lists, static_cast<N>(v));
     const auto degree = static_cast<int64_t>(piece.end - piece.begin);
     if (__any_sync(kWholeWarp, degree >= kBlockList)) return grid.lane == 0 ? kHub : 0;
-    Find find{call.onward.indices, seen, now, next, 0};
+    Find find{call.onward.lists, seen, now, next, 0};
     if (degree < kWarpList)
       for (P at = piece.begin; at < piece.end; ++at) find.edge(at);
     __syncwarp();
@@ -105,14 +105,14 @@ struct NarrowLevels {
   }
 
   struct Find {
-    const N* indices;
+    PlainLists<P, N> lists;
     const uint32_t *seen, *now;
     uint32_t* next;
     uint64_t first;
 
     // Others may be marking vertices of this level as seen: they are in `now` all the while.
     __device__ void edge(P at) {
-      const N u = indices[at];
+      const N u = lists.read(at);
       if (has(seen, u) || has(now, u) || has(next, u)) return;
       const uint32_t bit = 1u << u % 32;
       first += !(atomicOr(next + u / 32, bit) & bit);

@@ -7,33 +7,27 @@
 namespace loader {
 
 // Counts the vertices that follow each vertex.
-template <typename N>
+template <typename P, typename N>
 struct CountFollowers {
   struct Item {};
-  const N* indices;
+  PlainLists<P, N> lists;
   uint64_t* followers;
 
   __device__ Item begin(N) const { return {}; }
-  template <typename P>
-  __device__ void edge(Item&, P at) const {
-    add_to(followers + indices[at], 1);
-  }
+  __device__ void edge(Item&, P at) const { add_to(followers + lists.read(at), 1); }
   __device__ void end(Item&, N, bool) const {}
 };
 
 // Adds up what the vertices before each vertex pass on.
-template <typename N>
+template <typename P, typename N>
 struct Collect {
   using Item = uint64_t;
-  const N* indices;
+  PlainLists<P, N> lists;
   const uint64_t* passes;
   uint64_t* passed;
 
   __device__ Item begin(N) const { return 0; }
-  template <typename P>
-  __device__ void edge(Item& sum, P at) const {
-    sum += passes[indices[at]];
-  }
+  __device__ void edge(Item& sum, P at) const { sum += passes[lists.read(at)]; }
   __device__ void end(Item sum, N v, bool together) const {
     if (together) sum = sum_of_warp(sum);
     if (sum && (!together || threadIdx.x % 32 == 0)) add_to(passed + v, sum);
@@ -44,8 +38,8 @@ template <typename P, typename N>
 __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void pagerank_kernel(
     const __grid_constant__ RankCall<P, N> call) {
   const Grid grid(call.space.state);
-  const VertexLists<P, N>& lists = call.back;
-  const int64_t n = lists.num_nodes;
+  const PlainLists<P, N>& lists = call.back.lists;
+  const int64_t n = call.back.num_nodes;
   uint32_t* const set = call.space.sets[0];
   uint64_t *const followers = call.space.numbers[0], *const rank = call.space.numbers[1];
   uint64_t *const passes = call.space.numbers[2], *const passed = call.space.numbers[3];
@@ -58,13 +52,13 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void pagerank_ke
     rank[v] = kWhole / static_cast<uint64_t>(n);
   });
   grid.sync();
-  FrontierMaker<P, N> maker(grid, lists, call.plan.schedule);
+  FrontierMaker<P, N> maker(grid, call.back, call.plan.schedule);
   maker.count(set);
   grid.sync();
   const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
   maker.write(set, frontier, [](int64_t, uint32_t) {});
   grid.sync();
-  CountFollowers<N> counts{lists.indices, followers};
+  CountFollowers<P, N> counts{lists, followers};
   for_each_edge(grid, call.plan, frontier, counts);
   grid.sync();
 
@@ -89,7 +83,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void pagerank_ke
     if (threadIdx.x == 0) grid.state->totals[grid.block].weight = some[0];
     grid.sync();
     const uint64_t loose = sum_of_all(&GridState::Totals::weight);
-    Collect<N> collects{lists.indices, passes, passed};
+    Collect<P, N> collects{lists, passes, passed};
     for_each_edge(grid, call.plan, frontier, collects);
     grid.sync();
     some[0] = 0;

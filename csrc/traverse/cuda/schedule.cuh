@@ -15,6 +15,12 @@ struct Piece {
   N v;
 };
 
+template <typename P, typename N>
+__device__ __forceinline__ Piece<P, N> whole_list(const PlainLists<P, N>& lists, N v) {
+  const ListOf<P> list = lists.list({v});
+  return {list.begin, list.end, v};
+}
+
 // Gives each thread pieces of lists, until all edges of the frontier were given once. The threads of a warp
 // call together.
 template <typename P, typename N>
@@ -48,29 +54,27 @@ struct Pieces {
     const bool has_one = at < end;
     if (!__any_sync(kWholeWarp, has_one)) return false;
     if (!has_one) return true;
-    const VertexLists<P, N>& lists = frontier.lists;
+    const PlainLists<P, N>& lists = frontier.lists;
     if (schedule == ListSchedule::kNode) {
-      piece.v = frontier.queue[at];
-      piece.begin = lists.indptr[piece.v];
-      piece.end = lists.indptr[piece.v + 1];
+      piece = whole_list(lists, frontier.queue[at]);
       at += grid.warps() * 32;
     } else if (in_rows()) {
       // What is left of the list of vertex i, and of the share.
       piece.v = frontier.queue[i];
-      const P begin = lists.indptr[piece.v], full = lists.indptr[piece.v + 1];
+      const ListOf<P> list = lists.list({piece.v});
       const int64_t first = frontier.before[i] + extra() * i;
-      const P degree = full - begin;
-      piece.begin = begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
-      piece.end = begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
+      const P degree = list.end - list.begin;
+      piece.begin = list.begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
+      piece.end = list.begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
       at = min(first + static_cast<int64_t>(degree) + extra(), end);
       ++i;
     } else {
       const int64_t each = schedule == ListSchedule::kEdge ? 1 : kPieceEntries;
       const int64_t j = vertex_of(at);
       piece.v = frontier.queue[j];
-      const P full = lists.indptr[piece.v + 1];
-      piece.begin = lists.indptr[piece.v] + static_cast<P>((at - frontier.before[j]) * each);
-      piece.end = min(static_cast<P>(piece.begin + static_cast<P>(each)), full);
+      const ListOf<P> list = lists.list({piece.v});
+      piece.begin = list.begin + static_cast<P>((at - frontier.before[j]) * each);
+      piece.end = min(static_cast<P>(piece.begin + static_cast<P>(each)), list.end);
       at += grid.threads();
     }
     return true;
@@ -97,19 +101,20 @@ struct Pieces {
 };
 
 // The place at or before `begin` at which a line of memory begins.
-template <typename P, typename N>
-__device__ __forceinline__ P line_begin(const N* indices, P begin) {
-  const auto address = reinterpret_cast<uintptr_t>(indices + begin);
-  return begin - static_cast<P>(address % kLineBytes / sizeof(N));
+template <typename Lists, typename P = typename Lists::Edge>
+__device__ __forceinline__ P line_begin(const Lists& lists, P begin) {
+  uintptr_t address = 0;
+  lists.where(begin, int64_t{1}, [&](const auto* at, int64_t) { address = reinterpret_cast<uintptr_t>(at); });
+  return begin - static_cast<P>(address % kLineBytes / sizeof(typename Lists::Vertex));
 }
 
 // f of each entry of a piece, by the threads of a warp together.
 template <typename P, typename N, class F>
-__device__ __forceinline__ void read_together(const N* indices, bool aligned, const Piece<P, N>& piece,
-                                              int lane, int lanes, F& f) {
+__device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, bool aligned,
+                                              const Piece<P, N>& piece, int lane, int lanes, F& f) {
   auto item = f.begin(piece.v);
   // Neither may be below 0: indices lie on a boundary, or places before the first are left out below.
-  const int64_t first = aligned ? static_cast<int64_t>(line_begin(indices, piece.begin)) : piece.begin;
+  const int64_t first = aligned ? static_cast<int64_t>(line_begin(lists, piece.begin)) : piece.begin;
   for (int64_t at = first + lane; at < piece.end; at += lanes)
     if (at >= piece.begin) f.edge(item, static_cast<P>(at));
   f.end(item, piece.v, true);
@@ -117,13 +122,13 @@ __device__ __forceinline__ void read_together(const N* indices, bool aligned, co
 
 // Each edge of the frontier to `f`, once:
 //   begin(v)           what is kept of the vertex while its edges come, an Item
-//   edge(item, at)     the edge at this place of `indices`
+//   edge(item, at)     the edge at this place of the lists
 //   end(item, v, together)  after the last edge of a piece; `together`: all threads of the warp had parts of
 //   it
 // `f` has no collectives of warp or block but in `end` with `together`.
 template <typename P, typename N, class F>
 __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Frontier<P, N>& frontier, F& f) {
-  const N* const indices = frontier.lists.indices;
+  const PlainLists<P, N>& lists = frontier.lists;
   const bool aligned = plan.access == ListAccess::kAligned;
   Piece<P, N> piece;
   const auto read_in_turn = [&](uint32_t which) {
@@ -131,7 +136,7 @@ __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Fron
       const int from = __ffs(which) - 1;
       const Piece<P, N> one{__shfl_sync(kWholeWarp, piece.begin, from),
                             __shfl_sync(kWholeWarp, piece.end, from), __shfl_sync(kWholeWarp, piece.v, from)};
-      read_together(indices, aligned, one, grid.lane, 32, f);
+      read_together(lists, aligned, one, grid.lane, 32, f);
     }
   };
   if (plan.schedule != ListSchedule::kHierarchical) {
@@ -156,11 +161,7 @@ __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Fron
   for (int64_t first = 0; first < frontier.count; first += grid.threads()) {
     const int64_t i = first + in_block * grid.blocks + grid.block;
     piece = {0, 0, 0};
-    if (i < frontier.count) {
-      piece.v = frontier.queue[i];
-      piece.begin = frontier.lists.indptr[piece.v];
-      piece.end = frontier.lists.indptr[piece.v + 1];
-    }
+    if (i < frontier.count) piece = whole_list(lists, frontier.queue[i]);
     const auto degree = static_cast<int64_t>(piece.end - piece.begin);
     if (degree >= kBlockList) longest[atomicAdd(&found, 1)] = piece;
     if (degree > 0 && degree < kWarpList) {
@@ -173,7 +174,7 @@ __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Fron
     __syncthreads();
     const int count = found;
     for (int j = 0; j < count; ++j)
-      read_together(indices, aligned, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
+      read_together(lists, aligned, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
     __syncthreads();
     if (threadIdx.x == 0) found = 0;
     __syncthreads();

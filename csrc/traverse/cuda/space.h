@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "traverse/lists.h"
+#include "host_device.h"
 
 // Warps of a block. Tests on the host take fewer.
 #ifndef LOADER_TRAVERSE_WARPS
@@ -65,9 +65,7 @@ struct GridState {
   Totals totals[kMaxTraverseBlocks];
 };
 
-LOADER_TRAVERSE_HD constexpr int64_t traverse_words(int64_t num_nodes) {
-  return (num_nodes + 1023) / 1024 * 32;
-}
+LOADER_HD constexpr int64_t traverse_words(int64_t num_nodes) { return (num_nodes + 1023) / 1024 * 32; }
 
 // The memory of a traversal: sets of vertices as bits, a frontier as a list, and numbers of the vertices.
 template <typename P, typename N>

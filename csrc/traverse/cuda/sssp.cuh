@@ -11,12 +11,12 @@ constexpr int64_t kFewEdges = 1 << 18, kManyEdges = 1 << 22;
 constexpr int kFewPiles = 16;
 
 // Makes paths shorter, and puts vertices to which this happened into one of the piles.
-template <typename N, typename W>
+template <typename P, typename N, typename W>
 struct Relax {
   using Of = Length<W>;
   using Bits = typename Of::Bits;
   using Item = Bits;
-  const N* indices;
+  PlainLists<P, N> lists;
   const W* weights;
   Bits* length;
   Bits bound;  // of the near pile
@@ -25,9 +25,8 @@ struct Relax {
 
   // Of the memory of all blocks: the length may have been written in this launch.
   __device__ Item begin(N v) const { return __ldcg(length + v); }
-  template <typename P>
   __device__ void edge(const Item& own, P at) const {
-    const N u = indices[at];
+    const N u = lists.read(at);
     if (has(settled, u)) return;
     const Bits longer = Of::plus(own, weights[at]);
     if (longer < __ldcg(length + u) && longer < lower_to(length + u, longer))
@@ -169,8 +168,8 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
       if (grid.lane == 0) piles.near[word] = 0;
     });
     grid.sync();
-    Relax<N, W> relax{call.onward.indices, call.weights, call.length,  piles.bound,
-                      piles.near,          piles.far,    piles.settled};
+    Relax<P, N, W> relax{call.onward.lists, call.weights, call.length,  piles.bound,
+                         piles.near,        piles.far,    piles.settled};
     for_each_edge(grid, call.plan, frontier, relax);
     ++steps;
     edges += static_cast<uint64_t>(frontier.edges);

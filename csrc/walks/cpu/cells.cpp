@@ -1,7 +1,5 @@
 #include "walks/cpu/cells.h"
 
-#include <algorithm>
-
 namespace loader {
 namespace {
 
@@ -12,14 +10,13 @@ constexpr int64_t kPartEdges = 1 << 14;  // less is not worth another thread
 template <typename P, typename N>
 void make_walk_cells(const PlainLists<P, N>& lists, int64_t num_nodes, const AliasCell* cells,
                      WalkCell<N>* out, ThreadPool& pool) {
-  pool.share(lists.indptr[num_nodes], kPartEdges, [&](int64_t first, int64_t last) {
-    int64_t v = std::upper_bound(lists.indptr, lists.indptr + num_nodes + 1, static_cast<P>(first)) -
-                lists.indptr - 1;
+  pool.share(count_entries(lists, num_nodes), kPartEdges, [&](int64_t first, int64_t last) {
+    int64_t v = vertex_at(lists, num_nodes, first);
     for (int64_t at = first; at < last; ++at) {
-      while (lists.indptr[v + 1] <= at) ++v;
-      const int64_t other = lists.indptr[v] + int64_t{cells[at].alias};
-      out[at] = {cells[at].threshold, static_cast<int32_t>(other - at), lists.indices[at],
-                 lists.indices[other]};
+      while (lists.list({v}).end <= at) ++v;
+      const int64_t other = lists.list({v}).begin + int64_t{cells[at].alias};
+      out[at] = {cells[at].threshold, static_cast<int32_t>(other - at), lists.read(static_cast<P>(at)),
+                 lists.read(static_cast<P>(other))};
     }
   });
 }

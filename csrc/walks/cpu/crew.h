@@ -70,7 +70,7 @@ class Crew {
     m.vertices = out_.vertices + i * (int64_t{out_.length} + 1);
     m.places = out_.places ? out_.places + i * int64_t{out_.length} : nullptr;
     m.vertices[0] = start;
-    __builtin_prefetch(lists_.bounds(start, 0));
+    prefetch_list(lists_, lists_.row(start, 0));
   }
 
   // The blocks of words of those who begin one.
@@ -106,7 +106,7 @@ class Crew {
           continue;
         }
       }
-      m.list = lists_.list(m.walker.at, m.step);
+      m.list = lists_.list(lists_.row(m.walker.at, m.step));
       if (m.list.begin == m.list.end) {
         m.move = {N{-1}, P{-1}};
         continue;
@@ -315,7 +315,7 @@ class Crew {
         std::fill(m.vertices + step + 2, m.vertices + out_.length + 1, N{-1});
         if (m.places) std::fill(m.places + step + 1, m.places + out_.length, P{-1});
       } else if (m.step < out_.length) {
-        __builtin_prefetch(lists_.bounds(m.move.vertex, m.step));
+        prefetch_list(lists_, lists_.row(m.move.vertex, m.step));
         ++i;
         continue;
       }

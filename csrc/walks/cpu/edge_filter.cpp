@@ -13,16 +13,16 @@ constexpr int kAhead = 32;               // marks under way
 template <typename P, typename N>
 void fill_filter(const PlainLists<P, N>& lists, int64_t num_nodes, const EdgeFilter& filter,
                  ThreadPool& pool) {
-  const int64_t num_edges = lists.indptr[num_nodes];
+  const int64_t num_edges = count_entries(lists, num_nodes);
   pool.share(num_edges, kPartEdges, [&](int64_t first, int64_t last) {
     EdgeFilter::Mark marks[kAhead];
-    int64_t v = std::upper_bound(lists.indptr, lists.indptr + num_nodes + 1, static_cast<P>(first)) -
-                lists.indptr - 1;
+    int64_t v = vertex_at(lists, num_nodes, first);
     for (int64_t at = first; at < last;) {
       const int count = static_cast<int>(std::min<int64_t>(kAhead, last - at));
       for (int i = 0; i < count; ++i, ++at) {
-        while (lists.indptr[v + 1] <= at) ++v;
-        marks[i] = filter.mark(static_cast<uint64_t>(v), static_cast<uint64_t>(lists.indices[at]));
+        while (lists.list({v}).end <= at) ++v;
+        marks[i] =
+            filter.mark(static_cast<uint64_t>(v), static_cast<uint64_t>(lists.read(static_cast<P>(at))));
         __builtin_prefetch(filter.words + marks[i].word, 1);
       }
       for (int i = 0; i < count; ++i)

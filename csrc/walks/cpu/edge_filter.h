@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/edge_filter.h"
 #include "parallel.h"
-#include "walks/edge_filter.h"
 
 namespace loader {
 

@@ -55,7 +55,7 @@ class Squad {
     block_[i] = 0;
     row_[i] = walker;
     track_[0][i] = start_[i] = out_.starts[walker];
-    __builtin_prefetch(lists_.bounds(start_[i], 0));
+    prefetch_list(lists_, lists_.row(start_[i], 0));
   }
 
   uint32_t done(int i) const { return block_[i] * kShare; }
@@ -79,7 +79,7 @@ class Squad {
         if (side == Toss::kHome) place_[i] = kGoesHome;
         if (side != Toss::kGo) continue;
       }
-      const ListOf<P> list = lists_.list(here, done(i) + j);
+      const ListOf<P> list = lists_.list(lists_.row(here, done(i) + j));
       if (list.begin == list.end) continue;
       const Draws draws{law_.rules.key, lane_[i], block_[i]};
       place_[i] = law_.proposal.aim(draws, list, words_[i][at], at);
@@ -98,7 +98,7 @@ class Squad {
         move.vertex = start_[i];
       track_[j + 1][i] = move.vertex;
       places_[j][i] = move.place;
-      if (move.vertex >= 0) __builtin_prefetch(lists_.bounds(move.vertex, done(i) + j + 1));
+      if (move.vertex >= 0) prefetch_list(lists_, lists_.row(move.vertex, done(i) + j + 1));
     }
   }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/edge_filter.h"
 #include "walks/cuda/shape.h"
-#include "walks/edge_filter.h"
 #include "walks/negatives.h"
 
 namespace loader {
@@ -12,20 +12,13 @@ namespace loader {
 // Marks all edges in `filter`, whose words are zero. Threads of a warp take edges that lie side by side.
 template <typename P, typename N>
 __global__ void fill_filter_kernel(PlainLists<P, N> lists, int64_t num_nodes, EdgeFilter filter) {
-  const int64_t num_edges = lists.indptr[num_nodes];
+  const int64_t num_edges = count_entries(lists, num_nodes);
   const int64_t thread = int64_t{blockIdx.x} * kFilterThreads + threadIdx.x;
   int64_t at = thread / 32 * (32 * kFilterEdges) + thread % 32;
   if (at >= num_edges) return;
-  int64_t v = 0, end = num_nodes;  // the vertex whose list has the edge is in [v, end)
-  while (end - v > 1) {
-    const int64_t middle = v + (end - v) / 2;
-    if (load(lists.indptr + middle) <= at)
-      v = middle;
-    else
-      end = middle;
-  }
+  int64_t v = vertex_at(lists, num_nodes, at);
   for (int i = 0; i < kFilterEdges && at < num_edges; ++i, at += 32) {
-    while (load(lists.indptr + v + 1) <= at) ++v;
+    while (lists.list({v}).end <= at) ++v;
     const auto mark =
         filter.mark(static_cast<uint64_t>(v), static_cast<uint64_t>(lists.read(static_cast<P>(at))));
     atomicOr(reinterpret_cast<unsigned long long*>(filter.words + mark.word),

@@ -158,7 +158,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
     kept[1] = block.w[3];
     if (from.waits) {
       attempt = kWaits;
-      list = lists.list(walker.at, first + step);
+      list = lists.list(lists.row(walker.at, first + step));
     }
   }
 
@@ -232,7 +232,7 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
           Toss side = Toss::kGo;
           if (Coin && begins) side = toss(law.rules, words.w[0]);
           if (begins && side == Toss::kGo) {
-            list = lists.list(walker.at, first + step);
+            list = lists.list(lists.row(walker.at, first + step));
             copies = kUnknown;
             if (Knows && is_judged() && !lists.simple() && asks_for_copies(law.rules)) {
               copies += lists.copies_log2(walker.at);

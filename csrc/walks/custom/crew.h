@@ -49,7 +49,7 @@ class CustomCrew {
     m.frame.at = 0;
     m.vertices = out_.vertices + m.row * (int64_t{out_.length} + 1);
     m.vertices[0] = start;
-    __builtin_prefetch(lists_.bounds(start, 0));
+    prefetch_list(lists_, lists_.row(start, 0));
   }
 
   void leave(int i) {
@@ -97,7 +97,7 @@ class CustomCrew {
     }
     m.walker.go(to);
     if (step == out_.length) return false;
-    __builtin_prefetch(lists_.bounds(to, 0));
+    prefetch_list(lists_, lists_.row(to, 0));
     return m.row < last_;  // rows behind one with a fault are not wanted
   }
 

@@ -124,7 +124,7 @@ struct CustomWalker {
 
   // Of every step, before the function is called.
   LOADER_HD void begin_step(const CustomRules& rules, const Lists& lists) {
-    list = lists.list(at, 0);
+    list = lists.list(lists.row(at, 0));
     turns = rules.turns;
   }
 
@@ -162,7 +162,7 @@ struct CustomWalker {
   }
 
 #ifdef __CUDA_ARCH__
-  LOADER_HD void ask_list(const Lists& lists, int64_t v) { open = lists.list(v, 0); }
+  LOADER_HD void ask_list(const Lists& lists, int64_t v) { open = lists.list(lists.row(v, 0)); }
   LOADER_HD void get_list(const Lists&, int64_t) {}
   LOADER_HD void ask_neighbor(const Lists& lists, int64_t i) {
     read = lists.read(static_cast<P>(open.begin + i));
@@ -174,11 +174,11 @@ struct CustomWalker {
   LOADER_HD N get_middle(const Lists&) const { return read; }
   LOADER_HD bool is_far() const { return true; }
 #else
-  LOADER_HD void ask_list(const Lists& lists, int64_t v) { __builtin_prefetch(lists.bounds(v, 0)); }
-  LOADER_HD void get_list(const Lists& lists, int64_t v) { open = lists.list(v, 0); }
+  LOADER_HD void ask_list(const Lists& lists, int64_t v) { prefetch_list(lists, lists.row(v, 0)); }
+  LOADER_HD void get_list(const Lists& lists, int64_t v) { open = lists.list(lists.row(v, 0)); }
   LOADER_HD void ask_neighbor(const Lists& lists, int64_t i) {
     place = static_cast<P>(open.begin + i);
-    __builtin_prefetch(lists.indices + place);
+    prefetch_entry(lists, place);
   }
   LOADER_HD int64_t get_neighbor(const Lists& lists) const { return lists.read(place); }
   LOADER_HD void ask_marks(const Lists& lists) { __builtin_prefetch(lists.filter.words + mark.word); }

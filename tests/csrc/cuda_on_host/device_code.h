@@ -12,11 +12,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -91,6 +94,7 @@ struct Fiber {
   bool done = false;
   const Meeting* awaited = nullptr;  // it has no turn until this has another generation
   unsigned generation = 0;
+  unsigned barriers = 0;  // of several blocks, passed so far
 
   bool waits() const { return awaited && awaited->generation == generation; }
 
@@ -131,6 +135,42 @@ inline void wait_a_little() {
 
 inline unsigned lane() { return running->thread.x % 32; }
 
+// Who writes and reads words of which a warp reads only those that it wrote, unless a barrier of the blocks,
+// or the end of the launch, is between.
+class OwnWords {
+ public:
+  void forget() { words_.clear(); }
+
+  void note(const void* at, bool writes) {
+    const Fiber& self = *running;
+    const uint64_t warp = uint64_t{self.block.x} << 32 | self.thread.x / 32;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto& [writer, reader] = words_[at];
+    if (conflicts(writer, warp, self.barriers) || (writes && conflicts(reader, warp, self.barriers))) {
+      std::fprintf(
+          stderr,
+          "FAILED: a warp and another one use a row, one of them writes it, and no barrier is between\n");
+      std::exit(1);
+    }
+    (writes ? writer : reader) = {true, warp, self.barriers};
+  }
+
+ private:
+  struct Use {
+    bool was = false;
+    uint64_t warp = 0;
+    unsigned barriers = 0;
+  };
+  static bool conflicts(const Use& use, uint64_t warp, unsigned barriers) {
+    return use.was && use.warp != warp && use.barriers >= barriers;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<const void*, std::pair<Use, Use>> words_;
+};
+
+inline OwnWords own_words;
+
 // Every lane's value to all lanes: `read` picks what a lane gets.
 template <typename T, typename Read>
 T exchange(T value, const Read& read) {
@@ -150,6 +190,7 @@ T exchange(T value, const Read& read) {
 // Runs `kernel()` as every thread of a grid, with `shared` bytes of shared memory for each block.
 template <typename Kernel>
 void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& kernel) {
+  own_words.forget();
   std::vector<std::thread> homes;
   for (unsigned b = 0; b < blocks; ++b) {
     homes.emplace_back([=, &kernel] {
@@ -238,6 +279,9 @@ inline void __nanosleep(unsigned) {
   on_host::give_way();
 }
 #define LOADER_POLL on_host::wait_a_little
+#define LOADER_PAST_BARRIER() ++on_host::running->barriers
+#define LOADER_WRITES_ROW(at) on_host::own_words.note(at, true)
+#define LOADER_READS_ROW(at) on_host::own_words.note(at, false)
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {

@@ -1,16 +1,10 @@
-// The lists that walks follow. What walks is written for any `Lists`:
-//
-//   list(v, step)   the list that a walker on vertex v follows at this step, a ListOf<Edge>
-//   read(at)        the neighbour at a place of a list
-//   holds(list, t, v)  whether v is in `list`, which is that of vertex t
+// Lists that are searched: for whether a vertex is in one, and for how often.
 #pragma once
 
-#include "sampler/lists.h"
-#include "walks/edge_filter.h"
+#include "graph/edge_filter.h"
+#include "graph/lists.h"
 
 namespace loader {
-
-constexpr int kMaxMetapath = 64;
 
 // A binary search: the entry that it looks at next, and the half that is left after that.
 template <typename P>
@@ -51,7 +45,10 @@ LOADER_HD P upper_bound(const N* sorted, ListOf<P> list, N v) {
   return list.begin;
 }
 
-// A vertex' whole list at every step.
+// The lists that walks follow, a vertex' whole one at every step. Beside what is_lists asks:
+//
+//   row(v, step)       whose list a walker on vertex v follows at this step
+//   holds(list, t, v)  whether v is in `list`, which is that of vertex t
 template <typename P, typename N>
 struct WalkLists : PlainLists<P, N> {
   const N* sorted;    // [num_edges]: `indices` with each list in ascending order; nullptr if nobody searches
@@ -61,11 +58,7 @@ struct WalkLists : PlainLists<P, N> {
   // and how often any other at most.
   const P* most;
 
-  LOADER_HD const P* bounds(int64_t v, uint32_t) const { return this->indptr + v; }
-  LOADER_HD ListOf<P> list(int64_t v, uint32_t step) const {
-    const P* const at = bounds(v, step);
-    return {load(at), load(at + 1)};
-  }
+  LOADER_HD VertexRow row(int64_t v, uint32_t /*step*/) const { return {v}; }
   LOADER_HD bool holds(ListOf<P> list, N t, N v) const {
     if (filter.words && !filter.passes(filter.mark(static_cast<uint64_t>(t), static_cast<uint64_t>(v))))
       return false;
@@ -83,22 +76,11 @@ struct WalkLists : PlainLists<P, N> {
   // How often it has any other vertex at most.
   LOADER_HD uint32_t others_often(int64_t v) const { return static_cast<uint32_t>(load(most + 3 * v + 2)); }
 };
-
-// Only the edges of the type whose turn it is. The edges of a vertex lie in groups, one for each type that is
-// in the path.
-template <typename P, typename N>
-struct MetapathLists : PlainLists<P, N> {  // indptr [num_nodes * groups + 1]
-  int64_t groups;
-  uint32_t turns;              // the path's length; after its end it begins again
-  uint8_t path[kMaxMetapath];  // the group whose turn it is
-
-  LOADER_HD const P* bounds(int64_t v, uint32_t step) const {
-    return this->indptr + (v * groups + path[step % turns]);
   }
-  LOADER_HD ListOf<P> list(int64_t v, uint32_t step) const {
-    const P* const at = bounds(v, step);
-    return {load(at), load(at + 1)};
-  }
+  // How often it has any other vertex at most.
+  LOADER_HD uint32_t others_often(int64_t v) const { return static_cast<uint32_t>(load(most + 3 * v + 2)); }
 };
+
+static_assert(is_lists<WalkLists<int64_t, int32_t>>);
 
 }  // namespace loader

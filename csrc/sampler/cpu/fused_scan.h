@@ -1,6 +1,10 @@
-// The part of the fused sampler that looks at whole lists.
+// The fused sampler's hop where only a look at the lists tells what is picked.
+#pragma once
+
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
+#include <vector>
 
 #include "sampler/cpu/fused.h"
 
@@ -8,8 +12,8 @@ namespace loader {
 
 // Looks at all entries of all lists and keeps those that are picked; returns how many they are. Entries are
 // shared out, not rows: a part may begin and end in the midst of a list.
-template <typename P, typename N>
-int64_t FusedSampler<P, N>::scan(int hop) {
+template <typename Lists, typename Choice>
+int64_t FusedSamplerOf<Lists, Choice>::scan(int hop) {
   Hop& kept = hops_[hop - 1];
   const std::vector<int64_t> entries = kept.offsets;  // of the blocks of rows
   const auto rows = static_cast<int64_t>(degrees_.size());
@@ -26,23 +30,27 @@ int64_t FusedSampler<P, N>::scan(int hop) {
   const auto in_parts = [&](const auto& look) {
     pool_->each(parts, [&](int part, int) {
       const int64_t begin = entries.back() * part / parts, end = entries.back() * (part + 1) / parts;
-      PagesAhead ahead(graph_.in_file);
+      PagesAhead ahead(options_.in_file);
       if (ahead.asks()) ask_lists(ahead, entries, hop, begin, end);
       look(found_[part], begin, end);
       ahead.done(rows / parts + 1);  // about as many lists
     });
   };
-  if (const auto* const choice = std::get_if<LaborChoice>(&options_.choice)) {
-    const SourceNumbers numbers = choice->numbers(options_.keys, hop);
-    const LaborScan<N> labor(numbers, make_high_words(numbers, entries.back()));
-    in_parts([&](Scan& found, int64_t begin, int64_t end) {
-      scan_part(found, *choice, labor, entries, hop, begin, end);
-    });
-  } else {
-    const auto& race = std::get<RaceChoice>(options_.choice);
-    in_parts(
-        [&](Scan& found, int64_t begin, int64_t end) { race_part(found, race, entries, hop, begin, end); });
-  }
+  with_choice(options_.choice, [&](const auto& kind) {
+    using Kind = std::decay_t<decltype(kind)>;
+    if constexpr (std::is_same_v<Kind, LaborChoice>) {
+      const SourceNumbers numbers = kind.numbers(options_.keys, hop);
+      const LaborScan<N> labor(numbers, make_high_words(numbers, entries.back()));
+      in_parts([&](Scan& found, int64_t begin, int64_t end) {
+        scan_part(found, kind, labor, entries, hop, begin, end);
+      });
+    } else if constexpr (std::is_same_v<Kind, RaceChoice>) {
+      in_parts(
+          [&](Scan& found, int64_t begin, int64_t end) { race_part(found, kind, entries, hop, begin, end); });
+    } else {
+      static_assert(Kind::kCountsByDegree, "this sampler scans lists for LABOR and for races only");
+    }
+  });
   for (const Scan& found : found_)
     if (found.row >= 0) counts[found.row] += static_cast<uint32_t>(found.of_row);
   const int64_t blocks = static_cast<int64_t>(kept.offsets.size()) - 1;
@@ -56,25 +64,25 @@ int64_t FusedSampler<P, N>::scan(int hop) {
 }
 
 // Asks for the entries [begin, end) of all lists.
-template <typename P, typename N>
-void FusedSampler<P, N>::ask_lists(PagesAhead& ahead, const std::vector<int64_t>& entries, int hop,
-                                   int64_t begin, int64_t end) const {
+template <typename Lists, typename Choice>
+void FusedSamplerOf<Lists, Choice>::ask_lists(PagesAhead& ahead, const std::vector<int64_t>& entries, int hop,
+                                              int64_t begin, int64_t end) const {
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
   int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; first += degrees_[row++]) {
     const int64_t low = std::max(first, begin), high = std::min<int64_t>(first + degrees_[row], end);
     if (low < high)
-      ahead.ask(graph_.indices + begins_[row] + (low - first),
-                (high - low) * static_cast<int64_t>(sizeof(N)));
+      graph_.lists.where(static_cast<P>(begins_[row] + (low - first)), high - low, asking(ahead));
   }
   ahead.flush();
 }
 
 // The high words of the numbers of all sources where `entries` lists entries meet each of them more than
 // once, else null: to look at one takes a third of the time that it takes to make one.
-template <typename P, typename N>
-const uint32_t* FusedSampler<P, N>::make_high_words(const SourceNumbers& numbers, int64_t entries) {
+template <typename Lists, typename Choice>
+const uint32_t* FusedSamplerOf<Lists, Choice>::make_high_words(const SourceNumbers& numbers,
+                                                               int64_t entries) {
   const auto sources = static_cast<size_t>(graph_.num_nodes);
   if (high_words_.size() == sources && high_words_step_ == numbers.step) return high_words_.begin();
   if (entries < 2 * graph_.num_nodes) return nullptr;
@@ -87,9 +95,10 @@ const uint32_t* FusedSampler<P, N>::make_high_words(const SourceNumbers& numbers
 }
 
 // The entries [begin, end) of all lists. The count of a row is written by the part in which it begins.
-template <typename P, typename N>
-void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const LaborScan<N>& labor,
-                                   const std::vector<int64_t>& entries, int hop, int64_t begin, int64_t end) {
+template <typename Lists, typename Choice>
+void FusedSamplerOf<Lists, Choice>::scan_part(Scan& found, const LaborChoice& choice,
+                                              const LaborScan<N>& labor, const std::vector<int64_t>& entries,
+                                              int hop, int64_t begin, int64_t end) {
   const int64_t fanout = options_.fanouts[hop - 1];
   Arena<P>* const edges = options_.edge_ids ? &found.edges : nullptr;
   uint32_t* const counts = hops_[hop - 1].counts.data();
@@ -98,19 +107,21 @@ void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const
   int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
-    if (row + kAhead < rows) __builtin_prefetch(&graph_.indices[begins_[row + kAhead]]);
+    if (row + kAhead < rows) prefetch_entry(graph_.lists, begins_[row + kAhead]);
     if (low < high) {
       const P at = static_cast<P>(begins_[row] + (low - first));
       int64_t count = high - low;
       if (choice.whole(degree, fanout)) {
-        std::copy_n(graph_.indices + at, count, found.picked.extend(static_cast<size_t>(count)));
+        N* const room = found.picked.extend(static_cast<size_t>(count));
+        if (const N* const all = neighbours(graph_.lists, at, count, room); all != room)
+          std::copy_n(all, count, room);
         if (edges) {
           P* const places = edges->extend(static_cast<size_t>(count));
           std::iota(places, places + count, at);
         }
       } else {
-        count = labor(graph_.indices + at, count, static_cast<uint32_t>(degree),
-                      static_cast<uint32_t>(fanout), at, found.picked, edges);
+        count = labor(graph_.lists, at, count, static_cast<uint32_t>(degree), static_cast<uint32_t>(fanout),
+                      found.picked, edges);
       }
       if (first >= begin) {
         counts[row] = static_cast<uint32_t>(count);
@@ -126,9 +137,10 @@ void FusedSampler<P, N>::scan_part(Scan& found, const LaborChoice& choice, const
 // The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut. Memory
 // brings the weights of a row while those before it race, and the neighbours that are picked while the next
 // ones do.
-template <typename P, typename N>
-void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const std::vector<int64_t>& entries,
-                                   int hop, int64_t begin, int64_t end) {
+template <typename Lists, typename Choice>
+void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& choice,
+                                              const std::vector<int64_t>& entries, int hop, int64_t begin,
+                                              int64_t end) {
   constexpr int64_t kRowsAhead = 2;
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
@@ -137,26 +149,25 @@ void FusedSampler<P, N>::race_part(Scan& found, const RaceChoice& choice, const 
   size_t asked = 0, read = 0;  // picks whose neighbours were asked for, and read
   const auto read_to = [&](size_t count) {
     N* const picked = found.picked.extend(count - read);
-    for (size_t i = read; i < count; ++i) picked[i - read] = graph_.indices[found.edges[i]];
+    for (size_t i = read; i < count; ++i) picked[i - read] = graph_.lists.read(found.edges[i]);
     read = count;
   };
   for (; row < rows && first < end; first += degrees_[row++]) {
     if (row + kRowsAhead < rows)
       prefetch_weights(choice, begins_[row + kRowsAhead], degrees_[row + kRowsAhead]);
     if (first < begin || degrees_[row] == 0) continue;
-    const Draws draws{options_.keys.key, static_cast<uint64_t>(nodes_[row]), static_cast<uint32_t>(hop)};
-    counts[row] =
-        static_cast<uint32_t>(found.race(choice, draws, begins_[row], static_cast<uint32_t>(degrees_[row]),
-                                         options_.fanouts[hop - 1], found.edges));
+    counts[row] = static_cast<uint32_t>(found.race(choice, draws(row, hop), begins_[row],
+                                                   static_cast<uint32_t>(degrees_[row]),
+                                                   options_.fanouts[hop - 1], found.edges));
     read_to(asked);
-    for (; asked < found.edges.size(); ++asked) __builtin_prefetch(&graph_.indices[found.edges[asked]]);
+    for (; asked < found.edges.size(); ++asked) prefetch_entry(graph_.lists, found.edges[asked]);
   }
   read_to(asked);
 }
 
 // Makes what the scan found the hop's picks, and marks them.
-template <typename P, typename N>
-void FusedSampler<P, N>::take_scanned(int hop) {
+template <typename Lists, typename Choice>
+void FusedSamplerOf<Lists, Choice>::take_scanned(int hop) {
   Hop& kept = hops_[hop - 1];
   kept.picked.clear();
   kept.picked.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
@@ -174,12 +185,5 @@ void FusedSampler<P, N>::take_scanned(int hop) {
     mark(whole, count);
   });
 }
-
-template int64_t FusedSampler<int32_t, int32_t>::scan(int);
-template int64_t FusedSampler<int64_t, int32_t>::scan(int);
-template int64_t FusedSampler<int64_t, int64_t>::scan(int);
-template void FusedSampler<int32_t, int32_t>::take_scanned(int);
-template void FusedSampler<int64_t, int32_t>::take_scanned(int);
-template void FusedSampler<int64_t, int64_t>::take_scanned(int);
 
 }  // namespace loader

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "sampler/lists.h"
+#include "graph/lists.h"
 
 namespace loader {
 

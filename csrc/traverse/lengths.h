@@ -1,26 +1,11 @@
-// The lists that a traversal reads, and the numbers that a shortest path is measured in. For CPU and GPU.
+// The numbers that a shortest path is measured in. For CPU and GPU.
 #pragma once
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define LOADER_TRAVERSE_HD __host__ __device__ __forceinline__
-#else
-#define LOADER_TRAVERSE_HD inline
-#endif
+#include "host_device.h"
 
 namespace loader {
-
-// All lists of a graph: that of v is indices[indptr[v]] to indices[indptr[v + 1] - 1].
-template <typename P, typename N>
-struct VertexLists {
-  using Edge = P;
-  using Vertex = N;
-
-  const P* indptr;   // [num_nodes + 1]
-  const N* indices;  // [num_edges]
-  int64_t num_nodes;
-};
 
 // Lengths of paths as unsigned integers in the order of the numbers that they stand for, so that the smallest
 // is found by an atomic minimum. W is the type of the weights, which are at least 0.
@@ -39,17 +24,17 @@ struct FloatLength {
     Float number;
     Word bits;
   };
-  LOADER_TRAVERSE_HD static Float number(Word bits) {
+  LOADER_HD static Float number(Word bits) {
     Either either;
     either.bits = bits;
     return either.number;
   }
-  LOADER_TRAVERSE_HD static Word bits(Float number) {
+  LOADER_HD static Word bits(Float number) {
     Either either;
     either.number = number;
     return either.bits;
   }
-  LOADER_TRAVERSE_HD static Word plus(Word d, Float w) { return bits(number(d) + w); }
+  LOADER_HD static Word plus(Word d, Float w) { return bits(number(d) + w); }
 };
 
 template <>
@@ -65,7 +50,7 @@ template <typename Integer, typename Word>
 struct IntegerLength {
   using Bits = Word;
   static constexpr Word kUnreached = static_cast<Word>(~Word{0}) >> 1, kTooLong = kUnreached - 1;
-  LOADER_TRAVERSE_HD static Word plus(Word d, Integer w) {
+  LOADER_HD static Word plus(Word d, Integer w) {
     const Word sum = d + static_cast<Word>(w);
     return sum < kTooLong ? sum : kTooLong;
   }

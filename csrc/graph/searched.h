@@ -76,10 +76,6 @@ struct WalkLists : PlainLists<P, N> {
   // How often it has any other vertex at most.
   LOADER_HD uint32_t others_often(int64_t v) const { return static_cast<uint32_t>(load(most + 3 * v + 2)); }
 };
-  }
-  // How often it has any other vertex at most.
-  LOADER_HD uint32_t others_often(int64_t v) const { return static_cast<uint32_t>(load(most + 3 * v + 2)); }
-};
 
 static_assert(is_lists<WalkLists<int64_t, int32_t>>);
 

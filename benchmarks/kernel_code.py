@@ -40,8 +40,10 @@ for one in all_kernels(int(architecture)):
 _WORD = 16  # bytes of an instruction
 _LOCAL = (0x983, 0x387)  # its lowest 12 bits: loads from local memory, and stores there
 _WITH_VALUE, _REGISTERS, _FRAME_SIZE = 0x04, 0x2F, 0x11  # records of .nv.info, and what they tell of a function
-_PLACE = ((1 << 16) - 1) << 38  # of an instruction: where in a bank of constants it reads
-_BANK = ((1 << 5) - 1) << 54  # of which the first has the parameters
+_FORM, _CONSTANT = 9, (3, 5)  # three bits of an instruction from here on, and what they are if it reads a constant
+_PLACE, _BANK = 38, 54  # then its bits from here on: where in a bank of constants, and which bank; the first has the
+_PLACES, _BANKS = (1 << 16) - 1, (1 << 5) - 1  # parameters
+_NUMBER, _NUMBERS = 32, (1 << 32) - 1  # else these are perhaps a number
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,21 @@ class Code:
         most = {kind: max(value for other, value in told if other == kind) for kind in (_REGISTERS, _FRAME_SIZE)}
         return cls(text, most[_REGISTERS], most[_FRAME_SIZE], local)
 
-    def without_places(self) -> bytes:
-        """The instructions, without where in the parameters they read."""
-        words = (int.from_bytes(self.text[at : at + _WORD], "little") for at in range(0, len(self.text), _WORD))
-        return b"".join((word if word & _BANK else word & ~_PLACE).to_bytes(_WORD, "little") for word in words)
+    def moved_to(self, other: Code) -> bool:
+        """Whether they differ only in where they read parameters: as reads of constants say, or a sum of a number."""
+        reads, numbers = set[int](), set[int]()
+        if len(self.text) != len(other.text):
+            return False
+        for at in range(0, len(self.text), _WORD):
+            a, b = (int.from_bytes(text[at : at + _WORD], "little") for text in (self.text, other.text))
+            if a == b:
+                continue
+            is_read = (a >> _FORM & 0b111) in _CONSTANT and not a >> _BANK & _BANKS
+            first, mask, found = (_PLACE, _PLACES, reads) if is_read else (_NUMBER, _NUMBERS, numbers)
+            if (a ^ b) & ~(mask << first):
+                return False
+            found.add((b >> first & mask) - (a >> first & mask))
+        return numbers <= reads
 
     def __str__(self) -> str:
         return f"{len(self.text):>7,} B {self.registers:>4} regs {self.stack:>5} B stack {self.local:>4} local"
@@ -137,7 +150,7 @@ def compare(before: dict[str, Code], after: dict[str, Code], renamed: Sequence[s
         elif a == b:
             kind = "identical"
         else:
-            kind = "parameters" if a.without_places() == b.without_places() else "different"
+            kind = "parameters" if a.moved_to(b) else "different"
         kinds[kind] += 1
         if kind != "identical":
             lines.append(f"{kind:<11}  {a or '-'}  ->  {b or '-'}  {name}")

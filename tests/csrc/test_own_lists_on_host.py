@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 SANITIZERS = "address,undefined"
 
 
-def test_own_lists_and_choice_give_the_mini_batches_of_the_cores(tmp_path: Path) -> None:
+def test_own_lists_give_the_cores_mini_batches(tmp_path: Path) -> None:
     skip_unless_it_runs(SANITIZERS, tmp_path)
     cpu = ROOT / "csrc" / "sampler" / "cpu"
     names = ("fused", "hopwise", "philox_lanes", "pick_batch", "race_scan", "ranked_set", "scan")
@@ -34,7 +34,7 @@ def test_own_lists_and_choice_give_the_mini_batches_of_the_cores(tmp_path: Path)
         ("  using Row = VertexRow;\n", "  using Row = SlotRow;\n"),  # a row of a hop is a vertex so far
     ],
 )
-def test_what_is_no_kind_of_lists_does_not_compile(tmp_path: Path, right: str, wrong: str) -> None:
+def test_other_structs_do_not_compile(tmp_path: Path, right: str, wrong: str) -> None:
     skip_unless_it_runs("", tmp_path)
     text = (HERE / "own_lists_on_host.cpp").read_text()
     assert text.count(right) == 1

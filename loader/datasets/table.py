@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ class TableRecord:
     classes: tuple[str, ...]
     columns: tuple[Column, ...]
     report: tuple[str, ...]
+
+    def identity(self) -> dict[str, Any]:
+        """What tells these tables from others, see `NodeDataset.identity`: ids, classes, and what each feature is."""
+        return {
+            "ids": self.ids.digest,
+            "classes": list(self.classes),
+            "columns": [f"{column.name} ({column.kind}, {column.width} features)" for column in self.columns],
+            "categories": sha256(repr([column.categories for column in self.columns]).encode()).hexdigest()[:16],
+        }
 
 
 class TableDataset(EdgeListDataset):

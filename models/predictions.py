@@ -55,17 +55,14 @@ class PredictionFile:
         table = self._arrow.table(arrays)
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._file, table.schema)
+            self._open.callback(self._writer.close)  # before the file gets its name, which it does not if this fails
         self._writer.write_table(table)
         self.rows += table.num_rows
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if self._writer is not None:
-                self._writer.close()
-        finally:
-            self._open.__exit__(kind, error, trace)
+        self._open.__exit__(kind, error, trace)
 
 
 def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-# What else than an empty cell says that a value is missing, as pandas and R write it. Ids are missing only if empty.
+# What says that a value is missing, as pandas and R write it, in every kind of file. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PIECE = 1 << 20  # rows of a Parquet file that are read at once
@@ -102,7 +102,7 @@ class TableFile:
 
         Args:
             columns: name -> type of pyarrow that a CSV file's texts are read as; None takes the first rows' type.
-            missing: texts of a CSV file that mean a missing value.
+            missing: texts that mean a missing value.
 
         Raises:
             DatasetError: the file is damaged, or a value is not of its column's type.
@@ -110,7 +110,8 @@ class TableFile:
         with self._readable():
             if self.kind == ".parquet":
                 with pyarrow("pyarrow.parquet").ParquetFile(self.path) as file:
-                    yield from file.iter_batches(_PIECE, columns=list(columns))
+                    for piece in file.iter_batches(_PIECE, columns=list(columns)):
+                        yield _plain(piece, missing)
             else:
                 with self._csv(columns, missing) as file:
                     yield from file
@@ -120,12 +121,15 @@ class TableFile:
         with self._readable():
             if self.kind != ".parquet":
                 return pyarrow("pyarrow.csv").read_csv(self.path, **self._options(dict.fromkeys(columns), MISSING))
-            table = pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns))
-            for place, field in enumerate(table.schema):
-                if pyarrow().types.is_dictionary(field.type):  # a categorical of pandas
-                    plain = table.column(place).cast(field.type.value_type)
-                    table = table.set_column(place, field.name, plain)
-            return table
+            return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), MISSING)
+
+    def text(self, name: str) -> Any:
+        """A column of a CSV file as its cells are; None of a Parquet file, which has types."""
+        if self.kind == ".parquet":
+            return None
+        with self._readable():
+            options = self._options({name: pyarrow().large_string()}, MISSING)
+            return pyarrow("pyarrow.csv").read_csv(self.path, **options).column(name)
 
     def _csv(self, columns: Mapping[str, Any], missing: Sequence[str]) -> Any:
         return pyarrow("pyarrow.csv").open_csv(self.path, **self._options(columns, missing))
@@ -215,7 +219,8 @@ class Column:
                 f"{path}: column {name} is {numbers[row]} in row {row + 1}; features are finite: correct it, or leave "
                 "the cell empty"
             )
-        mean, deviation = (float(there.mean()), float(there.std())) if there.size else (0.0, 0.0)
+        with np.errstate(over="ignore"):  # what is no float64 is refused
+            mean, deviation = (float(there.mean()), float(there.std())) if there.size else (0.0, 0.0)
         if not np.isfinite(mean + deviation):
             raise DatasetError(
                 f"{path}: column {name} has numbers up to {np.abs(there).max():g}, whose deviation is no float64; "
@@ -277,6 +282,36 @@ class Column:
             told = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
             gaps = gaps.replace("missing", "missing, filled with the mean")
         return f"{self.name}: {told}{gaps}"
+
+
+def _plain(table: Any, missing: Sequence[str]) -> Any:
+    """A table or record batch of a Parquet file, with categoricals of pandas as their values, and nothing in place of
+    texts that mean a missing value.
+    """
+    arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
+    for place, field in enumerate(table.schema):
+        values, kind = table.column(place), field.type
+        if arrow.types.is_dictionary(kind):
+            kind = kind.value_type
+            values = values.cast(kind)
+        if is_text(kind):
+            absent = compute.is_in(values, value_set=arrow.array(missing, kind))
+            values = compute.if_else(absent, arrow.scalar(None, kind), values)
+        if values is not table.column(place):
+            table = table.set_column(place, field.name, values)
+    return table
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of pyarrow is that of texts."""
+    types = pyarrow().types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def spaced(values: Any) -> NDArray[np.int64]:
+    """The places of texts with spaces around them, which look like others without, but differ."""
+    compute = pyarrow("pyarrow.compute")
+    return np.flatnonzero(compute.not_equal(values, compute.utf8_trim_whitespace(values)).to_numpy(False))
 
 
 def as_text(values: Any) -> Any:
@@ -379,7 +414,7 @@ def _is_number(kind: Any) -> bool:
 
 def _kind(name: str, kind: Any, path: Path) -> str:
     types = pyarrow().types
-    if types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         return "category"
     if _is_number(kind) or types.is_null(kind):
         return "number"

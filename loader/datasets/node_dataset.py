@@ -101,7 +101,7 @@ class NodeDataset:
             **{size: getattr(self, size) for size in sizes},
             "num_edges": self.graph.num_edges,
             "digest": digest.hexdigest()[:16],
-            **({} if self.tables is None else {"ids": self.tables.ids.digest, "classes": list(self.tables.classes)}),
+            **({} if self.tables is None else self.tables.identity()),
         }
 
     def require(self, identity: Mapping[str, Any], what: str) -> None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.columns import pyarrow
+from loader.datasets.columns import is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError
+from loader.machine.arguments import shown
 
 _GROUP = 1 << 28  # bytes of ids that are numbered at once: the more, the fewer ids are met in several groups
 
@@ -60,11 +61,9 @@ class IdNumbers:
 
     def _checked(self, name: str, column: Any) -> Any:
         types = pyarrow().types
-        if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
         if types.is_integer(column.type):
             return column.cast(pyarrow().large_string() if column.type == pyarrow().uint64() else pyarrow().int64())
-        if types.is_string(column.type) or types.is_large_string(column.type):
+        if is_text(column.type):
             return column.cast(pyarrow().large_string())
         raise DatasetError(
             f"{self._path}: column {name} has type {column.type}; ids are text or whole numbers: convert it, e.g. by "
@@ -76,10 +75,37 @@ class IdNumbers:
         with ThreadPoolExecutor(len(self._names)) as pool:
             done = list(pool.map(_encoded, self._waiting))
         for number, (ids, codes) in enumerate(done):
+            self._check(self._names[number], ids, codes, sum(map(len, self._codes[number])))
             self._ids[number].append(ids)
             self._codes[number].append(codes)
             self._waiting[number] = []
         self._bytes = 0
+
+    def _check(self, name: str, ids: Any, codes: NDArray[np.int32], first: int) -> None:
+        """Refuses ids that would be others than those they are meant to be.
+
+        Args:
+            ids: the different ones of some rows.
+            codes: the place there of each row.
+            first: the number of the first row.
+
+        Raises:
+            DatasetError: an id has spaces around it, or all are floats of whole numbers.
+        """
+        if not is_text(ids.type):
+            return
+        if (places := spaced(ids)).size:
+            row = first + int((codes == places[0]).argmax()) + 1
+            raise DatasetError(
+                f"{self._path}: column {shown(name)} is {shown(ids[int(places[0])].as_py())} in row {row}, with a "
+                "space around it, which makes it another id than without; take it out (pandas: read_csv(path, "
+                "skipinitialspace=True))"
+            )
+        if pyarrow("pyarrow.compute").all(pyarrow("pyarrow.compute").match_substring_regex(ids, r"^-?\d+\.0$")).as_py():
+            raise DatasetError(
+                f"{self._path}: column {name} has numbers such as {ids[0].as_py()}; ids are text or whole numbers: "
+                f"convert it, e.g. by pandas: frame['{name}'].astype('Int64')"
+            )
 
     def numbers(self, known: Any | None = None) -> tuple[list[NDArray[np.int32]], Any]:
         """The number of every row of each column, and the ids by number: int64 if that is the plain form of all, else

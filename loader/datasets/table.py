@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from torch import Tensor
 
 from loader.datasets.cache import CachedArrays
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.columns import Column, TableFile, as_integers, as_numbers, as_weights, pyarrow
+from loader.datasets.columns import (
+    Column,
+    TableFile,
+    as_integers,
+    as_numbers,
+    as_text,
+    as_weights,
+    is_text,
+    pyarrow,
+    spaced,
+)
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError, nearest
@@ -47,6 +58,15 @@ class TableRecord:
     columns: tuple[Column, ...]
     report: tuple[str, ...]
 
+    def identity(self) -> dict[str, Any]:
+        """What tells these tables from others, see `NodeDataset.identity`: ids, classes, and what each feature is."""
+        return {
+            "ids": self.ids.digest,
+            "classes": list(self.classes),
+            "columns": [f"{column.name} ({column.kind}, {column.width} features)" for column in self.columns],
+            "categories": sha256(repr([column.categories for column in self.columns]).encode()).hexdigest()[:16],
+        }
+
 
 class TableDataset(EdgeListDataset):
     """A graph in one or two tables: CSV (with commas), TSV or Parquet files. pyarrow reads them.
@@ -66,6 +86,7 @@ class TableDataset(EdgeListDataset):
     case                            rule
     =============================== =============================================================================
     a missing source, target or id  an error (an id is missing if its cell is empty; "NA" is an id)
+    spaces around an id or a label  an error
     an edge of an unknown id        an error, if there is a table of nodes
     a node twice in its table       an error
     a node without an edge          is kept; the report counts such nodes
@@ -260,7 +281,7 @@ class TableDataset(EdgeListDataset):
         labels, splits = None, None
         classes: list[str] = []
         if "label" in special:
-            labels, classes = _classes(special["label"], table.column(special["label"]), file.path)
+            labels, classes = _classes(special["label"], table.column(special["label"]), file)
             report.append(
                 f"{special['label']}: {len(classes)} classes, {', '.join(classes[:10])}"
                 f"{', ...' if len(classes) > 10 else ''}; {int((labels < 0).sum()):,} nodes have none: those to predict"
@@ -329,11 +350,21 @@ def _check_header(file: TableFile, columns: Sequence[str]) -> None:
         )
 
 
-def _classes(name: str, values: Any, path: Path) -> tuple[NDArray[np.int64], list[str]]:
+def _classes(name: str, values: Any, file: TableFile) -> tuple[NDArray[np.int64], list[str]]:
     """Labels `[rows]`, -1 where there is none, and the values that the classes stand for."""
-    arrow = pyarrow()
-    types = arrow.types
+    arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
+    types, path = arrow.types, file.path
+    if types.is_integer(values.type) or types.is_floating(values.type):
+        texts = file.text(name)
+        # 007 is a code and no number: as one, it would lose its zeros, and 07 would be the same class.
+        if texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
+            values = texts
     kind = values.type
+    if is_text(kind) and (rows := spaced(values)).size:
+        raise DatasetError(
+            f"{path}: label {name} is {shown(values[int(rows[0])].as_py())} in row {int(rows[0]) + 1}, with a space "
+            "around it, which makes it another class than without; take it out"
+        )
     if types.is_floating(kind):
         numbers = as_numbers(values)
         wrong = ~np.isnan(numbers) & ((numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**53))
@@ -343,7 +374,7 @@ def _classes(name: str, values: Any, path: Path) -> tuple[NDArray[np.int64], lis
                 "whole number or a truth value: name another column (dataset.label), or make classes of the numbers"
             )
         values = arrow.chunked_array([arrow.array(numbers, from_pandas=True).cast(arrow.int64())])
-    elif not (types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+    elif not (is_text(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind)):
         raise DatasetError(
             f"{path}: label {name} has type {kind}; a class is a text, a whole number or a truth value: name another "
             "column (dataset.label)"
@@ -355,13 +386,18 @@ def _classes(name: str, values: Any, path: Path) -> tuple[NDArray[np.int64], lis
             f"{path}: label {name} has {len(found)} different values in {known} nodes; classes are 2 or more, with "
             "several nodes each: name another column (dataset.label)"
         )
-    places = pyarrow("pyarrow.compute").index_in(values, value_set=found, skip_nulls=True).fill_null(-1)
+    places = compute.index_in(values, value_set=found, skip_nulls=True).fill_null(-1)
     return places.to_numpy().astype(np.int64), [str(one) for one in found.to_pylist()]
 
 
 def _splits(name: str, values: Any, labels: NDArray[np.int64], ids: Any, path: Path) -> dict[str, Tensor]:
     """The nodes of each split."""
-    texts = values.cast(pyarrow().large_string()).to_pylist()
+    if pyarrow().types.is_nested(values.type):
+        raise DatasetError(
+            f"{path}: split {name} has type {values.type}; it must be train, val or test, or empty: name another "
+            "column (dataset.split)"
+        )
+    texts = as_text(values).to_pylist()
     words = [None if text is None else _WORDS.get(text.strip().lower(), "") for text in texts]
     if "" in words:
         row = words.index("")

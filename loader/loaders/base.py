@@ -319,6 +319,12 @@ class Loader:
         self.release()
         self.stores = _stores_of(stores)
 
+    def beside(self) -> Loader:
+        """A copy that begins where the next iterator of this one would begin, while the one that runs goes on."""
+        other = copy.copy(self)
+        other._next, other.finished = self._next, self.finished
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
         not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "_given_before")

@@ -20,6 +20,9 @@ _MID_EPOCH, _NONE, _BATCH_END = "restarted_mid_epoch", "none", "restarted_on_tra
 _LAST, _MID_VALIDATION = "restarted_on_last", "restarted_mid_evaluation"
 
 
+_resumed: weakref.WeakSet[Any] = weakref.WeakSet()  # the fetchers of fit loops that `_resume` has set
+
+
 class FitLoopCount:
     """A function that counts the mini-batches of an epoch that a fit loop of Lightning is done with.
 
@@ -49,6 +52,8 @@ def calling_fit_loop() -> Any:
     if not any(name in sys.modules for name in _MODULES):
         return None
     teller = sys._getframe(2)
+    while teller.f_code.co_name == "set_epoch" and teller.f_back is not None:  # of a subclass, or of who passes it on
+        teller = teller.f_back
     if teller.f_code.co_name != "_set_sampler_epoch" or teller.f_back is None:
         return None
     loop = teller.f_back.f_locals.get("self")  # or that of an evaluation
@@ -62,7 +67,10 @@ def follow(loader: Loader, loop: Any) -> int:
         The number of the epoch that the loop begins or goes on with.
     """
     loader.finished = FitLoopCount(loop)
-    if loop.restarting or getattr(loop, "is_resuming", False):
+    fetcher = loop._data_fetcher  # a new one for each fit
+    # Once, when the first of several loaders is told: then they no longer stand where the checkpoint says.
+    if (loop.restarting or getattr(loop, "is_resuming", False)) and fetcher not in _resumed:
+        _resumed.add(fetcher)
         _resume(loop)
     epoch: int = loop.epoch_progress.current.processed
     return epoch
@@ -129,7 +137,8 @@ def _places(loaders: list[Any], states: list[dict[str, Any]]) -> list[tuple[Load
     stateful = [one for one in loaders if hasattr(one, "state_dict") and hasattr(one, "load_state_dict")]
     places = []
     for i, one in enumerate(stateful):
-        loader: Any = getattr(getattr(one, "batch_sampler", None), "sampler", None)
+        told: Any = getattr(getattr(one, "batch_sampler", None), "sampler", None)
+        loader = getattr(told, "loader", told)
         if not isinstance(getattr(loader, "sequence", None), BatchSequence):
             continue
         if len(states) == len(stateful):
@@ -138,6 +147,6 @@ def _places(loaders: list[Any], states: list[dict[str, Any]]) -> list[tuple[Load
             state = loader.state_dict()
         else:
             continue
-        told = state.get("told")
-        places.append((loader, state["epoch"] if told is None else told, state["next"]))
+        epoch = state["epoch"] if state.get("told") is None else state["told"]
+        places.append((loader, epoch, state["next"]))
     return places

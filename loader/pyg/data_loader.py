@@ -20,7 +20,7 @@ from loader.machine.arguments import as_size, kind_of, shown
 from loader.pyg.attributes import Attributes, MakeStore, check_attributes
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.output_sampler import OutputSampler
-from loader.pyg.positions import NO_GRAPH, Batches
+from loader.pyg.positions import NO_GRAPH, Batches, ToldSampler
 from loader.samplers import Sampler
 from loader.stores.base import check_store_factory
 
@@ -125,9 +125,10 @@ class DataLoader(torch.utils.data.DataLoader):
         self._loader: Loader | None = None
         self._plain: str | None = None  # why that goes the plain path
         self._busy: Loader | None = None  # what the newest iterator reads, until it is at its end
-        self._next_epoch = 0  # after that iterator's
         self._begin: dict[str, Any] | None = None  # where a copy begins
-        self._expected: str | None = None  # digest of the batch sampler's mini-batches, if an epoch goes on
+        self._expected: tuple[int, str] | None = (
+            None  # an epoch that goes on, digest of the batch sampler's mini-batches
+        )
         self._batches = None
         self._init_torchs(batch_size, drawn)
         given = any(value is not None for value in drawn.values())
@@ -167,13 +168,14 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def batch_sampler(self) -> Any:
-        """Torch's batch sampler. Unless the user gave a sampler, its `sampler` is our loader: there Lightning looks for
-        `set_epoch`.
+        """Torch's batch sampler. Its `sampler` is our loader, or passes the number of an epoch on to it: there
+        Lightning looks for `set_epoch`. A user's own class of batch samplers stays as it is.
         """
-        torchs = self._torchs
-        if self._batches is not None or self._sampled.items is None or not self.loader.follows_epochs:
+        torchs, told = self._torchs, self._sampled.items is not None and self.loader.follows_epochs
+        if not told or (self._batches is not None and type(torchs) is not torch.utils.data.BatchSampler):
             return torchs
-        return torch.utils.data.BatchSampler(self.loader, torchs.batch_size, torchs.drop_last)
+        sampler: Any = self.loader if self._batches is None else ToldSampler(torchs.sampler, self.loader)
+        return torch.utils.data.BatchSampler(sampler, torchs.batch_size, torchs.drop_last)
 
     @batch_sampler.setter
     def batch_sampler(self, made: Any) -> None:
@@ -313,9 +315,8 @@ class DataLoader(torch.utils.data.DataLoader):
         self._check_read()
         loader = self.loader
         if self._busy is loader:  # another iterator is amid its epoch, so this one has a pipeline of its own
-            loader = self._loader = copy.copy(loader)
-            loader.set_epoch(self._next_epoch)
-        self._busy, self._next_epoch = loader, loader.epoch + 1
+            loader = self._loader = loader.beside()
+        self._busy = loader
         try:
             yield from self._plain_batches(loader) if self._plain is not None else self._batches_of(loader)
         finally:
@@ -344,7 +345,7 @@ class DataLoader(torch.utils.data.DataLoader):
         batches = self._batches
         drawn: list[list[int]] = []
         if batches is not None:
-            drawn, self._expected = batches.draw(loader.epoch, self._expected), None
+            drawn, self._expected = batches.draw(loader.epoch, self._drawn(loader.epoch)), None
         for sample in loader:
             number = sample.index if batches is None else batches.number(sample.index)
             self._own.position = sample.epoch, number
@@ -366,7 +367,7 @@ class DataLoader(torch.utils.data.DataLoader):
         """Makes `epoch` the next epoch."""
         if self._sampled.items is not None:
             self.loader.set_epoch(epoch)
-            self._next_epoch, self._expected = epoch, None
+            self._expected = None
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the consumer; see `loader.loaders.Loader`. Without items there is none."""
@@ -374,7 +375,7 @@ class DataLoader(torch.utils.data.DataLoader):
             return {}
         state = self.loader.state_dict()
         if self._batches is not None and state["next"] > 0:
-            state["drawn"] = self._expected or self._batches.digest
+            state["drawn"] = self._drawn(state["epoch"]) or self._batches.digest
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -382,7 +383,12 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._sampled.items is None and state == {}:
             return
         self.loader.load_state_dict(state)
-        self._expected = state.get("drawn")
+        drawn = state.get("drawn")
+        self._expected = None if drawn is None else (state["epoch"], drawn)
+
+    def _drawn(self, epoch: int) -> str | None:
+        """The digest of what a state says of this epoch."""
+        return self._expected[1] if self._expected is not None and self._expected[0] == epoch else None
 
     def close(self) -> None:
         """Ends the running iterator, and frees threads and workspaces. The next epoch makes new ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 
 from loader.graph import Graph
 from loader.loaders.asked import seeded
+from loader.loaders.base import Loader
 from loader.machine.arguments import kind_of
 
 NO_GRAPH = Graph(torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
@@ -70,3 +71,27 @@ class Batches:
     def number(self, batch: int) -> int:
         """The number of this process's mini-batch `batch` among those of all processes that share the sampler."""
         return batch * self._ranks + self._rank
+
+
+class ToldSampler(torch.utils.data.Sampler[Any]):
+    """A user's sampler of torch's that passes the number of each epoch on to the loader which draws from it.
+
+    Args:
+        theirs: the sampler.
+        loader: of the positions.
+    """
+
+    def __init__(self, theirs: Any, loader: Loader) -> None:
+        self.theirs, self.loader = theirs, loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.theirs)
+
+    def __len__(self) -> int:
+        return len(self.theirs)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next epoch of the loader, and of the sampler if it has such a method."""
+        if hasattr(self.theirs, "set_epoch"):
+            self.theirs.set_epoch(epoch)
+        self.loader.set_epoch(epoch)

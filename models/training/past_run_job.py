@@ -53,6 +53,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         cfg.logger = None
         cfg.callbacks = {name: one for name, one in (cfg.callbacks or {}).items() if name == "progress"}
         cfg.trainer.devices, cfg.trainer.num_nodes, cfg.trainer.strategy = 1, 1, "auto"
+    progress = bool((cfg.callbacks.get("progress") or {}).get("refresh_rate"))
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)
     announce(cfg, why, first=True)
@@ -71,12 +72,12 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     model.to(trainer.strategy.root_device).eval()
     with file, torch.no_grad():
         if of_links:
-            how = _write_links(file, model, data, new_links)
+            how = _write_links(file, model, data, new_links, progress)
         elif "context_size" in cfg.model:
             _write_rows(file, data, None, model())
             how = "embeddings"
         elif cfg.exact_test and hasattr(model, "infer"):
-            how = _write_exact(file, model, data, embeddings)
+            how = _write_exact(file, model, data, embeddings, progress)
         else:
             how = _write_sampled(file, trainer, model, datamodule, embeddings)
     print(f"predictions: {path} ({file.rows:,} rows, {how})")
@@ -121,15 +122,15 @@ def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, 
         file.write(columns)
 
 
-def _write_exact(file: PredictionFile, model: Any, data: NodeDataset, embeddings: bool) -> str:
+def _write_exact(file: PredictionFile, model: Any, data: NodeDataset, embeddings: bool, progress: bool) -> str:
     whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
-    logits, embedded = model.infer(whole, embeddings=embeddings, progress=True)
+    logits, embedded = model.infer(whole, embeddings=embeddings, progress=progress)
     _write_rows(file, data, logits, embedded)
     return "each node with all its neighbors"
 
 
-def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int) -> str:
-    embedded = model.embed(data.graph, data.features, progress=True).to(model.device)
+def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int, progress: bool) -> str:
+    embedded = model.embed(data.graph, data.features, progress=progress).to(model.device)
     onward = data.graph.reverse()
     step = max(1, _SCORES // max(1, data.num_nodes))
     for first in range(0, data.num_nodes, step):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +39,30 @@ def test_an_error_leaves_the_file_before(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_without_its_end_gets_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.parquet"
+    path.write_text("before")
+
+    end = parquet.ParquetWriter.close
+
+    def close(self: Any) -> None:
+        end(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parquet.ParquetWriter, "close", close)
+    file = PredictionFile(path)
+
+    def filled() -> None:
+        with file:
+            file.write({"id": torch.arange(2)})
+
+    with pytest.raises(OSError, match="No space left"):
+        filled()
+    monkeypatch.undo()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -26,7 +26,9 @@ e,1,X,test,silver
 def load(tmp_path):
     def run(edges: str = EDGES, nodes: str | None = None, **options) -> NodeDataset:
         (tmp_path / "edges.csv").write_text(edges)
-        if nodes is not None:
+        if nodes is not None and nodes.endswith(".parquet"):
+            options["nodes"] = tmp_path / nodes
+        elif nodes is not None:
             (tmp_path / "nodes.csv").write_text(nodes)
             options["nodes"] = tmp_path / "nodes.csv"
         options = {"data_dir": tmp_path, "cache_dir": tmp_path / "cache", "split": [1, 0, 0], **options}
@@ -110,6 +112,40 @@ def test_parquet_is_read_like_csv(load, tmp_path):
     assert in_neighbors(data) == in_neighbors(text)
 
 
+def test_cells_of_parquet_are_missing_like_those_of_csv(load, tmp_path):
+    """pandas writes an empty text where a frame has one; as a class, it would be learned."""
+    columns = {
+        "id": ["a", "b", "c", "d", "e"], "city": ["X", "", "Y", "NA", "X"], "y": ["u", "", "v", "NA", "u"],
+        "part": ["train", "", "val", None, "test"],
+    }  # fmt: skip
+    parquet.write_table(pa.table(columns), tmp_path / "n.parquet")
+    rows = ["id,city,y,part", *(",".join(one or "" for one in row) for row in zip(*columns.values(), strict=True))]
+    csv = "".join(f"{line}\n" for line in rows)
+    tables = [load(nodes=nodes, label="y", split="part") for nodes in (csv, "n.parquet")]
+    for data in tables:
+        assert data.labels.tolist() == [0, -1, 1, -1, 0]
+        assert torch.equal(data.features, tables[0].features)
+        assert data.splits["train"].tolist() == [0]
+    parquet.write_table(pa.table({"s": ["a", ""], "t": ["b", "c"]}), tmp_path / "e.parquet")
+    with pytest.raises(DatasetError, match="has no id in column s of row 2"):
+        TableDataset(tmp_path / "e.parquet", data_dir=tmp_path).load()
+
+
+def test_labels_keep_their_zeros(load):
+    data = load(nodes="id,y\na,007\nb,7\nc,010\nd,\ne,007\n", label="y")
+    assert data.tables.classes == ("007", "010", "7")
+    assert data.labels.tolist() == [0, 2, 1, -1, 0]
+    assert load(nodes="id,y\na,0\nb,10\nc,0.0\nd,\ne,9\n", label="y").tables.classes == ("0", "9", "10")
+
+
+def test_a_split_of_lists_is_refused(load, tmp_path):
+    parquet.write_table(
+        pa.table({"id": list("abcd"), "y": list("uvuv"), "part": [["train"]] * 4}), tmp_path / "n.parquet"
+    )
+    with pytest.raises(DatasetError, match=r"split part has type list<.*>; it must be train, val or test, or empty"):
+        load(nodes="n.parquet", label="y", split="part")
+
+
 def test_categoricals_of_parquet_are_read(load, tmp_path):
     load(nodes=NODES)
     ids, kinds = pa.array(["a", "b", "c", "d"]), pa.array(["x", "y", "x", None])
@@ -180,6 +216,12 @@ def test_a_table_is_opened_by_its_path(load, tmp_path):
         ("s,t\na,b\nc,\n", "has no id in column t of row 2"),
         ("17,42\n1,2\n", "begins with the line 17,42, which looks like an edge; the first line must name the columns"),
         (",s,t\n0,a,b\n", "column 1 has the name '', as an index has that pandas wrote; save .* index=False"),
+        (
+            "s, t\na, b\nb, c\n",
+            "column ' t' is ' b' in row 1, with a space around it, which makes it another id than without",
+        ),
+        ("s,t\na,b\nb\u00a0,c\n", r"column 's' is 'b.*' in row 2, with a space around it"),
+        ("s,t\n1.0,2\n2.0,1\n", r"column s has numbers such as 1\.0; ids are text or whole numbers: convert it"),
         ("s,t\na,b\nx,c\n", "s 'x' in row 2 is no id of nodes.csv, like 0 more; add a row for each there"),
     ],
 )
@@ -221,6 +263,12 @@ def test_bad_columns_of_edges_are_named(load, options, message):
         ("silver", "gold", {}, "label segment has 1 different values in 4 nodes; classes are 2 or more"),
         ("", "", {"split": "city"}, "split city is 'X' in row 1; it must be train, val or test, or empty"),
         ("d,5,,,", "d,5,,val,", {"split": "part"}, "node 'd' in row 4 is in the split val, but has no label"),
+        (
+            "gold",
+            "gold ",
+            {},
+            "label segment is 'gold ' in row 1, with a space around it, which makes it another class",
+        ),
         ("a,1", "a,inf", {}, "column age is inf in row 2; features are finite"),
     ],
 )

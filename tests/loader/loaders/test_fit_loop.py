@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from small_datamodule import BATCH_SIZE, NUM_BATCHES, Crash, Recorder, crash_at, lines, make_dataset, make_trainer
 
 from loader.loaders.nodes import NodeLoader
@@ -97,3 +99,31 @@ def test_what_lightning_counts_is_right_after_resumes(tmp_path: Path) -> None:
         assert (
             loops["epoch_loop.state_dict"]["_batches_that_stepped"] == steps - 1
         )  # Lightning adds this one afterwards
+
+
+class Several(Recorder):
+    """Gets mini-batches of several loaders at once."""
+
+    def training_step(self, batches: Any) -> Any:
+        return torch.stack([super(Several, self).training_step(batch) for batch in batches if batch is not None]).mean()
+
+
+@resumes
+@pytest.mark.parametrize("mode", ["max_size", "max_size_cycle", "min_size"])
+def test_several_loaders_go_on_after_an_epochs_end(tmp_path: Path, mode: Any) -> None:
+    """With `max_steps`, Lightning takes each run that goes on for one within an epoch."""
+
+    def combined() -> CombinedLoader:
+        return CombinedLoader([make_loader(), make_loader(drop_last=True, seed=1)], mode)
+
+    steps = 3 * NUM_BATCHES if mode != "min_size" else 3 * (NUM_BATCHES - 1)
+    alone, resumed = tmp_path / "alone.log", tmp_path / "resumed.log"
+    checkpoint: Path | None = None
+    for log in (alone, resumed):
+        saving = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+        options: dict[str, Any] = {"callbacks": [saving], "enable_checkpointing": True}
+        trainer = make_trainer(tmp_path, max_epochs=3, max_steps=steps, **options)
+        trainer.fit(Several(log), combined(), ckpt_path=checkpoint)
+        checkpoint = tmp_path / "epoch=0.ckpt"
+    assert lines(resumed) == lines(alone)[-len(lines(resumed)) :]
+    assert len(lines(resumed)) == 2 * len(lines(alone)) // 3

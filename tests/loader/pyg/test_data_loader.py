@@ -8,8 +8,9 @@ import lightning
 import pytest
 import torch
 import torch_geometric.loader
+from lightning.pytorch.callbacks import ModelCheckpoint
 from marks import HAS_GPU
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, WeightedRandomSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler, ZipLoader
 from torch_geometric.nn import GraphSAGE
@@ -261,6 +262,23 @@ def test_lightning_trains_and_predicts(data, tmp_path):
     assert model.seen == [batch.input_id.tolist() for batch in nodes_of(NeighborLoader, data)]
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:Checkpoint directory")
+@pytest.mark.parametrize("step", [2, 4, 6])
+def test_a_users_sampler_goes_on_under_lightning(data, tmp_path, step):
+    def fit(ckpt_path):
+        saving = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
+        options = {"callbacks": [saving], "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 3}
+        trainer = lightning.Trainer(accelerator="cpu", logger=False, default_root_dir=tmp_path, **options)
+        model, sampler = Model(), WeightedRandomSampler(torch.arange(1.0, 61), 60)
+        trainer.fit(model, nodes_of(NeighborLoader, data, shuffle=None, sampler=sampler), ckpt_path=ckpt_path)
+        return model.seen
+
+    whole = fit(None)
+    assert whole[:4] != whole[4:8]
+    assert fit(tmp_path / f"step={step}.ckpt") == whole[step:]
+    assert fit(tmp_path / f"step={step + 1}.ckpt") == whole[step + 1 :]  # which the resumed run wrote
+
+
 @pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
 def test_two_iterators_are_two_epochs(data, base):
     made, alone = nodes_of(base, data), nodes_of(base, data)
@@ -273,6 +291,23 @@ def test_two_iterators_are_two_epochs(data, base):
     all_same(made, epochs[2])
     made.load_state_dict(state)
     all_same(made, epochs[1][2:])
+
+
+@pytest.mark.parametrize("hook", [None, unchanged])
+def test_an_iterator_beside_another_begins_as_told(data, hook):
+    """As after a run that failed in its validation, whose trainer is still there."""
+    loader, told, state = (nodes_of(NeighborLoader, data, transform_sampler_output=hook) for _ in range(3))
+    running = iter(loader)
+    next(running)
+    loader.batch_sampler.sampler.set_epoch(3)  # as Lightning does
+    loader.loader.finished = lambda: 0
+    told.set_epoch(3)
+    again = iter(loader)
+    assert_same(next(again), next(iter(told)))
+    assert loader.state_dict()["next"] == 0  # the consumer is not done with it
+    state.load_state_dict({**loader.state_dict(), "next": 2})
+    loader.load_state_dict(state.state_dict())
+    all_same(loader, state)
 
 
 @pytest.mark.parametrize("features", [None, HostFeatures])

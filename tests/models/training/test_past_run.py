@@ -183,3 +183,38 @@ def test_tables_give_ids_and_classes(tmp_path: Path, composed: Composer) -> None
     assert found["id"] == [f"p{i}" for i in range(40)]
     assert set(found["prediction"]) <= {"a", "b"}
     assert set(found) == {"id", "prediction", "p_a", "p_b"}
+
+
+def test_features_of_other_columns_are_refused(tmp_path: Path, composed: Composer) -> None:
+    """A table whose columns have another order, or a category another frequency, has as many features."""
+    write_tables(tmp_path)
+    nodes = (tmp_path / "nodes.csv").read_text().splitlines()
+    header, *people = [line.split(",") for line in nodes]
+    cities = ["x" if i % 3 else "y" for i in range(40)]
+
+    def write(names: list[str], order: list[int], cities: list[str]) -> None:
+        table = [
+            [*header, *names],
+            *([*row, city, str(i)] for i, (row, city) in enumerate(zip(people, cities, strict=True))),
+        ]
+        (tmp_path / "nodes.csv").write_text("\n".join(",".join(row[at] for at in order) for row in table) + "\n")
+
+    write(["city", "age"], [0, 1, 2, 3, 4], cities)
+    tables = [f"dataset.{name}={tmp_path}/{name}.csv" for name in ("edges", "nodes")]
+    folder = trained(tmp_path, composed, "dataset=edge_list", *tables, "dataset.label=segment")
+    write(["city", "age"], [0, 4, 2, 3, 1], cities)
+    with pytest.raises(
+        ValueError, match=r"whose columns is \['height \(number, 1 features\)', 'city .* give the dataset"
+    ):
+        use(composed, folder, "predict")
+    write(["city", "age"], [0, 1, 2, 3, 4], ["y" if city == "x" else "x" for city in cities])
+    with pytest.raises(ValueError, match="whose categories is"):
+        use(composed, folder, "predict")
+
+
+def test_callbacks_without_progress_show_none(tmp_path: Path, composed: Composer, capsys: Any) -> None:
+    folder = trained(tmp_path, composed)
+    capsys.readouterr()
+    use(composed, folder, "predict", "callbacks=quiet")
+    assert "Inference" not in capsys.readouterr().out
+    assert len(rows(tmp_path)["id"]) == 40

@@ -132,7 +132,7 @@ def test_own_model_and_sampler_train(composed: Composer, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["OnlyForward", "Foreign"])
-def test_a_model_without_exact_test_is_tested_on_samples(composed: Composer, name: str, capsys: Any) -> None:
+def test_models_without_exact_test_are_tested_on_samples(composed: Composer, name: str, capsys: Any) -> None:
     in_process(composed, target(name), "exact_test=false", "trainer.max_epochs=1")
     assert "sampled neighbours" in capsys.readouterr().out
 
@@ -152,7 +152,7 @@ def test_a_model_without_exact_test_is_tested_on_samples(composed: Composer, nam
         ("Plain", "which makes a Plain; it must make a LightningModule, e.g. of a class derived from models.train"),
     ],
 )
-def test_what_a_class_lacks_is_said_before_the_data_are_read(
+def test_what_a_class_lacks_is_said_at_once(
     composed: Composer, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     from loader.datasets import Digits
@@ -179,6 +179,6 @@ def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
         in_process(composed, "model=node2vec", "schedule=cosine")
 
 
-def test_a_module_that_is_not_found_names_the_path(composed: Composer) -> None:
+def test_a_module_not_found_names_the_path(composed: Composer) -> None:
     with pytest.raises(ValueError, match=r"No module named 'nowhere'.*let PYTHONPATH have the folder of nowhere.py"):
         in_process(composed, "model._target_=nowhere.Net")

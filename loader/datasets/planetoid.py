@@ -28,7 +28,8 @@ class PlanetoidDataset(ReaderDataset):
     Args:
         name: "cora" or "citeseer".
         num_train: None takes the public split. A number draws a split by the protocol of Shchur et al. 2018
-            (arXiv:1811.05868): this many nodes of every class for training, `num_val` for validation, the rest for test.
+            (arXiv:1811.05868): this many nodes of every class for training, `num_val` for validation, the rest for
+            test.
         num_val: nodes per class of a drawn split.
         split_seed: seed of a drawn split.
         normalize_features: divide the features of each vertex by their sum, as in published results on these datasets.

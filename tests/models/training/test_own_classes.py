@@ -134,7 +134,7 @@ def test_own_model_and_sampler_train(composed: Composer, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["OnlyForward", "Foreign"])
 def test_models_without_exact_test_are_tested_on_samples(composed: Composer, name: str, capsys: Any) -> None:
     in_process(composed, target(name), "exact_test=false", "trainer.max_epochs=1")
-    assert "sampled neighbours" in capsys.readouterr().out
+    assert "with sampled neighbors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
-    from models.training.own_classes import check_methods, check_takes, keep_options_of_own_classes
+    from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
@@ -160,6 +160,7 @@ def train(cfg: DictConfig) -> float:
     trial = instantiate(cfg.model, **datamodule_class.trial_sizes)
     check_methods(cfg, trial)
     datamodule = instantiate(cfg.datamodule)
+    check_samplers(datamodule)
     check_depth(trial, datamodule)
     trainer = make_trainer(cfg)
     announce(cfg, why, first=trainer.is_global_zero)

@@ -19,9 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 from train_runs import CONF, Composer, in_process, run
 
 from loader.samplers import DGLSampler, Sampler
+from models.training.classifier import Classifier
 from models.training.device import check_features
 from models.training.embedder import NodeEmbedder
-from models.training.module import NodeClassifier
 from models.training.profiler import NoProfiler
 from models.training.trainer import make_trainer
 
@@ -68,11 +68,11 @@ def check_instantiates(cfg: DictConfig) -> None:
     assert not OmegaConf.missing_keys(cfg)
     datamodule = instantiate(cfg.datamodule)
     model = instantiate(cfg.model, **datamodule.trial_sizes)
-    assert isinstance(model, (NodeClassifier, NodeEmbedder))
+    assert isinstance(model, (Classifier, NodeEmbedder))
     assert cfg.optimized_metric in model.METRICS
     check_features(cfg.features, "cuda")
     assert isinstance(datamodule.sampler, Sampler)
-    if isinstance(model, NodeClassifier):
+    if isinstance(model, Classifier):
         assert datamodule.sampler.num_hops == datamodule.eval_sampler.num_hops == cfg.model.num_layers
     trainer: Any = make_trainer(cfg)
     assert not cfg.get("callbacks") or trainer.checkpoint_callback.monitor in (None, *model.METRICS)

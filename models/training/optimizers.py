@@ -103,11 +103,13 @@ def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[s
         if options:
             raise ValueError(f"{what} has options ({', '.join(options)}) and no name; give {what}.name")
         return None, options
-    base = torch.optim.Optimizer if what == "optimizer" else torch.optim.lr_scheduler.LRScheduler
+    # Before torch 2.2, ReduceLROnPlateau was no LRScheduler.
+    lr = torch.optim.lr_scheduler
+    bases = (torch.optim.Optimizer,) if what == "optimizer" else (lr.LRScheduler, lr.ReduceLROnPlateau)
     known = [
         key
         for key, one in vars(module).items()
-        if isinstance(one, type) and issubclass(one, base) and one is not base and not key.startswith("_")
+        if isinstance(one, type) and issubclass(one, bases) and one is not bases[0] and not key.startswith("_")
     ]
     if name not in known:
         example = "SGD" if what == "optimizer" else "CosineAnnealingLR"

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from omegaconf import DictConfig, open_dict
 
+from loader.samplers import Sampler
 from models.training.classifier import Classifier
 from models.training.options import object_of
 
@@ -78,6 +79,17 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
             raise ValueError(
                 f"{name}.name is {cfg[name].name}, but {cfg.model['_target_']} has an optimizer of its own; leave "
                 f"{name} out, or give the model an option: {name}: ${{{name}}}"
+            )
+
+
+def check_samplers(datamodule: Any) -> None:
+    """Raises ValueError if a sampler of the data module has no method that samples."""
+    for name in ("sampler", "eval_sampler"):
+        kind = type(getattr(datamodule, name, None))
+        if issubclass(kind, Sampler) and kind.open is Sampler.open and kind.sample is Sampler.sample:
+            raise ValueError(
+                f"{name} is a {kind.__name__}, which has neither sample(graph, seeds, epoch, batch) nor open(graph); "
+                "add one of them"
             )
 
 

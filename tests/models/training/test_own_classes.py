@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from train_runs import Composer, in_process
 
-from loader.samplers import FullSampler
+from loader.samplers import FullSampler, Sampler
 from loader.samples import Block, MiniBatch
 from models.training import own_classes
 from models.training.classifier import Classifier
@@ -98,6 +98,15 @@ class OwnSampler(FullSampler):
         self.every = every
 
 
+class NoSample(Sampler):
+    def __init__(self, num_hops: int = 2) -> None:
+        super().__init__()
+        self.num_hops = num_hops
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """This module by the name that the options below have."""
@@ -160,6 +169,14 @@ def test_what_a_class_lacks_is_said_at_once(
     monkeypatch.setattr(Digits, "load", lambda self: pytest.fail("the data were read"))
     with pytest.raises(ValueError, match=message):
         in_process(composed, target(name))
+
+
+def test_a_sampler_that_does_not_sample_is_refused(composed: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loader.datasets import Digits
+
+    monkeypatch.setattr(Digits, "load", lambda self: pytest.fail("the data were read"))
+    with pytest.raises(ValueError, match=r"^sampler is a NoSample, which has neither sample\(graph, seeds, epoch, bat"):
+        in_process(composed, target("NoSample", "sampler"))
 
 
 def test_every_missing_argument_is_named(composed: Composer, capsys: Any) -> None:

@@ -26,7 +26,7 @@ class RunSummary(Callback):
         # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
         # Trainer does not declare `callbacks`.
         self._early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
-        best = trainer.checkpoint_callback
+        best = getattr(trainer, "checkpoint_callback", None)
         if (
             getattr(best, "monitor", None) == "val/acc"
             and (score := getattr(best, "best_model_score", None)) is not None

@@ -147,9 +147,8 @@ def show(folders: Sequence[Path], picture: Path | None = None) -> None:
     found = rows(jobs)
     metrics = list(dict.fromkeys(job.metric for job in jobs))
     tested = list(dict.fromkeys(name for job in jobs for name in job.tested if name not in metrics))
-    if "test/test_acc" in tested:  # the accuracy on the other splits is no result
-        tested.remove("test/train_acc") if "test/train_acc" in tested else None
-        tested.remove("test/val_acc") if "test/val_acc" in tested else None
+    if "test/test_acc" in (*metrics, *tested):  # then the accuracy on the other splits is no result
+        tested = [name for name in tested if name not in ("test/train_acc", "test/val_acc")]
     table = Table(title=f"{len(jobs)} jobs in {', '.join(map(str, folders))}")
     for name in found[0].options:
         table.add_column(name, overflow="fold")

@@ -35,7 +35,7 @@ from omegaconf import DictConfig, OmegaConf
 from models.training.command_line import check_keys, command_of_rank, composed, composing
 from models.training.console import leave_no_empty_folder
 from models.training.errors import one_line_errors
-from models.training.past_run import options_of_past_run, with_choices_of_past_run
+from models.training.past_run import options_of_past_run, overrides_of_past_run, with_choices_of_past_run
 from models.training.ranks import (
     be_quiet_unless_first,
     check_hosts,
@@ -132,9 +132,12 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
+    from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
+    before = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
+    keep_options_of_own_classes(cfg, [*before, *HydraConfig.get().overrides.task])
     check_targets(cfg)
     check_monitors(cfg)
     check_timeline(cfg)
@@ -151,9 +154,13 @@ def train(cfg: DictConfig) -> float:
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])
     if not hasattr(datamodule_class, "trial_sizes"):
         raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
-    check_sizes(cfg.model, (*datamodule_class.trial_sizes, "multilabel"))
+    sizes = (*datamodule_class.trial_sizes, "multilabel")
+    check_sizes(cfg.model, sizes)
+    check_takes(cfg, sizes)
     trial = instantiate(cfg.model, **datamodule_class.trial_sizes)
+    check_methods(cfg, trial)
     datamodule = instantiate(cfg.datamodule)
+    check_samplers(datamodule)
     check_depth(trial, datamodule)
     trainer = make_trainer(cfg)
     announce(cfg, why, first=trainer.is_global_zero)

@@ -39,8 +39,9 @@ PAGES: dict[str, tuple[str, str, Sequence[str]]] = {
     "models": (
         "Models",
         "`model=NAME` chooses the network, and `model.OPTION=VALUE` sets an option of it. With `task=link`, GraphSAGE "
-        "predicts links.",
-        ("model",),
+        "predicts links. All but GraphSAGE and node2vec are torch_geometric's. "
+        "[Your own model](../tutorials/own_model.md) says how to write one.",
+        ("model", "optimizer", "schedule"),
     ),
     "experiments": (
         "Experiments",

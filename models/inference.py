@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from torch import Tensor
+from torch import Tensor, nn
 
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_size, kind_of
@@ -74,20 +74,88 @@ def layerwise_outputs(
         ValueError: the features do not fit the graph or the model, one of them lies on a GPU that is not the model's,
             or `embeddings` are asked of a model of one layer, which has none.
     """
+    return _outputs(
+        model,
+        lambda i, pieces, h, report: _layer(model, i, pieces, h, chunk_bytes, report),
+        model.num_layers,
+        graph,
+        features,
+        width=model.first.in_dim,
+        embeddings=embeddings,
+        chunk_bytes=chunk_bytes,
+        progress=progress,
+    )
+
+
+@torch.no_grad()
+def blockwise_outputs(
+    model: nn.Module,
+    layer: Callable[[int, Tensor, Block, Tensor], Tensor],
+    num_layers: int,
+    graph: Graph,
+    features: Tensor,
+    *,
+    embeddings: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """The output of any layers for every vertex of the graph, and what the last one reads, computed without sampling.
+
+    As `layerwise_outputs`, for layers that are given as a function: for each chunk of vertices, the rows of these and
+    of all their in-neighbours are gathered, and a layer is computed from them on the model's device.
+
+    Args:
+        model: is put into evaluation mode, and back; its parameters tell device and dtype.
+        layer: `(i, x, block, nodes)` -> the rows of layer `i` for the destination nodes of `block`, from the rows `x`
+            of its source nodes; `nodes` `[block.num_src]` are their ids in the graph, int64.
+        num_layers: of the model.
+        graph, features, embeddings, progress: see `layerwise_outputs`.
+        chunk_bytes: bound of the rows of one chunk, each edge counted as one row, at least one vertex.
+
+    Returns:
+        See `layerwise_outputs`.
+
+    Raises:
+        TypeError, ValueError: see `layerwise_outputs`.
+    """
+    return _outputs(
+        model,
+        lambda i, pieces, h, report: _any_layer(model, partial(layer, i), pieces, h, chunk_bytes, report),
+        num_layers,
+        graph,
+        features,
+        width=None,
+        embeddings=embeddings,
+        chunk_bytes=chunk_bytes,
+        progress=progress,
+    )
+
+
+def _outputs(
+    model: nn.Module,
+    compute: Callable[[int, _GraphPieces, Tensor, Callable[..., None]], Tensor],
+    num_layers: int,
+    graph: Graph,
+    features: Tensor,
+    *,
+    width: int | None,
+    embeddings: bool,
+    chunk_bytes: int,
+    progress: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Layer after layer by `compute`; `width` is that of the features, if it is known. Else as `layerwise_outputs`."""
     require_graph(graph)
     if not isinstance(features, Tensor):
         raise TypeError(f"features is {kind_of(features)}; it must be a torch tensor (torch.from_numpy)")
-    if features.shape != (graph.num_nodes, model.convs[0].in_dim):
-        raise ValueError(
-            f"features have shape {tuple(features.shape)}; graph and model need "
-            f"{(graph.num_nodes, model.convs[0].in_dim)}"
-        )
+    needed = (graph.num_nodes, features.shape[-1] if width is None else width)
+    if features.shape != needed:
+        raise ValueError(f"features have shape {tuple(features.shape)}; graph and model need {needed}")
     here = next(model.parameters()).device
     for name, device in (("graph", graph.device), ("features", features.device)):
         if device.type != "cpu" and device != here:
             raise ValueError(f"the {name} lies on {device}, the model on {here}; move the {name} there, or to the CPU")
     as_size("chunk_bytes", chunk_bytes)
-    if embeddings and model.num_layers == 1:
+    if embeddings and num_layers == 1:
         raise ValueError("the model has one layer, so it has no hidden rows that could be embeddings; leave them out")
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), disable=not progress
@@ -98,11 +166,11 @@ def layerwise_outputs(
         with bar:
             h, hidden = features, None
             pieces = _GraphPieces(graph, here, chunk_bytes)
-            for i in range(model.num_layers):
-                if embeddings and i == model.num_layers - 1:
+            for i in range(num_layers):
+                if embeddings and i == num_layers - 1:
                     hidden = h.cpu()
-                task = bar.add_task(f"Inference, layer {i + 1} of {model.num_layers}", total=None)
-                h = _layer(model, i, pieces, h, chunk_bytes, partial(bar.update, task))
+                task = bar.add_task(f"Inference, layer {i + 1} of {num_layers}", total=None)
+                h = compute(i, pieces, h, partial(bar.update, task))
         return h.cpu(), hidden
     finally:
         model.train(training)
@@ -197,3 +265,55 @@ def _layer(
         out[a:b] = model.activate(i, conv.lin_self(x) + mean if project_first else conv.combine(x, mean))
         report(advance=b - a)
     return out
+
+
+def _any_layer(
+    model: nn.Module,
+    layer: Callable[[Tensor, Block, Tensor], Tensor],
+    pieces: _GraphPieces,
+    h: Tensor,
+    chunk_bytes: int,
+    report: Callable[..., None],
+) -> Tensor:
+    """A layer for all vertices: `h [num_nodes, width]` -> `[num_nodes, its width]`, on the CPU or the model's GPU."""
+    graph, like = pieces.graph, next(model.parameters())
+    ends = graph.indptr.cpu()
+    in_file = is_mapped(h)
+    report(total=graph.num_nodes)
+    out: Tensor | None = None
+    a, width = 0, h.shape[1]
+    while a < graph.num_nodes:
+        room = max(1, chunk_bytes // (max(width, 1) * like.element_size()))  # rows of vertices, and of edges
+        b = int(torch.searchsorted(ends, int(ends[a]) + room, right=True)) - 1
+        b = min(max(b, a + 1), a + room, graph.num_nodes)
+        block, nodes = with_own_sources(pieces.rows(a, b, h.device), a)
+        if in_file:
+            read_ahead(h[a:b])
+        here = Block(block.indptr.to(like.device), block.indices.to(like.device), block.num_src, block.num_dst)
+        rows = layer(h[nodes].to(like), here, nodes.to(like.device))
+        if out is None:
+            width = max(width, rows.shape[1])
+            place = like.device if pieces.room_for(graph.num_nodes * rows.shape[1] * like.element_size()) else "cpu"
+            out = torch.empty(graph.num_nodes, rows.shape[1], dtype=like.dtype, device=place)
+        out[a:b] = rows
+        report(advance=b - a)
+        a = b
+    assert out is not None
+    return out
+
+
+def with_own_sources(block: Block, first: int) -> tuple[Block, Tensor]:
+    """A block of the vertices from `first` on, whose sources have global ids, with local ids in their place.
+
+    Returns:
+        The block, and the ids of its sources, int64: the destinations, then the others by ascending id.
+    """
+    last = first + block.num_dst
+    indices = block.indices.long()
+    others = torch.unique(indices[(indices < first) | (indices >= last)])
+    own = torch.arange(first, last, device=indices.device)
+    local = torch.where(
+        (indices >= first) & (indices < last), indices - first, block.num_dst + torch.searchsorted(others, indices)
+    )
+    nodes = torch.cat((own, others))
+    return Block(block.indptr, local.to(block.indices.dtype), nodes.numel(), block.num_dst), nodes

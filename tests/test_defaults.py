@@ -38,11 +38,12 @@ MEANT: dict[str, set[str]] = {
     "DeviceFeatures": {"lazy"},  # a loop of one's own gets rows; train.py's models read them in the table
     "ShardedFeatures": {"lazy"},
     "WalkSampler": {"num_negatives"},  # walks have none unless a model learns from them
+    "PyGClassifier": {"heads"},  # which only some architectures have
     "fused": {"labor"},  # sampler=labor is that choice
 }
 # Options that task=link sets to null, because its classes have none of that name.
 OF_NODES = {
-    *("inference_chunk_mib", "matmul_precision", "cuda_graph"),
+    *("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing"),
     *("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness"),
 }
 

@@ -77,7 +77,7 @@ def test_hosts_train_as_one_process_and_end_together(tmp_path: Path) -> None:
     said = "".join(rank.communicate()[1] for rank in ranks)
     assert len(seen[3][1]) > 17, said
     checkpoint = folder / "checkpoints" / "step.ckpt"
-    assert said.startswith("error: another process of this run ended or no longer answers, in epoch 1, after step "), (
+    assert said.startswith("error: another process of this run ended or no longer answers, in epoch 2, after step "), (
         said
     )
     assert said.endswith(f"give the same options again and ckpt_path={checkpoint}\n")

@@ -264,7 +264,7 @@ def test_a_finished_link_run_is_not_run_again(
     assert json.loads((tmp_path / "result.json").read_text())["metric"] == first
     capsys.readouterr()
     assert in_process(composed, *words) == first
-    assert capsys.readouterr().out == f"finished before: {tmp_path / 'result.json'}\n"
+    assert capsys.readouterr().out == f"finished before: val/auc {first:.4f}, {tmp_path / 'result.json'}\n"
 
 
 def test_null_leaves_out_loggers_and_callbacks(tmp_path: Path) -> None:

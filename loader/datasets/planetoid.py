@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from loader.datasets.edge_list import EdgeList
 from loader.datasets.reader import ReaderDataset
-from loader.datasets.splits import ids_of
+from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
 from loader.datasets.unread import tell_data
-from loader.machine.arguments import as_flag
+from loader.machine.arguments import as_flag, as_size
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _ORIGIN = "https://github.com/kimiyoung/planetoid/tree/master/data"
@@ -21,23 +22,41 @@ _NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}  # ours: torch_geometric's
 
 
 class PlanetoidDataset(ReaderDataset):
-    """cora or citeseer (Yang et al. 2016, arXiv:1603.08861) with their public splits, at `data_dir/planetoid`.
+    """cora or citeseer (Yang et al. 2016, arXiv:1603.08861) with their public or with drawn splits, at
+    `data_dir/planetoid`.
 
     Args:
         name: "cora" or "citeseer".
+        num_train: None takes the public split. A number draws a split by the protocol of Shchur et al. 2018
+            (arXiv:1811.05868): this many nodes of every class for training, `num_val` for validation, the rest for
+            test.
+        num_val: nodes per class of a drawn split.
+        split_seed: seed of a drawn split.
         normalize_features: divide the features of each vertex by their sum, as in published results on these datasets.
         options: see `EdgeListDataset`.
     """
 
     pickled = True
 
-    def __init__(self, name: str, *, normalize_features: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_train: int | None = None,
+        num_val: int = 30,
+        split_seed: int = 0,
+        normalize_features: bool = True,
+        **options: Any,
+    ) -> None:
         if name not in _NAMES:
             raise ValueError(f"name is '{name}'; it must be one of {', '.join(_NAMES)}")
         super().__init__(name, **options)
         self.folder = f"planetoid/{_NAMES[name]}"
         self.files = tuple(f"raw/ind.{name}.{part}" for part in _PARTS)
         self.origin = _ORIGIN
+        self.num_train = None if num_train is None else as_size("num_train", num_train)
+        self.num_val = as_size("num_val", num_val, least=0)
+        self.split_seed = as_size("split_seed", split_seed, least=0)
         self.normalize_features = as_flag("normalize_features", normalize_features)
 
     def options(self) -> dict[str, Any]:
@@ -65,3 +84,8 @@ class PlanetoidDataset(ReaderDataset):
 
     def transform_features(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         return l1_normalize(rows) if self.normalize_features else rows
+
+    def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
+        if self.num_train is None:
+            return None
+        return per_class_split(labels, self.num_train, self.num_val, self.split_seed)

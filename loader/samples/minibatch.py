@@ -50,6 +50,14 @@ class Block:
     def num_edges(self) -> int:
         return self.indices.numel()
 
+    @property
+    def edge_index(self) -> Tensor:
+        """`[2, num_edges]` int64 local ids: a row of sources and a row of destinations, as torch_geometric's layers for
+        bipartite graphs take them: `conv((x, x[:block.num_dst]), block.edge_index)`.
+        """
+        targets = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.indptr.diff().long())
+        return torch.stack((self.indices.long(), targets))
+
     def memory(self) -> list[Tensor]:
         """Tensors whose memory holds the arrays: the arrays themselves, or the pieces that they are parts of."""
         return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from loader.machine.whole_files import check_archive
 from models.training.metrics import METRICS
 
-_OF_OPTIMIZER = ("lr", "weight_decay")  # a checkpoint brings them back
+_OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
 
 
@@ -66,6 +66,8 @@ def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
     """
     computed = computed_metrics(cfg, splits)
     watched = {"optimized_metric": cfg.optimized_metric}
+    if (monitor := (cfg.get("schedule") or {}).get("monitor")) is not None:
+        watched["schedule.monitor"] = monitor
     for name, callback in (cfg.get("callbacks") or {}).items():
         if callback is not None and callback.get("monitor") is not None:
             watched[f"callbacks.{name}.monitor"] = callback.monitor

@@ -35,8 +35,39 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
     """
     if first:
         written = save_config(cfg, Path(cfg.run_dir))
+        (Path(cfg.run_dir) / "README.txt").write_text(described(cfg), encoding="utf-8")
         # Flushed, or a pipe shows nothing until the data are read.
         print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
+
+
+def described(cfg: DictConfig) -> str:
+    """What the files of a run are, and how to go on, for who finds the folder."""
+    callbacks, loggers = (cfg.get(group) or {} for group in ("callbacks", "logger"))
+    checkpoints = cfg.get("checkpoint_dir")
+    files = {"config.yaml": "all options of the run", ".hydra/": "those options that were given, and Hydra's"}
+    if cfg.get("mode", "train") == "train":
+        if callbacks.get("best"):
+            files[f"{checkpoints}/best.ckpt"] = f"the weights with the best {callbacks['best'].get('monitor')}"
+        if callbacks.get("step"):
+            files[f"{checkpoints}/step.ckpt"] = "the newest state of the training"
+        files |= {f"{name}/": "the metrics of each epoch" for name in loggers if loggers[name]}
+        if callbacks.get("curves"):
+            files["curves.png"] = "loss and accuracy of each epoch"
+        files["result.json"] = "what the run ended with; python -m models.results makes a table of several"
+    else:
+        name = "predictions.parquet" if cfg.mode == "predict" else "metrics.json"
+        files[name] = f"what mode={cfg.mode} found with {cfg.get('ckpt_path')}"
+    lines = ["A run of train.py. Its files:", "", *(f"{name}\n    {what}" for name, what in files.items())]
+    if f"{checkpoints}/step.ckpt" in files:
+        lines += [
+            "",
+            "To go on if it was interrupted, repeat its command with",
+            f"    ckpt_path={checkpoints}/step.ckpt",
+        ]
+    if f"{checkpoints}/best.ckpt" in files:
+        lines += ["", "To predict with it (or mode=evaluate, to test it again):"]
+        lines += [f"    python train.py mode=predict ckpt_path={checkpoints}/best.ckpt"]
+    return "\n".join([*lines, ""])
 
 
 def announce_resume(cfg: DictConfig, saved: Mapping[str, Any]) -> None:
@@ -47,8 +78,8 @@ def announce_resume(cfg: DictConfig, saved: Mapping[str, Any]) -> None:
         saved: the parts of its checkpoint.
     """
     print(
-        f"resumed: epoch {saved['epoch']}, after step {saved['global_step']}, from {cfg.ckpt_path}; checkpoints go to "
-        f"{cfg.checkpoint_dir}, all else to {cfg.run_dir}",
+        f"resumed: epoch {saved['epoch'] + 1}, after step {saved['global_step']}, from {cfg.ckpt_path}; checkpoints go "
+        f"to {cfg.checkpoint_dir}, all else to {cfg.run_dir}",
         flush=True,
     )
 
@@ -90,7 +121,7 @@ def _files(run_dir: Path) -> list[Path]:
 
 
 def _before_steps(path: Path) -> bool:
-    return path.name in ("config.yaml", "hparams.yaml") or path.suffix == ".log"
+    return path.name in ("config.yaml", "hparams.yaml", "README.txt") or path.suffix == ".log"
 
 
 def folders(cfg: DictConfig) -> str:

@@ -31,8 +31,8 @@ def check_finite(module: LightningModule, name: str, value: Tensor | float) -> N
     if math.isfinite(value):
         return
     raise ValueError(
-        f"{name} is {value} in epoch {module.current_epoch}, after {module.global_step} steps; it must be finite, so "
-        "the run ends here and writes no checkpoint of it: lower model.lr, or replace features that are NaN, "
+        f"{name} is {value} in epoch {module.current_epoch + 1}, after {module.global_step} steps; it must be finite, "
+        "so the run ends here and writes no checkpoint of it: lower model.lr, or replace features that are NaN, "
         "infinite or very large, e.g. by numpy.nan_to_num"
     )
 

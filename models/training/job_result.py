@@ -1,13 +1,15 @@
-"""The result of a job in one small file, so that a sweep which was killed goes on with the jobs that are left."""
+"""The result of a job in one small file, for tables, and so that a killed sweep goes on with the jobs that are left."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from loader.machine.hardware import provenance
@@ -21,13 +23,14 @@ _PLACES = ("run_dir", "checkpoint_dir", "data_dir", "cache_dir", "result_path", 
 
 
 class JobResult:
-    """What a job ended with, at `cfg.result_path`.
+    """What a job ended with, in `result.json` in its folder, or at `cfg.result_path`.
 
-    The file holds the resolved configuration (but for paths), and counts only for a job of the same one: after a
-    change the job runs again.
+    The file holds the resolved configuration (but for paths). With `result_path`, a job whose file is there is not run
+    again if its configuration is the same. A run that went on from a checkpoint writes the file to the folder of the
+    run that began it, too.
 
     Args:
-        cfg: of the job, with its device chosen. Without `result_path` nothing is read or written.
+        cfg: of the job, with its device chosen. Without `result_path` nothing is read.
 
     Raises:
         ValueError: there is a file that is no result of a job, or that others can have written.
@@ -37,8 +40,10 @@ class JobResult:
     """
 
     def __init__(self, cfg: DictConfig) -> None:
+        self._began = time.perf_counter()
         path = cfg.get("result_path")
         self.path = None if path is None else Path(path)
+        self.written = _written(cfg)
         self.config = _settings(cfg)
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
@@ -48,20 +53,23 @@ class JobResult:
             if rank_here() > 0:
                 return
             if self.metric is not None:
-                print(f"finished before: {self.path}")
+                print(f"finished before: {self.config.get('optimized_metric')} {self.metric:.4f}, {self.path}")
             else:
                 print(f"settings have changed since {self.path} was written: this job runs again")
 
     def write(self, metric: float, metrics: dict[str, Any], callbacks: list[Any]) -> float:
-        """Writes the file, all of it or none, in the first process of the run, and returns `metric`.
+        """Prints the result and writes the file, all of it or none, in the first process of the run; returns `metric`.
 
         Args:
             metric: what the job returns.
             metrics: name -> value, of the last epoch and of the test.
             callbacks: of the trainer; an `EpochRecord` among them gives the curves.
         """
-        if self.path is None or rank_here() > 0:
+        if rank_here() > 0:
             return metric
+        name, seconds = self.config.get("optimized_metric"), time.perf_counter() - self._began
+        tested = {key: float(value) for key, value in metrics.items() if key.startswith("test/") and key != name}
+        print(", ".join([f"result: {name} {metric:.4f}", *(f"{key} {value:.4f}" for key, value in tested.items())]))
         machine = provenance()
         if self.config["device"] == "cuda":
             machine["hardware"]["gpu"] = torch.cuda.get_device_name()
@@ -69,15 +77,29 @@ class JobResult:
         result = {
             "metric": metric,
             "metrics": {name: float(value) for name, value in metrics.items()},
+            "seconds": seconds,
+            "overrides": list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else [],
             "epochs": [] if record is None else record.epochs,
             **machine,
             "settings": _digest(self.config),
             "config": self.config,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(self.path) as file:
-            file.write(f"{json.dumps(result)}\n".encode())
+        for path in self.written:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replaced(path) as file:
+                file.write(f"{json.dumps(result)}\n".encode())
         return metric
+
+
+def _written(cfg: DictConfig) -> list[Path]:
+    """Where the result of a job goes."""
+    own = cfg.get("result_path") or (None if cfg.get("run_dir") is None else Path(cfg.run_dir) / "result.json")
+    paths = [] if own is None else [Path(own)]
+    if cfg.get("ckpt_path") is not None:
+        begun = Path(cfg.ckpt_path).absolute().parent.parent
+        if (begun / ".hydra").is_dir():
+            paths.append(begun / "result.json")
+    return list({path.absolute(): path for path in paths}.values())
 
 
 def _read(path: Path) -> tuple[str, float]:

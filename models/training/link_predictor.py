@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.datamodules.links import HeldOutLinks
 from loader.graph import Graph
-from loader.machine.arguments import as_finite, as_size
+from loader.machine.arguments import as_size
 from loader.samples import Links
 from models.inference import layerwise_inference
 from models.ranking import auc, average_precision, hits, mrr, ranks
 from models.sage import GraphSAGE
 from models.training.epoch_loss import EpochLoss, check_finite
+from models.training.optimizers import Optimization
 
 HITS = (1, 3, 10)
 
@@ -23,7 +27,7 @@ LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in 
 
 class LinkPredictor(EpochLoss):
     """Tells links from pairs of vertices that are none: the graph autoencoder of Kipf and Welling 2016
-    (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`; Adam.
+    (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`.
 
     Per epoch it logs `train/loss`, the mean binary cross entropy over the mini-batches. On `HeldOutLinks` it embeds all
     vertices by exact, layer-wise inference and logs, by names that begin with `val/` or `test/`: `auc` and `ap`, the
@@ -36,8 +40,7 @@ class LinkPredictor(EpochLoss):
         num_nodes: of the data, if it has no features.
         num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
         out: width of an embedding.
-        lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
+        lr, weight_decay, optimizer, schedule: see `Optimization`.
 
     Raises:
         ValueError: a value out of its range.
@@ -58,18 +61,19 @@ class LinkPredictor(EpochLoss):
         norm: str = "none",
         lr: float = 0.01,
         weight_decay: float = 0.0,
+        optimizer: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        as_finite("lr", lr, positive=True)
-        as_finite("weight_decay", weight_decay)
+        self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
         as_size("out", out)
         as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         self.save_hyperparameters()
+        self.hparams.update(self.optimization.hparams)
         self.rows = None
         if num_nodes is not None and num_features == 0:
             self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
         self.net = GraphSAGE(num_features or hidden, hidden, out, num_layers, dropout, norm, input_dropout)
-        self.lr, self.weight_decay = lr, weight_decay
 
     def forward(self, batch: Links) -> Tensor:
         """Logits of all links of the mini-batch, in the order of `Links.pairs`."""
@@ -120,5 +124,5 @@ class LinkPredictor(EpochLoss):
             sync_dist=True,
         )
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+    def configure_optimizers(self) -> Any:
+        return self.optimization.configure(self)

@@ -66,6 +66,10 @@ def check_parts(cfg: DictConfig) -> None:
         raise ValueError(f"features is {_name(cfg.features)}, but model=node2vec reads none; leave features out")
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
+    if "architecture" in model and cfg.task == "link":
+        raise ValueError(
+            f"model={model.architecture} does not go with task=link, which trains GraphSAGE; leave model out"
+        )
     if walks and cfg.task == "link":
         raise ValueError("sampler=walks does not go with task=link, which samples around links; take sampler=fused")
     if cfg.task == "link" and _name(sampler) == "FullSampler":
@@ -84,9 +88,11 @@ def object_of(group: str, part: DictConfig) -> Any:
         return get_object(part["_target_"])
     except Exception as error:  # an import raises anything
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
+        module = str(part["_target_"]).partition(".")[0]
+        beside = f", and let PYTHONPATH have the folder of {module}.py" if f"named '{module}'" in why else ""
         raise ValueError(
             f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
-            f"name of a class, as the options of conf/{group.split('.')[0]} have"
+            f"name of a class, as the options of conf/{group.split('.')[0]} have{beside}"
         ) from error
     finally:
         log.disabled = disabled
@@ -127,7 +133,7 @@ def check_depth(model: Any, datamodule: Any) -> None:
         model: of the run, or a trial of it.
         datamodule: with `sampler`, and maybe `eval_sampler`.
     """
-    layers = getattr(getattr(model, "net", None), "num_layers", None)
+    layers = getattr(model, "num_layers", getattr(getattr(model, "net", None), "num_layers", None))
     for name in ("sampler", "eval_sampler"):
         hops = getattr(getattr(datamodule, name, None), "num_hops", 0)
         if layers is not None and hops not in (0, layers):
@@ -234,6 +240,8 @@ def check_monitors(cfg: DictConfig) -> None:
     known: tuple[str, ...] | None = getattr(object_of("model", cfg.model), "METRICS", None)
     metrics = METRICS if known is None else known
     watched = {"optimized_metric": cfg.optimized_metric}
+    if known is not None and (monitor := (cfg.get("schedule") or {}).get("monitor")) is not None:
+        watched["schedule.monitor"] = monitor
     for name, callback in _entries(cfg, "callbacks"):
         if known is not None and callback.get("monitor") is not None:
             watched[f"callbacks.{name}.monitor"] = callback.monitor

@@ -76,6 +76,12 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
     return past
 
 
+def overrides_of_past_run(checkpoint: Path) -> list[str]:
+    """The command line of the run that wrote a checkpoint, as Hydra keeps it; empty if it kept none."""
+    kept = _folder(checkpoint) / "overrides.yaml"
+    return [str(one) for one in OmegaConf.load(kept)] if kept.is_file() else []
+
+
 def _folder(checkpoint: Path) -> Path:
     """Where Hydra keeps the options of the run that wrote a checkpoint."""
     return checkpoint.absolute().parent.parent / ".hydra"

@@ -70,7 +70,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     if file is None:
         return _evaluate(cfg, trainer, model, datamodule)
     model.to(trainer.strategy.root_device).eval()
-    with file, torch.no_grad():
+    with file, torch.no_grad(), trainer.precision_plugin.forward_context():
         if of_links:
             how = _write_links(file, model, data, new_links, progress)
         elif "context_size" in cfg.model:
@@ -88,10 +88,10 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
 def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: Any) -> float:
     data: NodeDataset = datamodule.data
     if cfg.exact_test and cfg.task != "link" and hasattr(model, "infer"):
-        loaders: Any = WholeGraph(data.graph, data.features, data.labels, data.splits)
+        whole = WholeGraph(data.graph, data.features, data.labels, data.splits)
+        trainer.test(model, dataloaders=whole, verbose=False)
     else:
-        loaders = datamodule.test_dataloader()
-    trainer.test(model, dataloaders=loaders, verbose=False)
+        trainer.test(model, datamodule=datamodule, verbose=False)
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
     path = Path(cfg.run_dir) / "metrics.json"
     with replaced(path) as file:
@@ -149,7 +149,7 @@ def _write_sampled(
             "give exact_test=true"
         )
     trainer.callbacks.append(_Written(file, datamodule.data))  # type: ignore[attr-defined]
-    trainer.predict(model, datamodule.predict_dataloader(), return_predictions=False)
+    trainer.predict(model, datamodule=datamodule, return_predictions=False)
     return "sampled neighbors"
 
 

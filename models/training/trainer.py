@@ -133,7 +133,7 @@ def optimized_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> flo
 
 
 def _how_to_go_on(cfg: DictConfig, trainer: Trainer, what: str) -> str:
-    where = f"{what} in epoch {trainer.current_epoch}, after step {trainer.global_step}"
+    where = f"{what} in epoch {trainer.current_epoch + 1}, after step {trainer.global_step}"
     checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
     if not checkpoint.is_file():
         return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"

@@ -47,7 +47,7 @@ class Curves(Callback):
         FigureCanvasAgg(figure)
         for axes, name in zip(figure.subplots(1, 2), ("loss", "acc"), strict=True):
             for split, colour in (("train", "tab:blue"), ("val", "tab:orange")):
-                points = [(e["epoch"], e[f"{split}/{name}"]) for e in self.epochs if f"{split}/{name}" in e]
+                points = [(e["epoch"] + 1, e[f"{split}/{name}"]) for e in self.epochs if f"{split}/{name}" in e]
                 if points:
                     marker = "o" if len(points) == 1 else None
                     axes.plot(*zip(*points, strict=True), color=colour, label=split, marker=marker)

@@ -33,6 +33,12 @@ class ProgressBar(RichProgressBar):
         metrics.pop("v_num", None)  # the logger's folder, always the same here
         return metrics
 
+    def _get_train_description(self, current_epoch: int) -> str:
+        """Lightning counts epochs from 0."""
+        most = self.trainer.max_epochs
+        shown = f"Epoch {current_epoch + 1}" + ("" if most in (None, -1) else f"/{most}")
+        return shown.ljust(len(self.validation_description))  # as Lightning: another length would flicker
+
     def on_train_start(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
         super().on_train_start(trainer, *args, **kwargs)
         self._began = time.perf_counter()  # an epoch resumed in the middle need not start, see `StageTimes`
@@ -47,7 +53,7 @@ class ProgressBar(RichProgressBar):
             return
         seconds = time.perf_counter() - self._began
         values = [f"{name} {float(value):.4f}" for name, value in sorted(trainer.callback_metrics.items())]
-        print(f"epoch {trainer.current_epoch}, {seconds:.3g} s: {', '.join(values)}", flush=True)
+        print(f"epoch {trainer.current_epoch + 1}, {seconds:.3g} s: {', '.join(values)}", flush=True)
 
     def on_test_start(self, *_: Any, **__: Any) -> None:
         pass

@@ -13,6 +13,7 @@ class RunSummary(Callback):
 
     def __init__(self) -> None:
         self._early: list[str] = []
+        self._sampled: float | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         placement = getattr(getattr(trainer, "datamodule", None), "placement", None)
@@ -25,6 +26,12 @@ class RunSummary(Callback):
         # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
         # Trainer does not declare `callbacks`.
         self._early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
+        best = getattr(trainer, "checkpoint_callback", None)
+        if (
+            getattr(best, "monitor", None) == "val/acc"
+            and (score := getattr(best, "best_model_score", None)) is not None
+        ):
+            self._sampled = float(score)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -33,7 +40,11 @@ class RunSummary(Callback):
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         tested_by = getattr(pl_module, "TESTED_BY", None)
-        print("\n".join(self._early + summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by)))
+        print(
+            "\n".join(
+                self._early + summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
+            )
+        )
 
 
 def summary_lines(
@@ -41,6 +52,7 @@ def summary_lines(
     times: StageTimes | None,
     replayed: tuple[int, int] | None = None,
     tested_by: str | None = None,
+    sampled: float | None = None,
 ) -> list[str]:
     """The lines of `RunSummary`.
 
@@ -48,22 +60,25 @@ def summary_lines(
         accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test".
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
-        tested_by: how the accuracies came about, by default from the neighbours that a vertex has.
+        tested_by: what the accuracies are of, if not of the neighbors that a node has.
+        sampled: accuracy of the best checkpoint on the validation split with sampled neighbors, if that is known.
     """
     lines = []
     names = {"test/acc": "test"}  # of sampled neighbours
     splits = {names.get(k, k.removeprefix("test/").removesuffix("_acc")): value for k, value in accuracies.items()}
     if splits:
-        how = tested_by or f"{'sampled' if 'test/acc' in accuracies else 'all'} neighbours"
+        how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
         shares = ", ".join(f"{split} {share:.2%}" for split, share in splits.items())
-        lines.append(f"accuracy: {shares} ({how}, best checkpoint)")
+        also = f"; val {sampled:.2%} with sampled neighbors" if sampled is not None and tested_by is None else ""
+        lines.append(f"accuracy: {shares} {how}{also} (best checkpoint)")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:
         lines.append(f"an epoch: {times.median_epoch:.3g} s (median of {len(times.epoch_seconds)}, without validation)")
-    total = times.training_seconds
-    parts = [f"{stage} {s:.2f} s{f' ({s / total:.0%})' if total else ''}" for stage, s in times.stage_seconds.items()]
-    lines.append(f"stages: {', '.join(parts)}; with prefetch they overlap")
+    parts = [f"{stage} {s:.2f} s" for stage, s in times.stage_seconds.items() if stage != "waiting"]
+    waiting = times.stage_seconds.get("waiting")
+    waited = "" if waiting is None else f"; the model waited {waiting:.2f} of {times.training_seconds:.2f} s for data"
+    lines.append(f"stages, which overlap: {', '.join(parts)}{waited}")
     if replayed is not None:
         note = "" if replayed[0] else " (model.cuda_graph says when they are possible)"
         lines.append(f"steps by CUDA graphs {replayed[0]:,} of {replayed[1]:,}{note}")
@@ -83,7 +98,7 @@ def _readable(count: int) -> str:
 def _stopped_early(callbacks: list[Callback]) -> list[str]:
     """The line that says why a training ended before its last epoch; none if it did not."""
     return [
-        f"stopped after epoch {stop.stopped_epoch}: {stop.monitor} got no better for {stop.patience} epochs"
+        f"stopped after epoch {stop.stopped_epoch + 1}: {stop.monitor} got no better for {stop.patience} epochs"
         " (callbacks.early_stopping.patience)"
         for stop in callbacks
         if isinstance(stop, EarlyStopping) and stop.stopped_epoch and stop.wait_count >= stop.patience

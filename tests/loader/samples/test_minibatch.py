@@ -76,6 +76,12 @@ def test_names_of_torch_geometric_get_a_way() -> None:
         _ = make().other
 
 
+def test_edges_of_a_block_are_sources_and_destinations() -> None:
+    block = Block(torch.tensor([0, 2, 2, 3], dtype=torch.int32), torch.tensor([4, 0, 3], dtype=torch.int32), 5, 3)
+    assert block.edge_index.tolist() == [[4, 0, 3], [0, 0, 2]]
+    assert block.edge_index.dtype == torch.int64
+
+
 def test_equal_mini_batches_have_equal_digests() -> None:
     a = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))
     b = make().replace(x=torch.ones(5, 2), y=torch.tensor([1, 0]))

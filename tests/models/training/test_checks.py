@@ -136,6 +136,13 @@ def test_a_checkpoint_of_another_model_names_the_changes(model: NodeClassifier, 
         check_checkpoint(path, model, model.hparams)
 
 
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ckpt", NodeClassifier(3, 2, hidden=4, optimizer={"name": "SGD"}))
+    other = NodeClassifier(3, 2, hidden=4, optimizer={"name": "Adam"})
+    with pytest.raises(ValueError, match=r"optimizer was {'name': 'SGD'} and is {'name': 'Adam'}; give those"):
+        check_checkpoint(path, other, dict(other.hparams))
+
+
 def test_a_checkpoint_of_other_names_is_refused(model: NodeClassifier, tmp_path: Path) -> None:
     path = write(tmp_path / "a.ckpt", model, state_dict={})
     with pytest.raises(ValueError, match=r"has shape none there and \[.*\] here; give the options \(and the dataset\)"):

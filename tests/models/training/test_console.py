@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from train_runs import Composer
 
-from models.training.console import announce, announce_resume, folders, leave_no_empty_folder, save_config
+from models.training.console import announce, announce_resume, described, folders, leave_no_empty_folder, save_config
 
 
 def test_saves_the_resolved_configuration_and_prints_nothing(
@@ -38,7 +39,20 @@ def test_the_first_line_names_device_and_configuration(
     announce(OmegaConf.create({"device": "cpu", "run_dir": str(tmp_path)}), "asked for", first)
     shown = f"device: cpu (asked for); configuration: {tmp_path / 'config.yaml'}\n"
     assert capsys.readouterr().out == (shown if first else "")
-    assert (tmp_path / "config.yaml").is_file() == first
+    assert (tmp_path / "config.yaml").is_file() == (tmp_path / "README.txt").is_file() == first
+
+
+def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
+    text = described(composed("callbacks=quiet", "checkpoint_dir=/a/checkpoints"))
+    assert "/a/checkpoints/best.ckpt\n    the weights with the best val/acc\n" in text
+    assert "    ckpt_path=/a/checkpoints/step.ckpt\n" in text
+    assert "    python train.py mode=predict ckpt_path=/a/checkpoints/best.ckpt\n" in text
+    assert "csv/\n" in text
+    assert "curves.png" not in text
+    assert "ckpt" not in described(composed("callbacks=none"))
+    used = described(composed("mode=predict", "ckpt_path=/a/b.ckpt"))
+    assert "predictions.parquet\n    what mode=predict found with /a/b.ckpt\n" in used
+    assert "to go on" not in used.lower()
 
 
 def test_a_run_that_went_on_names_two_folders() -> None:
@@ -65,7 +79,14 @@ def test_only_a_folder_without_results_is_removed(tmp_path: Path, kept: str | No
 @pytest.mark.parametrize("kept", [None, "csv/metrics.csv", "checkpoints/step.ckpt", "notes.txt"])
 def test_a_refused_run_leaves_no_folder(tmp_path: Path, kept: str | None) -> None:
     folder = tmp_path / "outputs" / "train" / "now"
-    written = [".hydra/config.yaml", "config.yaml", "train.log", "csv/hparams.yaml", *filter(None, [kept])]
+    written = [
+        ".hydra/config.yaml",
+        "config.yaml",
+        "train.log",
+        "README.txt",
+        "csv/hparams.yaml",
+        *filter(None, [kept]),
+    ]
     for name in written:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("something")
@@ -79,5 +100,5 @@ def test_a_resumed_run_says_what_and_where(capsys: pytest.CaptureFixture[str]) -
     cfg = OmegaConf.create({"ckpt_path": "/a/c/step.ckpt", "checkpoint_dir": "/a/c", "run_dir": "/b"})
     announce_resume(cfg, {"epoch": 3, "global_step": 17})
     assert capsys.readouterr().out == (
-        "resumed: epoch 3, after step 17, from /a/c/step.ckpt; checkpoints go to /a/c, all else to /b\n"
+        "resumed: epoch 4, after step 17, from /a/c/step.ckpt; checkpoints go to /a/c, all else to /b\n"
     )

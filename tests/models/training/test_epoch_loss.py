@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from marks import needs_gpu
 from train_runs import Composer, in_process, run
 
-from models.training import epoch_loss, module
+from models.training import classifier, epoch_loss
 from models.training.module import NodeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
@@ -60,20 +60,20 @@ def ended(composed: Composer, tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_bad_features_end_a_run_of_nodes(ended: Any, tmp_path: Path, value: float) -> None:
     said = ended(*write_graph(tmp_path, slice(0, 3), value))
-    assert re.match(r"train/loss is (nan|inf) in epoch 0, after 1 steps; it must be finite", said)
+    assert re.match(r"train/loss is (nan|inf) in epoch 1, after 1 steps; it must be finite", said)
     assert "lower model.lr, or replace features" in said
 
 
 @pytest.mark.parametrize("callbacks", ["default", "none"])
 def test_bad_features_end_a_run_of_links(ended: Any, tmp_path: Path, callbacks: str) -> None:
     options = write_graph(tmp_path, slice(0, 3), np.nan)
-    assert "train/loss is nan in epoch 0" in ended("task=link", f"callbacks={callbacks}", *options)
+    assert "train/loss is nan in epoch 1" in ended("task=link", f"callbacks={callbacks}", *options)
 
 
 def test_a_high_rate_ends_a_run_of_walks(ended: Any, tmp_path: Path) -> None:
     options = write_graph(tmp_path, slice(0, 0), 0)
     said = ended("model=node2vec", "model.lr=1e38", "callbacks.step=null", "datamodule.batch_size=64", *options)
-    assert re.match(r"train/loss is (nan|inf) in epoch 0", said)
+    assert re.match(r"train/loss is (nan|inf) in epoch 1", said)
 
 
 def test_validation_is_looked_at_too(composed: Composer, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_validation_is_looked_at_too(composed: Composer, tmp_path: Path) -> None
         arrays = dict(found)
     arrays["edge_index"] = arrays["edge_index"][:, ~np.isin(arrays["edge_index"][0], np.arange(40, 50))]
     np.savez(tmp_path / "graph.npz", **arrays)
-    with pytest.raises(ValueError, match="val/loss is nan in epoch 0"):
+    with pytest.raises(ValueError, match="val/loss is nan in epoch 1"):
         in_process(composed, *options)
     assert not (tmp_path / "checkpoints" / "best.ckpt").exists()
 
@@ -109,9 +109,9 @@ def batches_on(device: str, count: int, bad: int = -1, value: float = torch.nan)
 
 
 def test_steps_are_looked_at_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHECKED_EVERY", 4)
+    monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
     trainer = quiet_trainer(accelerator="cpu")
-    with pytest.raises(ValueError, match="train/loss is nan in epoch 0, after 8 steps"):
+    with pytest.raises(ValueError, match="train/loss is nan in epoch 1, after 8 steps"):
         trainer.fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 20, bad=5))
 
 
@@ -127,10 +127,10 @@ def test_no_checkpoint_is_written_by_hand(tmp_path: Path) -> None:
 
 def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr(module, "check_finite", lambda *_: looked.append(1))
+    monkeypatch.setattr(classifier, "check_finite", lambda *_: looked.append(1))
     quiet_trainer(accelerator="cpu").fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 9))
     assert len(looked) == 1
-    assert module.CHECKED_EVERY == epoch_loss.CHECKED_EVERY == 1000
+    assert classifier.CHECKED_EVERY == epoch_loss.CHECKED_EVERY == 1000
 
 
 def test_all_processes_end_together(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_all_processes_end_together(tmp_path: Path) -> None:
         "trainer.max_epochs=3", f"data_dir={tmp_path}", "hydra.run.dir=run",
     )  # fmt: skip
     assert done.returncode == 1
-    assert len(re.findall("train/loss is nan in epoch 0", done.stderr)) == 1
+    assert len(re.findall("train/loss is nan in epoch 1", done.stderr)) == 1
     assert list((tmp_path / "run").rglob("best.ckpt")) == []
 
 
@@ -156,7 +156,7 @@ def test_links_show_their_metrics_on_a_bar(composed: Composer, tmp_path: Path, m
 
 def test_walks_show_the_loss_of_their_epoch(composed: Composer, tmp_path: Path, capsys: Any) -> None:
     in_process(composed, "model=node2vec", *write_graph(tmp_path, slice(0, 0), 0))
-    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 0"))
+    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1"))
     assert "train/loss" in first
 
 
@@ -167,7 +167,7 @@ class TestOnGPU:
     def test_a_replayed_loss_ends_the_run(self, value: float) -> None:
         """The loss of a CUDA graph goes into the sums without a wait; the step after that is not looked at."""
         model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, cuda_graph=True)
-        with pytest.raises(ValueError, match=r"train/loss is (nan|inf) in epoch 0, after 60 steps"):
+        with pytest.raises(ValueError, match=r"train/loss is (nan|inf) in epoch 1, after 60 steps"):
             quiet_trainer(accelerator="gpu").fit(model, batches_on("cuda", 60, bad=50, value=value))
         assert model.whole_step.taken > 0
         assert model.graphed.replayed > 30

@@ -28,11 +28,23 @@ def config(folder: Path, **changes: object) -> DictConfig:
     )
 
 
-def test_without_a_path_nothing_is_read_or_written(tmp_path: Path) -> None:
-    for result in (JobResult(config(tmp_path, result_path=None)), JobResult(OmegaConf.create({"seed": 1}))):
+def test_without_a_path_a_job_always_runs(tmp_path: Path, capsys) -> None:
+    for value in (0.5, 0.25):
+        result = JobResult(config(tmp_path, result_path=None, optimized_metric="val/acc"))
         assert result.metric is None
-        assert result.write(0.5, {}, []) == 0.5
-    assert not list(tmp_path.iterdir())
+        assert result.write(value, {"test/test_acc": 0.125, "val/acc": 1.0}, []) == value
+        assert json.loads((tmp_path / "result.json").read_text())["metric"] == value
+        assert capsys.readouterr().out == f"result: val/acc {value:.4f}, test/test_acc 0.1250\n"
+
+
+def test_a_resumed_run_has_its_result_twice(tmp_path: Path) -> None:
+    (tmp_path / "old" / ".hydra").mkdir(parents=True)
+    checkpoint = str(tmp_path / "old" / "checkpoints" / "step.ckpt")
+    JobResult(config(tmp_path / "new", result_path=None, ckpt_path=checkpoint)).write(0.5, {}, [])
+    texts = [(tmp_path / folder / "result.json").read_text() for folder in ("old", "new")]
+    assert texts[0] == texts[1]
+    JobResult(config(tmp_path / "new", result_path=None, ckpt_path=str(tmp_path / "a" / "b" / "c.ckpt")))
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_moved_finished_job_is_recognised(tmp_path: Path, capsys) -> None:

@@ -41,8 +41,8 @@ def test_only_a_terminal_gets_a_bar(
     model = Logging()
     trainer.fit(model, loader, loader)
     lines = capsys.readouterr().out.splitlines()
-    assert any("Epoch 0/0" in line for line in lines) == terminal
-    assert [line.startswith("epoch 0, ") and "loss 3.0000" in line for line in lines].count(True) == (not terminal)
+    assert any("Epoch 1/1" in line for line in lines) == terminal
+    assert [line.startswith("epoch 1, ") and "loss 3.0000" in line for line in lines].count(True) == (not terminal)
     trainer.test(model, loader, verbose=False)
     assert "Test" not in capsys.readouterr().out
     assert bar.get_metrics(trainer, model).keys().isdisjoint({"v_num"})

@@ -14,7 +14,7 @@ from models.training.embedder import NodeEmbedder
 ACCURACIES = {"test/train_acc": 1.0, "test/val_acc": 0.9734, "test/test_acc": 0.5}
 
 
-def test_the_summary_has_accuracies_times_and_shares() -> None:
+def test_the_summary_has_accuracies_and_times() -> None:
     times = StageTimes()
     times.epoch_seconds, times.training_seconds = [1.0, 3.0, 2.5], 8.0
     times.stage_seconds = {"sample": 4.0, "train": 6.0, "waiting": 0.5}
@@ -22,9 +22,9 @@ def test_the_summary_has_accuracies_times_and_shares() -> None:
     times.max_bytes = 5 * 2**20
     times.placement = {"sample": "FusedSampler on cpu", "ahead": "a thread per stage runs ahead"}
     assert summary_lines(ACCURACIES, times) == [
-        "accuracy: train 100.00%, val 97.34%, test 50.00% (all neighbours, best checkpoint)",
+        "accuracy: train 100.00%, val 97.34%, test 50.00% with all neighbors (best checkpoint)",
         "an epoch: 2.5 s (median of 3, without validation)",
-        "stages: sample 4.00 s (50%), train 6.00 s (75%), waiting 0.50 s (6%); with prefetch they overlap",
+        "stages, which overlap: sample 4.00 s, train 6.00 s; the model waited 0.50 of 8.00 s for data",
         "data: features read 3.00 GiB, about 5 MiB of mini-batches (a thread per stage runs ahead)",
     ]
 
@@ -43,12 +43,17 @@ def test_without_times_there_are_only_accuracies() -> None:
 
 
 def test_a_sampled_test_says_so() -> None:
-    assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% (sampled neighbours, best checkpoint)"]
+    assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% with sampled neighbors (best checkpoint)"]
+
+
+def test_the_sampled_validation_stands_beside_the_exact_one() -> None:
+    (line,) = summary_lines({"test/val_acc": 0.649}, None, sampled=0.574)
+    assert line == "accuracy: val 64.90% with all neighbors; val 57.40% with sampled neighbors (best checkpoint)"
 
 
 def test_an_embedding_is_tested_without_neighbours() -> None:
     (line,) = summary_lines({"test/test_acc": 0.5}, None, tested_by=NodeEmbedder.TESTED_BY)
-    assert line == "accuracy: test 50.00% (logistic regression, best checkpoint)"
+    assert line == "accuracy: test 50.00% by logistic regression (best checkpoint)"
 
 
 def test_a_split_without_vertices_is_not_named() -> None:
@@ -78,7 +83,7 @@ def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("waited", "line"), [(10, "stopped after epoch 26: val/acc got no better for 10 epochs"), (3, "")]
+    ("waited", "line"), [(10, "stopped after epoch 27: val/acc got no better for 10 epochs"), (3, "")]
 )
 def test_a_training_that_stopped_early_says_why(waited: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = EarlyStopping("val/acc", mode="max", patience=10)

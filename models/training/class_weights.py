@@ -1,0 +1,45 @@
+"""Weights of the classes in the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from loader.machine.arguments import as_finite, shown
+
+
+def as_class_weights(weights: str | Sequence[float] | None) -> str | list[float] | None:
+    """The weights as plain values: None, "balanced", or a list.
+
+    Raises:
+        TypeError, ValueError: they are something else, or a weight is negative or not finite.
+    """
+    if weights is None:
+        return None
+    if isinstance(weights, str) and weights == "balanced":
+        return weights
+    if isinstance(weights, str) or not isinstance(weights, Sequence):
+        raise ValueError(f"class_weights is {shown(weights)}; it must be balanced, or a list with a number per class")
+    return [as_finite("class_weights", weight) for weight in cast("Sequence[float]", weights)]
+
+
+def balanced_weights(module: LightningModule) -> Tensor:
+    """`[num_classes]` weights inversely proportional to the number of training nodes of each class, mean 1 over these
+    nodes. A class without training nodes has weight 1.
+
+    Raises:
+        ValueError: the trainer has no datamodule whose `data` tell the labels.
+    """
+    data = getattr(getattr(module.trainer, "datamodule", None), "data", None)
+    if data is None:
+        raise ValueError(
+            "class_weights is balanced, but the trainer has no GraphDataModule to count the labels of; give a list"
+        )
+    counts = torch.bincount(data.labels[data.splits["train"]], minlength=data.num_classes).double()
+    present = counts > 0
+    balanced = counts.sum() / (present.sum() * counts.clamp(min=1))
+    return torch.where(present, balanced, 1.0).float()

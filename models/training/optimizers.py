@@ -1,0 +1,131 @@
+"""Optimizers and schedules of torch, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+
+from loader.datasets.errors import nearest
+from loader.machine.arguments import as_finite, shown
+
+
+class Optimization:
+    """How the parameters of a module are optimized.
+
+    Args:
+        lr: learning rate.
+        weight_decay: the optimizer's L2 penalty.
+        optimizer: `name` of a class of `torch.optim`, and options of that class; None is Adam.
+        schedule: `name` of a class of `torch.optim.lr_scheduler`, and options of that class; `monitor` is the metric
+            that ReduceLROnPlateau watches. The learning rate changes after each epoch. None, or None as the name, keeps
+            the learning rate.
+
+    Raises:
+        ValueError: there is no such class, or it does not take the options.
+
+    Attributes:
+        hparams: the arguments as plain values, which a checkpoint keeps.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        weight_decay: float,
+        optimizer: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.lr = as_finite("lr", lr, positive=True)
+        self.weight_decay = as_finite("weight_decay", weight_decay)
+        self._optimizer, self._options = _named("optimizer", optimizer or {"name": "Adam"}, torch.optim)
+        self._schedule, self._schedule_options = _named("schedule", schedule or {}, torch.optim.lr_scheduler)
+        self._monitor = self._schedule_options.pop("monitor", None)
+        if "lr" in self._options or "weight_decay" in self._options:
+            name = "lr" if "lr" in self._options else "weight_decay"
+            raise ValueError(f"optimizer.{name} is {shown(self._options[name])}; give model.{name} in its place")
+        if self._optimizer is None:
+            raise ValueError("optimizer.name is None; it must be a class of torch.optim")
+        if "weight_decay" in inspect.signature(self._optimizer).parameters:
+            self._options["weight_decay"] = self.weight_decay
+        elif self.weight_decay:
+            raise ValueError(f"weight_decay is {weight_decay}, but {self._optimizer.__name__} has none; give 0")
+        self._make([nn.Parameter(torch.zeros(1))])
+        self.hparams = {"optimizer": _plain(optimizer), "schedule": _plain(schedule)}
+
+    def configure(self, module: LightningModule) -> Any:
+        """What `LightningModule.configure_optimizers` returns for all parameters of a module."""
+        # On a GPU one kernel for all parameters, on the CPU torch's own choice. Lightning does not clip the gradients
+        # of an optimizer that undoes the loss scaling by itself, as the fused one does.
+        trainer = module._trainer
+        clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
+        fused = all(p.is_cuda for p in module.parameters()) and not clips
+        optimizer, schedule = self._make(list(module.parameters()), fused=fused)
+        if schedule is None:
+            return optimizer
+        scheduler = {"scheduler": schedule, "interval": "epoch"}
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": scheduler | ({"monitor": self._monitor} if self._monitor else {}),
+        }
+
+    def _make(self, parameters: list[nn.Parameter], fused: bool = False) -> tuple[torch.optim.Optimizer, Any]:
+        assert self._optimizer is not None
+        options = dict(self._options)
+        if fused and "fused" in inspect.signature(self._optimizer).parameters:
+            options.setdefault("fused", True)
+        try:
+            optimizer = self._optimizer(parameters, lr=self.lr, **options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"optimizer {self._optimizer.__name__}: {error}; correct or leave out that option"
+            ) from error
+        if self._schedule is None:
+            return optimizer, None
+        try:
+            return optimizer, self._schedule(optimizer, **self._schedule_options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"schedule {self._schedule.__name__}: {error}; correct or leave out that option"
+            ) from error
+
+
+def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[str, Any]]:
+    """The class of `module` that `part["name"]` names, None if that is None, and the other options."""
+    if not isinstance(part, Mapping):
+        raise TypeError(f"{what} is {shown(part)}; it must have a name, that of a class of {module.__name__}")
+    options = _plain(part) or {}
+    name = options.pop("name", None)
+    if name is None:
+        if options:
+            raise ValueError(f"{what} has options ({', '.join(options)}) and no name; give {what}.name")
+        return None, options
+    # Before torch 2.2, ReduceLROnPlateau was no LRScheduler.
+    lr = torch.optim.lr_scheduler
+    bases = (torch.optim.Optimizer,) if what == "optimizer" else (lr.LRScheduler, lr.ReduceLROnPlateau)
+    known = [
+        key
+        for key, one in vars(module).items()
+        if isinstance(one, type) and issubclass(one, bases) and one is not bases[0] and not key.startswith("_")
+    ]
+    if name not in known:
+        example = "SGD" if what == "optimizer" else "CosineAnnealingLR"
+        raise ValueError(
+            f"{what}.name is {shown(name)}; it must be a class of {module.__name__}, e.g. {example}"
+            f"{nearest(str(name), known)}"
+        )
+    return getattr(module, name), options
+
+
+def _plain(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Of Python's own types, for checkpoints: Hydra gives lists and dicts of its own."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(inner) for key, inner in value.items()}
+        return value if isinstance(value, (str, int, float, bool, type(None))) else [plain(inner) for inner in value]
+
+    return None if part is None else plain(part)

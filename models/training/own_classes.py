@@ -1,0 +1,126 @@
+"""Models and samplers of the user's own: what their classes take, and what they lack, before work starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from omegaconf import DictConfig, open_dict
+
+from loader.samplers import Sampler
+from models.training.classifier import Classifier
+from models.training.options import object_of
+
+_ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods
+
+
+def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Takes options out that a class given by `model._target_=` or `sampler._target_=` does not take.
+
+    They are defaults of the class in the chosen file. Those that the command line gives stay, and are refused later.
+
+    Args:
+        cfg: of the run.
+        overrides: of the command line, e.g. `["model._target_=mine.Net", "+model.width=3"]`.
+
+    Raises:
+        ValueError: the class cannot be imported, or a model takes no depth, and the sampler needs one.
+    """
+    given = {one.lstrip("+").partition("=")[0] for one in overrides}
+    for group in ("model", "sampler"):
+        if f"{group}._target_" not in given:
+            continue
+        taken = keywords(object_of(group, cfg[group]))
+        with open_dict(cfg):
+            for key in [key for key in map(str, cfg[group]) if not key.startswith("_")]:
+                if taken is None or key in taken or f"{group}.{key}" in given:
+                    continue
+                if (group, key) == ("model", "num_layers") and "sampler.num_hops" not in given:
+                    raise ValueError(
+                        f"{cfg.model['_target_']} takes no num_layers, which is the sampler's number of hops; add it "
+                        "to __init__, or give sampler.num_hops=..."
+                    )
+                del cfg[group][key]
+
+
+def keywords(made: Any) -> set[str] | None:
+    """The names of the arguments that a class or function takes; None if these can be any.
+
+    `**options` of a class are those of the classes above it.
+    """
+    if not isinstance(made, type):
+        own = inspect.signature(made).parameters
+        return None if any(p.kind is p.VAR_KEYWORD for p in own.values()) else set(own)
+    found: set[str] = set()
+    for base in (base for base in made.__mro__ if "__init__" in vars(base)):
+        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return found
+    return None
+
+
+def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
+    """Raises ValueError unless the model takes the sizes of the data, and the optimizer if one was chosen."""
+    made = object_of("model", cfg.model)
+    taken = keywords(made)
+    lacks = [] if taken is None else [name for name in sizes if name not in taken]
+    if lacks:
+        raise ValueError(
+            f"model._target_ is {cfg.model['_target_']}, whose __init__ takes no {', '.join(lacks)}; each model is "
+            f"given {', '.join(sizes)}, so add what it lacks"
+        )
+    defaults = {"optimizer": "Adam", "schedule": None}
+    for name, default in defaults.items():
+        if name not in cfg.model and (cfg.get(name) or {}).get("name") != default:
+            raise ValueError(
+                f"{name}.name is {cfg[name].name}, but {cfg.model['_target_']} has an optimizer of its own; leave "
+                f"{name} out, or give the model an option: {name}: ${{{name}}}"
+            )
+
+
+def check_samplers(datamodule: Any) -> None:
+    """Raises ValueError if a sampler of the data module has no method that samples."""
+    for name in ("sampler", "eval_sampler"):
+        kind = type(getattr(datamodule, name, None))
+        if issubclass(kind, Sampler) and kind.open is Sampler.open and kind.sample is Sampler.sample:
+            raise ValueError(
+                f"{name} is a {kind.__name__}, which has neither sample(graph, seeds, epoch, batch) nor open(graph); "
+                "add one of them"
+            )
+
+
+def check_methods(cfg: DictConfig, model: Any) -> None:
+    """Raises ValueError unless a model has all methods that the run calls, those after the training included.
+
+    Args:
+        cfg: of the run.
+        model: a trial of it.
+    """
+    name = cfg.model["_target_"]
+    if not isinstance(model, LightningModule):
+        raise ValueError(
+            f"model._target_ is {name}, which makes a {type(model).__name__}; it must make a LightningModule, e.g. of "
+            "a class derived from models.training.classifier.Classifier"
+        )
+    if "context_size" in cfg.model:
+        return
+    wanted = [*_ALWAYS, *(["validation_step"] if str(cfg.optimized_metric).startswith("val/") else [])]
+    lacks = [method for method in wanted if not is_overridden(method, model)]
+    if isinstance(model, Classifier) and not model.has("forward") and not model.has("layer"):
+        lacks.append("layer")
+    if lacks:
+        raise ValueError(
+            f"model._target_ is {name}, which has no {', '.join(lacks)}; add what it lacks, or derive it from "
+            "models.training.classifier.Classifier"
+        )
+    exact = model.infers if isinstance(model, Classifier) else callable(getattr(model, "infer", None))
+    if cfg.exact_test and not exact:
+        way = "layer(i, x, block)" if isinstance(model, Classifier) else "infer(whole)"
+        raise ValueError(
+            f"exact_test is true, but {name} has no {way}, so it can be tested with sampled neighbors only; give "
+            "exact_test=false"
+        )

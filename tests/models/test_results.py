@@ -1,0 +1,116 @@
+"""Tables of sweeps: which options differ, seeds in one row, resumed jobs once, the best job, the picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from PIL import Image
+
+from models import results
+from models.results import SweepResults, best_of, mean_and_deviation, read_jobs, rows, show
+
+
+def write(folder: Path, value: float, *overrides: str, metric: str = "val/acc", **changes: Any) -> Path:
+    """The result of a job, as `JobResult` writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result = {
+        "metric": value,
+        "metrics": {"train/loss": 0.5, "test/test_acc": value - 0.1, "test/train_acc": 1.0},
+        "seconds": 2.0,
+        "overrides": list(overrides),
+        "settings": "/".join(overrides),
+        "config": {"optimized_metric": metric},
+        **changes,
+    }
+    path = folder / "result.json"
+    path.write_text(json.dumps(result))
+    return path
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """2 samplers x 3 seeds."""
+    values = {"fused": (0.80, 0.82, 0.84), "hopwise": (0.70, 0.80, 0.90)}
+    for sampler, found in values.items():
+        for seed, value in enumerate(found):
+            overrides = f"sampler={sampler}", f"seed={seed}", "trainer.max_epochs=2", f"data_dir=/{seed}"
+            write(tmp_path / "sweep" / f"{sampler}{seed}", value, *overrides)
+    return tmp_path / "sweep"
+
+
+def test_a_row_has_the_options_that_differ(sweep: Path) -> None:
+    found = rows(read_jobs([sweep]))
+    assert [row.options for row in found] == [{"sampler": "fused"}, {"sampler": "hopwise"}]
+    assert [len(row.jobs) for row in found] == [3, 3]
+
+
+def test_the_table_has_means_and_the_best_job(sweep: Path, capsys: Any) -> None:
+    show([sweep])
+    shown = capsys.readouterr().out
+    for words in ("0.8200 ± 0.0200", "0.8000 ± 0.1000", "0.7200 ± 0.0200", "6 jobs", "val/acc", "test/test_acc", "2.0"):
+        assert words in shown
+    assert "test/train_acc" not in shown
+    assert f"best: val/acc 0.9000 in {sweep / 'hopwise2'}" in shown
+    with Image.open(sweep / "results.png") as picture:
+        assert picture.width > 500
+
+
+def test_a_resumed_job_counts_once(sweep: Path, tmp_path: Path) -> None:
+    resumed = write(
+        tmp_path / "outputs" / "later", 0.95, "sampler=fused", "seed=0", "trainer.max_epochs=2", "data_dir=/0"
+    )
+    os.utime(resumed, (2e9, 2e9))
+    jobs = read_jobs([sweep, tmp_path / "outputs"])
+    assert len(jobs) == 6
+    assert {job.value for job in jobs} == {0.95, 0.82, 0.84, 0.70, 0.80, 0.90}
+
+
+def test_an_option_that_jobs_lack_is_default(sweep: Path) -> None:
+    write(sweep / "other", 0.5, "sampler=fused", "seed=0", "+model.width=3")
+    found = [tuple(row.options.items()) for row in rows(read_jobs([sweep]))]
+    assert len(found) == 3
+    assert (("sampler", "fused"), ("trainer.max_epochs", "default"), ("model.width", "3")) in found
+    assert (("sampler", "fused"), ("trainer.max_epochs", "2"), ("model.width", "default")) in found
+
+
+def test_the_least_loss_is_the_best(tmp_path: Path) -> None:
+    for value in (0.5, 0.2, float("nan")):
+        write(tmp_path / str(value), value, f"model.lr={value}", metric="train/loss")
+    jobs = read_jobs([tmp_path])
+    best = best_of(jobs)
+    assert best is not None
+    assert best.value == 0.2
+    write(tmp_path / "other", 0.9, "model.lr=7", metric="val/acc")
+    assert best_of(read_jobs([tmp_path])) is None
+
+
+def test_one_value_has_no_deviation() -> None:
+    assert mean_and_deviation([]) == "-"
+    assert mean_and_deviation([0.5]) == "0.5000"
+    assert mean_and_deviation([0.5, float("nan")]) == "nan"
+
+
+def test_the_callback_prints_when_a_sweep_ends(sweep: Path, capsys: Any, tmp_path: Path) -> None:
+    SweepResults().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}))
+    assert "best: val/acc" in capsys.readouterr().out
+    (tmp_path / "none").mkdir()
+    SweepResults().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "none")}}}))
+    assert capsys.readouterr().out == ""
+
+
+def test_the_command_refuses_in_one_line(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["results", str(tmp_path / "nowhere")])
+    with pytest.raises(
+        SystemExit, match=r"^error: there is no result.json below .*nowhere; give the folder of a sweep"
+    ):
+        results.main()
+    (sweep / "fused0" / "result.json").write_text("[]")
+    monkeypatch.setattr(sys, "argv", ["results", str(sweep)])
+    with pytest.raises(SystemExit, match=r"^error: .*result.json is no result of a job; remove it, or give another"):
+        results.main()

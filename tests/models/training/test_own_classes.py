@@ -1,0 +1,201 @@
+"""Models and samplers of the user's own: options, and what they lack, is said before the training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from train_runs import Composer, in_process
+
+from loader.samplers import FullSampler, Sampler
+from loader.samples import Block, MiniBatch
+from models.training import own_classes
+from models.training.classifier import Classifier
+
+HERE = "own_of_test"
+
+
+class Net(Classifier):
+    def __init__(self, num_features: int, num_classes: int, *, num_layers: int = 2, **options: Any) -> None:
+        super().__init__(num_classes, **options)
+        self.linears = nn.ModuleList(nn.Linear(num_features, num_features) for _ in range(num_layers - 1))
+        self.linears.append(nn.Linear(num_features, num_classes))
+        self.num_layers = num_layers
+
+    def layer(self, i: int, x: Tensor, block: Block) -> Tensor:
+        found: Tensor = self.linears[i](x[: block.num_dst])
+        return found
+
+
+class OnlyForward(Classifier):
+    def __init__(self, num_features: int, num_classes: int, *, num_layers: int = 2, **options: Any) -> None:
+        super().__init__(num_classes, **options)
+        self.linear = nn.Linear(num_features, num_classes)
+        self.num_layers = num_layers
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        found: Tensor = self.linear(self.input_of(batch)[: batch.batch_size])
+        return found
+
+
+class NoLayer(OnlyForward):
+    forward = Classifier.forward
+
+
+class Foreign(LightningModule):
+    def __init__(self, num_features: int, num_classes: int, *, multilabel: bool = False, num_layers: int = 2) -> None:
+        super().__init__()
+        self.linear, self.num_layers = nn.Linear(num_features, num_classes), num_layers
+
+    def training_step(self, batch: MiniBatch, index: int) -> Tensor:
+        return nn.functional.cross_entropy(self.linear(batch.x)[: batch.batch_size], batch.y)
+
+    def validation_step(self, batch: MiniBatch, index: int, name: str = "val/acc") -> None:
+        found = (self.linear(batch.x)[: batch.batch_size].argmax(1) == batch.y).float().mean()
+        self.log(name, found, batch_size=batch.batch_size)
+
+    def test_step(self, batch: MiniBatch, index: int) -> None:
+        self.validation_step(batch, index, "test/acc")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters())
+
+
+class NoTest(Foreign):
+    test_step = LightningModule.test_step
+    configure_optimizers = LightningModule.configure_optimizers
+
+
+class NoDepth(Foreign):
+    def __init__(self, num_features: int, num_classes: int, *, multilabel: bool = False) -> None:
+        super().__init__(num_features, num_classes)
+
+
+class NoSizes(Foreign):
+    def __init__(self, num_classes: int, num_layers: int = 2) -> None:
+        super().__init__(1, num_classes)
+
+
+class Needs(Foreign):
+    def __init__(
+        self, num_features: int, num_classes: int, depth: int, width: int, *, multilabel: bool, num_layers: int
+    ) -> None:
+        super().__init__(num_features, num_classes)
+
+
+class Plain(nn.Linear):
+    def __init__(self, num_features: int, num_classes: int, multilabel: bool = False, num_layers: int = 2) -> None:
+        super().__init__(num_features, num_classes)
+
+
+class OwnSampler(FullSampler):
+    def __init__(self, num_hops: int = 2, every: int = 1) -> None:
+        super().__init__(num_hops)
+        self.every = every
+
+
+class NoSample(Sampler):
+    def __init__(self, num_hops: int = 2) -> None:
+        super().__init__()
+        self.num_hops = num_hops
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This module by the name that the options below have."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
+
+
+def target(name: str, group: str = "model") -> str:
+    return f"{group}._target_={HERE}.{name}"
+
+
+def test_only_the_options_that_it_takes_are_kept(composed: Composer) -> None:
+    overrides = [target("Net"), "model.lr=0.1", target("OwnSampler", "sampler")]
+    cfg = composed(*overrides, "device=cpu")
+    own_classes.keep_options_of_own_classes(cfg, overrides)
+    shared = ("optimizer", "schedule", "class_weights", "label_smoothing", "weight_decay")
+    assert {*cfg.model} == {"_target_", "num_layers", "lr", "inference_chunk_mib", "matmul_precision", *shared}
+    assert {*cfg.sampler} == {"_target_", "num_hops"}
+
+
+def test_an_option_that_was_given_stays(composed: Composer) -> None:
+    overrides = [target("Net"), "model.hidden=3"]
+    with pytest.raises(Exception, match="unexpected keyword argument 'hidden'"):
+        in_process(composed, *overrides)
+
+
+def test_own_model_and_sampler_train(composed: Composer, tmp_path: Path) -> None:
+    overrides = [target("Net"), target("OwnSampler", "sampler"), "+sampler.every=2", "model.lr=0.03"]
+    assert in_process(composed, *overrides, "optimized_metric=test/val_acc", "trainer.max_epochs=4") > 0.5
+    assert "hidden" not in (tmp_path / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["OnlyForward", "Foreign"])
+def test_models_without_exact_test_are_tested_on_samples(composed: Composer, name: str, capsys: Any) -> None:
+    in_process(composed, target(name), "exact_test=false", "trainer.max_epochs=1")
+    assert "with sampled neighbors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "OnlyForward",
+            r"OnlyForward has no layer\(i, x, block\), so it can be tested with .*; give exact_test=false$",
+        ),
+        ("Foreign", r"exact_test is true, but own_of_test.Foreign has no infer\(whole\), .*; give exact_test=false$"),
+        ("NoLayer", "which has no layer; add what it lacks"),
+        ("NoTest", "which has no test_step, configure_optimizers; add what it lacks, or derive it from models.trai"),
+        ("NoDepth", "NoDepth takes no num_layers, which is the sampler's number of hops; add it to __init__"),
+        ("NoSizes", "whose __init__ takes no num_features, multilabel; each model is given num_features, num_classes,"),
+        ("Plain", "which makes a Plain; it must make a LightningModule, e.g. of a class derived from models.train"),
+    ],
+)
+def test_what_a_class_lacks_is_said_at_once(
+    composed: Composer, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    from loader.datasets import Digits
+
+    monkeypatch.setattr(Digits, "load", lambda self: pytest.fail("the data were read"))
+    with pytest.raises(ValueError, match=message):
+        in_process(composed, target(name))
+
+
+def test_a_sampler_that_does_not_sample_is_refused(composed: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loader.datasets import Digits
+
+    monkeypatch.setattr(Digits, "load", lambda self: pytest.fail("the data were read"))
+    with pytest.raises(ValueError, match=r"^sampler is a NoSample, which has neither sample\(graph, seeds, epoch, bat"):
+        in_process(composed, target("NoSample", "sampler"))
+
+
+def test_every_missing_argument_is_named(composed: Composer, capsys: Any) -> None:
+    from models.training.errors import one_line_errors
+
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, target("Needs"))
+    said = capsys.readouterr().err
+    assert said.startswith("error: model gives no depth and width, which")
+    assert said.count("\n") == 1
+
+
+def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
+    with pytest.raises(ValueError, match=r"optimizer.name is SGD, but own_of_test.Foreign has an optimizer of its own"):
+        in_process(composed, target("Foreign"), "optimizer=sgd", "exact_test=false")
+    with pytest.raises(ValueError, match=r"schedule.name is CosineAnnealingLR, but models.training.embedder.NodeEmb"):
+        in_process(composed, "model=node2vec", "schedule=cosine")
+
+
+def test_a_module_not_found_names_the_path(composed: Composer) -> None:
+    with pytest.raises(ValueError, match=r"No module named 'nowhere'.*let PYTHONPATH have the folder of nowhere.py"):
+        in_process(composed, "model._target_=nowhere.Net")

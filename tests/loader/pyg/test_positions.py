@@ -68,6 +68,20 @@ def test_epochs_of_torchs_samplers_follow_from_the_seed(data, sampler):
         all_same(second, epoch)
 
 
+def test_an_abandoned_epoch_is_not_drawn_again(data):
+    def made():
+        return NeighborLoader(data, [4], input_nodes=SEEDS, seed=3, batch_size=16, sampler=RandomSampler(SEEDS))
+
+    whole, left = made(), made()
+    epochs = [list(whole) for _ in range(2)]
+    next(iter(left))
+    running = iter(left)
+    all_same([next(running)], epochs[1][:1])
+    resumed = made()
+    resumed.load_state_dict(left.state_dict())
+    all_same(resumed, epochs[1][1:])
+
+
 def test_resuming_with_a_samplers_other_state_is_refused(data):
     def made():
         sampler = RandomSampler(SEEDS, generator=torch.Generator().manual_seed(1))

@@ -142,8 +142,8 @@ class DataLoader(torch.utils.data.DataLoader):
         self._batches = None
         self._init_torchs(batch_size, drawn)
         given = any(value is not None for value in drawn.values())
-        if given:
-            self._batches = Batches(type(self).__name__, self._torchs, options.seed)
+        if given and sampled.items is not None:
+            self._batches = Batches(type(self).__name__, self._torchs, options.seed, len(sampled.items))
         if given and options.loader.get("world_size", 1) != 1:
             raise ValueError(
                 f"world_size is {options.loader['world_size']}, and {type(self).__name__} was given a sampler, which "

@@ -127,7 +127,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _remove_those_of_others(own: Path) -> None:
     for path in own.parent.glob(f"*/{_LOCK}"):
         folder = path.parent
-        if folder == own or not _FOLDER_NAME.fullmatch(folder.name):
+        if folder == own or folder.is_symlink() or not _FOLDER_NAME.fullmatch(folder.name):
             continue
         # An error here means that it is being converted, or not ours to remove.
         with contextlib.suppress(OSError, CacheError):

@@ -18,7 +18,7 @@ from loader.datasets.cache_writer import CacheWriter, is_disk_full
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, is_writable, stage
-from loader.machine.trust import UntrustedError, check_trusted
+from loader.machine.trust import UntrustedError, held_folder, open_trusted
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +64,17 @@ class ReaderDataset(EdgeListDataset):
         return fingerprint(home, self.files)
 
     def read(self, writer: CacheWriter) -> EdgeList:
-        if self.pickled:
-            self._check_trusted()
-        stage(self.data_dir / self.folder, self.files, writer.scratch / self.folder)
         try:
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                return self.extract(self.open_reader(writer.scratch))
+            with (
+                held_folder(writer.scratch) as root,  # readers unpickle what they find there
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                if self.pickled:
+                    self._copy_trusted(root / self.folder)
+                else:
+                    stage(self.data_dir / self.folder, self.files, root / self.folder)
+                return self.extract(self.open_reader(root))
         except (DatasetError, ImportError, MemoryError):
             raise
         except Exception as error:  # readers raise anything over a damaged file
@@ -80,11 +85,14 @@ class ReaderDataset(EdgeListDataset):
                 f"copy them again from {self.origin}"
             ) from error
 
-    def _check_trusted(self) -> None:
+    def _copy_trusted(self, target: Path) -> None:
+        """Copies the files once they are open: others could exchange what a link points to after a look at it."""
         for name in self.files:
-            path = (self.data_dir / self.folder / name).resolve()
+            copy = target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
             try:
-                check_trusted(path, path.stat())
+                with open_trusted((self.data_dir / self.folder / name).resolve()) as file, copy.open("wb") as out:
+                    shutil.copyfileobj(file, out)
             except UntrustedError as error:
                 raise DatasetError(
                     f"{self.name}: {error}, or get it from {self.origin}: to read a pickled file runs code"
@@ -100,10 +108,13 @@ class ReaderDataset(EdgeListDataset):
             self.data_dir.mkdir(parents=True, exist_ok=True)
             with (
                 tempfile.TemporaryDirectory(prefix=f".{self.name}.download-", dir=self.data_dir) as scratch,
+                held_folder(Path(scratch)) as root,
                 _network_timeout(),
             ):
-                self.open_reader(Path(scratch))
-                _move(Path(scratch) / self.folder, home)
+                self.open_reader(root)
+                for path in root.rglob("*"):
+                    path.chmod(path.stat().st_mode & ~0o022)  # whatever the umask is: it is to be read back
+                _move(root / self.folder, home)
         except (Exception, SystemExit) as error:  # ogb leaves by exit(-1) when its question is answered by no
             raise DatasetError(f"{absent}, and its download failed ({_one_line(error)}); {way_out}") from error
 

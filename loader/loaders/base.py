@@ -173,6 +173,11 @@ class Loader:
         return (self._at or self._next)[0]
 
     @property
+    def next_epoch(self) -> int:
+        """The epoch of the next iterator. One that was abandoned is not gone on with."""
+        return self._next[0]
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages, in order."""
         return self._open().stages
@@ -303,6 +308,11 @@ class Loader:
         if self._pipeline is not None:
             join_stopped(self._pipeline.threads)  # of iterators that were dropped
 
+    def drop_prefetched(self) -> None:
+        """Ends the iterator that runs. The next one goes on after the mini-batch that was given last."""
+        self.close()
+        self._next = self._at or self._next
+
     def release(self) -> None:
         """Ends the iterator and closes the stages and the session. The next epoch makes new ones."""
         self.close()
@@ -399,10 +409,11 @@ class Loader:
         pipeline.timeline = self.timeline
         self._running = weakref.ref(iterator)
         epoch, first = self._next
+        goes_on = self._at == self._next
         self._next, self._resumed = (epoch + 1, 0), False
         self._at = (epoch, first)
         # Lightning asks the shorter one of several loaders for an epoch after the other, and counts on.
-        if self._given_before is None or not isinstance(self.finished, FitLoopCount):
+        if self._given_before is None or not (goes_on or isinstance(self.finished, FitLoopCount)):
             self._forget_given()
             self._given_before = None if self.finished is None else self.finished()
         return pipeline.run(Turns(self.sequence, epoch, first))

@@ -6,11 +6,13 @@ exchange it in between.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
 import os
 import pwd
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,6 +79,22 @@ def _open(path: Path, flags: int) -> int:
     return handle
 
 
+@contextlib.contextmanager
+def held_folder(path: Path) -> Iterator[Path]:
+    """Yields another path of a folder, which names the same one whatever others rename or put in its place.
+
+    Raises:
+        UntrustedError: others can write there.
+        OSError: it cannot be opened, or is no folder.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        check_trusted(path, os.fstat(handle))
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
+
+
 def create_trusted(path: Path) -> BinaryIO:
     """Opens a new or emptied file for writing, which others cannot write to, whatever the umask is."""
     return open(path, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o644))
@@ -94,8 +112,14 @@ def check_code_folder(path: Path) -> None:
     """Raises UntrustedError if others can put code into a folder, or another folder in its place.
 
     Others may write to a folder above it only if that is sticky, as /tmp is: there nobody can rename what is another's.
-    What is not there yet is no error.
+    What is not there yet is no error. Who made a link on the way can let it point to elsewhere at any time.
     """
+    for part in (path.absolute(), *path.absolute().parents):
+        status = os.lstat(part) if part.is_symlink() else None
+        if status is not None and status.st_uid not in (_ROOT, _UNKNOWN, os.geteuid()):
+            raise UntrustedError(
+                f"{part} is not trusted: it is a link of user {status.st_uid}; name the folder that it points to"
+            )
     place = path.resolve()
     if place.exists():
         check_trusted(place, place.stat())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loader")
 _told: set[tuple[str, str]] = set()
+
+
+@contextmanager
+def _taken_back(loader: Loader) -> Iterator[None]:
+    """Leaves a mini-batch to a resumed run, if what is done with it here raises."""
+    try:
+        yield
+    except BaseException:
+        loader.take_back()  # a state of now begins with this mini-batch
+        raise
 
 
 class Sampled(NamedTuple):
@@ -132,8 +143,8 @@ class DataLoader(torch.utils.data.DataLoader):
         self._batches = None
         self._init_torchs(batch_size, drawn)
         given = any(value is not None for value in drawn.values())
-        if given:
-            self._batches = Batches(type(self).__name__, self._torchs, options.seed)
+        if given and sampled.items is not None:
+            self._batches = Batches(type(self).__name__, self._torchs, options.seed, len(sampled.items))
         if given and options.loader.get("world_size", 1) != 1:
             raise ValueError(
                 f"world_size is {options.loader['world_size']}, and {type(self).__name__} was given a sampler, which "
@@ -229,8 +240,9 @@ class DataLoader(torch.utils.data.DataLoader):
         why = self._why_plain()
         if self._loader is not None and self._plain == why:
             return self._loader
-        begin = self._begin if self._loader is None else None
-        epoch = 0 if self._loader is None else self._loader.epoch
+        before = self._loader
+        begin = self._begin if before is None else before.state_dict() if before.is_resumed else None
+        epoch = 0 if before is None else before.next_epoch
         self.close()
         self._plain = why
         if why is None:
@@ -330,12 +342,15 @@ class DataLoader(torch.utils.data.DataLoader):
         while amid:
             attributes, amid = self._current(loader), False
             for sample in loader:
-                data = self._finish(attributes, sample)
-                if self._pin:
-                    data = data.pin_memory()
-                yield data if self.transform is None else self.transform(data)
+                with _taken_back(loader):
+                    data = self._finish(attributes, sample)
+                    if self._pin:
+                        data = data.pin_memory()
+                    if self.transform is not None:
+                        data = self.transform(data)
+                yield data
                 if not attributes.serve(self.data):  # what is prefetched has rows that are no longer there
-                    loader.load_state_dict(loader.state_dict())
+                    loader.drop_prefetched()
                     if self.device.type == "cuda":  # what was written there is read on other streams
                         torch.cuda.current_stream(self.device).synchronize()
                     amid = True
@@ -345,23 +360,23 @@ class DataLoader(torch.utils.data.DataLoader):
         batches = self._batches
         drawn: list[list[int]] = []
         if batches is not None:
-            drawn, self._expected = batches.draw(loader.epoch, self._drawn(loader.epoch)), None
+            epoch = loader.next_epoch
+            drawn, self._expected = batches.draw(epoch, self._drawn(epoch)), None
         for sample in loader:
             number = sample.index if batches is None else batches.number(sample.index)
             self._own.position = sample.epoch, number
-            try:
-                with seeded(self._seed, sample.epoch, number):
-                    index = sample.items.tolist()
-                    out = self.collate_fn(index if batches is None else drawn[index[0]])
-                    if not self.filter_per_worker:
-                        out = self.filter_fn(out)
-            except BaseException:
-                loader.take_back()  # a state of now begins with this mini-batch
-                raise
-            finally:
-                self._own.position = None
-            out = out.to(self.device) if hasattr(out, "to") else out
-            yield out.pin_memory() if self._pin and hasattr(out, "pin_memory") else out
+            with _taken_back(loader):
+                try:
+                    with seeded(self._seed, sample.epoch, number):
+                        index = sample.items.tolist()
+                        out = self.collate_fn(index if batches is None else drawn[index[0]])
+                        if not self.filter_per_worker:
+                            out = self.filter_fn(out)
+                finally:
+                    self._own.position = None
+                out = out.to(self.device) if hasattr(out, "to") else out
+                out = out.pin_memory() if self._pin and hasattr(out, "pin_memory") else out
+            yield out
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next epoch."""
@@ -382,7 +397,14 @@ class DataLoader(torch.utils.data.DataLoader):
         """Continues where `state` was taken."""
         if self._sampled.items is None and state == {}:
             return
-        self.loader.load_state_dict(state)
+        loader, way = self.loader, "the pipeline"
+        config = state.get("config") if isinstance(state, dict) else None
+        if isinstance(config, dict) and (before := config.get("sampler.plain")) != self._plain:
+            raise ValueError(
+                f"cannot resume: mini-batches went through {before or way} when the state was saved and go through "
+                f"{self._plain or way} now; give this {type(self).__name__} what that one had"
+            )
+        loader.load_state_dict(state)
         drawn = state.get("drawn")
         self._expected = None if drawn is None else (state["epoch"], drawn)
 

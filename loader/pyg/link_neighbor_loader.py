@@ -187,7 +187,15 @@ def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) 
         )
     if negatives is not None and negatives.mode == "triplet":
         raise ValueError("edge_label is given, but triplets have no labels: leave it out, or take binary negatives")
-    return edge_label + 1 if negatives is not None and links and bool(edge_label.min() == 0) else edge_label
+    if negatives is None or not links or bool(edge_label.min() != 0):
+        return edge_label
+    integers = not edge_label.is_floating_point() and edge_label.dtype != torch.bool  # 1 more than True is int64
+    if integers and int(edge_label.max()) == torch.iinfo(edge_label.dtype).max:
+        raise ValueError(
+            f"edge_label has dtype {edge_label.dtype} and its greatest value, {int(edge_label.max())}, but labels that "
+            "begin at 0 are raised by 1, which leaves 0 to negatives: edge_label.long()"
+        )
+    return edge_label + 1
 
 
 def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negatives | None:

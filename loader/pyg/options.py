@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch.utils.data
+from torch_geometric.sampler import NumNeighbors
 
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
 from loader.machine.arguments import shown
@@ -52,7 +53,9 @@ def hops_of(num_neighbors: Any) -> list[Any]:
     Raises:
         TypeError: it is neither.
     """
-    return as_fanouts("num_neighbors", getattr(num_neighbors, "values", num_neighbors))
+    return as_fanouts(
+        "num_neighbors", num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
+    )
 
 
 def picks_by(weight_attr: str | None, hops: Sequence[Any]) -> str | None:

@@ -12,7 +12,7 @@ import torch
 from loader.graph import Graph
 from loader.loaders.asked import seeded
 from loader.loaders.base import Loader
-from loader.machine.arguments import kind_of
+from loader.machine.arguments import as_index, kind_of, shown
 
 NO_GRAPH = Graph(torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
 
@@ -27,22 +27,27 @@ class Batches:
         who: the loader.
         sampler: gives lists of positions.
         seed: of the loader.
+        count: items of the loader, at least 1.
 
     Raises:
         TypeError: it has no length.
+        ValueError: its length is 0.
     """
 
-    def __init__(self, who: str, sampler: Iterable[Any], seed: int) -> None:
+    def __init__(self, who: str, sampler: Any, seed: int, count: int) -> None:
         if not hasattr(sampler, "__len__"):
             raise TypeError(f"{who} was given {kind_of(sampler)} to draw from; it must have a length: give it __len__")
-        self._who, self._seed = who, seed
-        self._sampler: Any = sampler
+        self._who, self._seed, self._count = who, seed, count
+        self._sampler = sampler
+        self._length: int = len(sampler)
+        if self._length == 0:
+            raise ValueError(f"the sampler of this {who} has no mini-batch; lower batch_size, or turn drop_last off")
         source: Any = getattr(sampler, "sampler", sampler)
         self._ranks, self._rank = getattr(source, "num_replicas", 1), getattr(source, "rank", 0)
         self.digest: str | None = None  # of the epoch that was drawn last
 
     def __len__(self) -> int:
-        return len(self._sampler)
+        return self._length
 
     def draw(self, epoch: int, expected: str | None) -> list[list[int]]:
         """The mini-batches of `epoch`.
@@ -51,13 +56,16 @@ class Batches:
             expected: their digest, if an epoch goes on.
 
         Raises:
-            ValueError: they are others than expected, or more than the length said.
+            TypeError: one is no list of positions.
+            ValueError: they are others than expected, or as many as the length did not say, or a position is none.
         """
         with seeded(self._seed, epoch, 2**63):
-            drawn = [[int(i) for i in batch] for batch in islice(self._sampler, len(self) + 1)]
-        if len(drawn) > len(self):
+            drawn = [self._positions(batch) for batch in islice(self._sampler, len(self) + 1)]
+        if len(drawn) != len(self):
+            number = "more" if len(drawn) > len(self) else len(drawn)
             raise ValueError(
-                f"the sampler of this {self._who} gives more than its length, {len(self)}; correct __len__"
+                f"the sampler of this {self._who} gives {number} mini-batches in epoch {epoch}, and its length was "
+                f"{len(self)} when the loader was made; correct __len__, or make a loader for each length"
             )
         digest = blake2b(repr(drawn).encode(), digest_size=8).hexdigest()
         if expected is not None and digest != expected:
@@ -67,6 +75,19 @@ class Batches:
             )
         self.digest = digest
         return drawn
+
+    def _positions(self, batch: Any) -> list[int]:
+        found = [as_index(i) for i in batch] if isinstance(batch, Iterable) else [None]
+        positions = [i for i in found if i is not None]
+        if len(positions) < len(found):
+            raise TypeError(f"the sampler of this {self._who} gives {shown(batch)}; it must give lists of positions")
+        for i in positions:
+            if not -self._count <= i < self._count:
+                raise ValueError(
+                    f"the sampler of this {self._who} gives position {i}; there are {self._count} items, 0 to "
+                    f"{self._count - 1}: positions count the items, and are no ids"
+                )
+        return positions
 
     def number(self, batch: int) -> int:
         """The number of this process's mini-batch `batch` among those of all processes that share the sampler."""

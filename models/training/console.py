@@ -14,6 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     """Writes the resolved configuration to `run_dir/config.yaml`, and returns that path.
 
+    What Hydra has written there is read back by `mode=predict`, so others cannot write to it, whatever the umask is.
+
     Raises:
         omegaconf.errors.OmegaConfBaseException: a value is missing or does not resolve.
     """
@@ -22,6 +24,9 @@ def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / "config.yaml"
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(resolved)), encoding="utf-8")
+    for kept in (run_dir / ".hydra").glob("*.yaml"):
+        with suppress(OSError):  # of another user, whose file it stays
+            kept.chmod(kept.stat().st_mode & ~0o022)
     return path
 
 

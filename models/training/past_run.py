@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+
+from loader.machine.trust import UntrustedError, open_trusted
 
 MODES = ("train", "predict", "evaluate")
 _FIXED = ("task", "experiment", "hparams_search", "model")  # groups that make another model, or change several parts
@@ -22,9 +25,11 @@ def with_choices_of_past_run(arguments: Sequence[str]) -> list[str]:
     if given.get("mode") not in MODES[1:] or "ckpt_path" not in given:
         return list(arguments)
     kept = _folder(Path(given["ckpt_path"].strip("'\""))) / "hydra.yaml"
-    if not kept.is_file():
+    try:
+        choices = _choices(kept)
+    except ValueError:
         return list(arguments)
-    return [*(f"{group}={choice}" for group, choice in _choices(kept).items() if group not in given), *arguments]
+    return [*(f"{group}={choice}" for group, choice in choices.items() if group not in given), *arguments]
 
 
 def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
@@ -58,7 +63,7 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
             f"ckpt_path is {path}, but {kept}, which has the options of its run, is not there; give a checkpoint in "
             "the folder of its run"
         )
-    past = OmegaConf.load(kept)
+    past = _load(kept)
     assert isinstance(past, DictConfig)
     choices = _choices(kept.with_name("hydra.yaml"))
     with open_dict(past):
@@ -89,5 +94,18 @@ def _folder(checkpoint: Path) -> Path:
 
 def _choices(kept: Path) -> dict[str, str]:
     """The groups that a run chose, by name, from the file in which Hydra keeps them."""
-    choices = OmegaConf.select(OmegaConf.load(kept), "hydra.runtime.choices") if kept.is_file() else None
+    choices = OmegaConf.select(_load(kept), "hydra.runtime.choices") if kept.is_file() else None
     return {str(group): str(choice) for group, choice in (choices or {}).items() if choice and "/" not in str(group)}
+
+
+def _load(kept: Path) -> DictConfig | ListConfig:
+    """What Hydra wrote into a file. It names the classes of which objects are made, so it is code.
+
+    Raises:
+        ValueError: others can have written it.
+    """
+    try:
+        with io.TextIOWrapper(open_trusted(kept), encoding="utf-8") as file:
+            return OmegaConf.load(file)
+    except UntrustedError as error:
+        raise ValueError(f"ckpt_path: {error}. Options of a run say what is called, so they are code") from error

@@ -65,6 +65,16 @@ def test_foreign_files_are_not_removed(toy):
     assert all(path.exists() for path in strangers)
 
 
+def test_what_a_link_points_to_is_not_removed(toy, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "lock").touch()
+    toy.parent.mkdir()
+    (toy.parent / "other-0123456789ab").symlink_to(elsewhere)
+    write(toy)
+    assert (elsewhere / "lock").exists()
+
+
 def test_a_second_conversion_waits_for_the_first(toy, caplog):
     caplog.set_level("INFO")
     with conversion_lock(toy), CacheWriter(toy, KEY) as writer:

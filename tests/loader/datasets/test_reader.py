@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -146,3 +147,38 @@ def test_pickles_that_others_write_are_refused(toy, tmp_path, pickled):
         DatasetError, match=rf"toy: {path} is not trusted: others .*chmod go-w.* pickled file runs code"
     ):
         again.load()
+
+
+def test_a_download_is_trusted_by_any_umask(toy, tmp_path):
+    before = os.umask(0o002)
+    try:
+        made = toy()
+        made.pickled = True
+        assert made.load().graph.num_nodes == 3
+    finally:
+        os.umask(before)
+
+
+def test_what_is_exchanged_amid_reading_is_not_read(toy, tmp_path, monkeypatch):
+    """Whoever can write to the folder of the cache can put another folder in its place."""
+    toy().load()
+    again = toy(undirected=False)
+    again.pickled = True
+
+    def exchanging(self: Toy, root: Path) -> Path:
+        (scratch,) = (tmp_path / "cache").glob("*/version-*/scratch")
+        conversion = scratch.parent.parent
+        conversion.rename(tmp_path / "cache" / "moved")
+        (scratch / self.folder / "raw").mkdir(parents=True)
+        (scratch / self.folder / "raw" / "edges.npy").write_bytes(b"planted")
+        (tmp_path / "data").rename(tmp_path / "moved data")
+        try:
+            return open_reader(self, root)
+        finally:
+            (tmp_path / "moved data").rename(tmp_path / "data")
+            shutil.rmtree(conversion)
+            (tmp_path / "cache" / "moved").rename(conversion)
+
+    open_reader = Toy.open_reader
+    monkeypatch.setattr(Toy, "open_reader", exchanging)
+    assert again.load().graph.num_edges == 2

@@ -287,6 +287,23 @@ def test_a_state_counts_only_finished_mini_batches(make: Callable[..., NodeLoade
     assert next(iter(loader)).digest() == given[2]
 
 
+@pytest.mark.parametrize("taken", [0, 1, 4])
+def test_dropping_prefetched_mini_batches_keeps_the_place(make: Callable[..., NodeLoader], taken: int) -> None:
+    whole, loader, done = digests(make(batch_size=8)), make(batch_size=8), 1
+    loader.finished = lambda: done
+    batches = iter(loader)
+    given = digests(next(batches) for _ in range(taken))
+    loader.drop_prefetched()
+    assert loader.next_epoch == 0
+    batches = iter(loader)
+    given += digests(next(batches) for _ in range(3))
+    assert given == whole[: taken + 3]
+    done += 2
+    assert loader.state_dict()["next"] == 2  # the consumer holds the others still
+    assert given + digests(batches) == whole
+    assert loader.next_epoch == 1
+
+
 @pytest.mark.parametrize("taken", [0, 2, 7])
 def test_another_epoch_takes_back_a_loaded_position(make: Callable[..., NodeLoader], taken: int) -> None:
     loader = make()

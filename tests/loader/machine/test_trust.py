@@ -13,6 +13,7 @@ from loader.machine.trust import (
     UntrustedError,
     check_code_folder,
     create_trusted,
+    held_folder,
     make_private_folder,
     open_trusted,
 )
@@ -142,3 +143,27 @@ class TestFolderOfCode:
         goal.chmod(0o777)
         with pytest.raises(UntrustedError, match=f"{goal} is not trusted"):
             check_code_folder(tmp_path / "link")
+
+    @needs_root
+    def test_links_of_others_are_refused(self, tmp_path: Path) -> None:
+        """Who made a link can let it point to another folder once that was looked at."""
+        (tmp_path / "own").mkdir()
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "own")
+        check_code_folder(link / "missing")
+        os.lchown(link, STRANGER, STRANGER)
+        with pytest.raises(UntrustedError, match=f"{link} is not trusted: it is a link of user {STRANGER}; name the"):
+            check_code_folder(link / "missing")
+
+
+def test_a_held_folder_is_the_one_that_was_opened(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with held_folder(tmp_path / "folder") as held:
+        (held / "before").write_text("own")
+        (tmp_path / "folder").rename(tmp_path / "moved")
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "before").write_text("planted")
+        assert (held / "before").read_text() == "own"
+    (tmp_path / "folder").chmod(0o777)
+    with pytest.raises(UntrustedError, match="others can write to it"), held_folder(tmp_path / "folder"):
+        pass

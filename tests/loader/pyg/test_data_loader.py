@@ -279,6 +279,48 @@ def test_a_users_sampler_goes_on_under_lightning(data, tmp_path, step):
     assert fit(tmp_path / f"step={step + 1}.ckpt") == whole[step + 1 :]  # which the resumed run wrote
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+def test_writes_amid_accumulated_steps_repeat_nothing(data, tmp_path):
+    class Writing(Model):
+        def training_step(self, batch, number):
+            if number in (1, 3):  # gradients of mini-batch 0, and of 3, are in no weights yet
+                data.x = data.x + 1
+            return super().training_step(batch, number)
+
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "max_epochs": 1}
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        enable_model_summary=False,
+        accumulate_grad_batches=3,
+        **options,
+    )
+    model = Writing()
+    trainer.fit(model, nodes_of(NeighborLoader, data))
+    assert model.seen == [batch.input_id.tolist() for batch in nodes_of(NeighborLoader, data)]
+
+
+@pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
+def test_two_iterators_after_a_break_are_two_epochs(data, base):
+    made, alone = nodes_of(base, data), nodes_of(base, data)
+    epochs = [list(alone) for _ in range(3)]
+    next(iter(made))
+    outer, inner = iter(made), iter(made)
+    pairs = [(next(outer), next(inner)) for _ in range(2)]
+    all_same([*(a for a, _ in pairs), *outer], epochs[1])
+    all_same([*(b for _, b in pairs), *inner], epochs[2])
+
+
+def test_a_hook_after_a_state_is_refused(data):
+    made = nodes_of(NeighborLoader, data)
+    next(iter(made))
+    state = made.state_dict()
+    made.load_state_dict(state)
+    made.filter_fn = unchanged
+    with pytest.raises(ValueError, match=r"went through the pipeline when .* and go through filter_fn now"):
+        next(iter(made))
+
+
 @pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
 def test_two_iterators_are_two_epochs(data, base):
     made, alone = nodes_of(base, data), nodes_of(base, data)
@@ -405,3 +447,22 @@ def test_a_batch_whose_hook_failed_is_left(data):
     rest = [batch.input_id for batch in resumed]
     assert len(rest) == len(whole) - 2
     assert all(map(torch.equal, rest, whole[2:]))
+
+
+@pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_batch_whose_transform_failed_is_left(data, base, error):
+    def failing(batch):
+        given.append(batch)
+        if len(given) == 3:
+            raise error
+        return batch
+
+    whole = list(nodes_of(base, data))
+    given = []
+    made = nodes_of(base, data, transform=failing)
+    with pytest.raises(error):
+        list(made)
+    resumed = nodes_of(base, data, transform=unchanged)
+    resumed.load_state_dict(made.state_dict())
+    all_same(resumed, whole[2:])

@@ -138,6 +138,11 @@ def test_only_the_seed_decides_an_epoch(data):
         ({"edge_label": "x"}, TypeError, "edge_label is 'x'; it must be a tensor or a list"),
         ({"exclude": "all"}, ValueError, "one of none, self, reverse"),
         ({"edge_label": torch.zeros(3)}, ValueError, r"edge_label has shape \[3\], there are 600 links"),
+        (
+            {"edge_label": torch.tensor([0, 255] * 300, dtype=torch.uint8), "neg_sampling": "binary"},
+            ValueError,
+            "edge_label has dtype torch.uint8 and its greatest value, 255, but labels that begin at 0 are raised",
+        ),
         ({"edge_label": torch.zeros(600), "neg_sampling": "triplet"}, ValueError, "triplets have no labels"),
         ({"edge_label_index": torch.zeros(3, 2)}, ValueError, r"shape \[3, 2\]; it must be a tensor \[2, n\]"),
         ({"edge_label_index": torch.tensor([[1], [100]])}, ValueError, "holds vertex 100; valid ids are 0 to 99"),

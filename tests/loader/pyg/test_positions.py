@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler
 
@@ -68,6 +68,20 @@ def test_epochs_of_torchs_samplers_follow_from_the_seed(data, sampler):
         all_same(second, epoch)
 
 
+def test_an_abandoned_epoch_is_not_drawn_again(data):
+    def made():
+        return NeighborLoader(data, [4], input_nodes=SEEDS, seed=3, batch_size=16, sampler=RandomSampler(SEEDS))
+
+    whole, left = made(), made()
+    epochs = [list(whole) for _ in range(2)]
+    next(iter(left))
+    running = iter(left)
+    all_same([next(running)], epochs[1][:1])
+    resumed = made()
+    resumed.load_state_dict(left.state_dict())
+    all_same(resumed, epochs[1][1:])
+
+
 def test_resuming_with_a_samplers_other_state_is_refused(data):
     def made():
         sampler = RandomSampler(SEEDS, generator=torch.Generator().manual_seed(1))
@@ -85,6 +99,28 @@ def test_resuming_with_a_samplers_other_state_is_refused(data):
         next(iter(again))
 
 
+class Drawn:
+    """Gives the mini-batches of each epoch, and has the number of those that come next as its length."""
+
+    def __init__(self, *epochs):
+        self.epochs, self.epoch = epochs, 0
+
+    def __len__(self):
+        return len(self.epochs[self.epoch])
+
+    def __iter__(self):
+        self.epoch, given = min(self.epoch + 1, len(self.epochs) - 1), self.epochs[self.epoch]
+        return iter(given)
+
+
+@pytest.mark.parametrize(("second", "number"), [([[0]], "1"), ([[0]] * 3, "more")])
+def test_another_number_of_mini_batches_is_refused(data, second, number):
+    made = NeighborLoader(data, [4], seed=3, batch_sampler=Drawn([[0], [1]], second))
+    assert [batch.input_id.tolist() for batch in made] == [[0], [1]]
+    with pytest.raises(ValueError, match=f"gives {number} mini-batches in epoch 1, and its length was 2"):
+        next(iter(made))
+
+
 def test_a_sampler_without_an_end_is_refused(data):
     class Endless(torch.utils.data.Sampler):
         def __len__(self):
@@ -93,18 +129,26 @@ def test_a_sampler_without_an_end_is_refused(data):
         def __iter__(self):
             return iter(lambda: [0], None)
 
-    with pytest.raises(ValueError, match="gives more than its length, 4"):
+    with pytest.raises(ValueError, match="gives more mini-batches in epoch 0, and its length was 4"):
         next(iter(NeighborLoader(data, [4], batch_sampler=Endless(), seed=3)))
 
 
-def test_distributed_samplers_make_one_sequence(data):
-    def part(rank):
-        sampler = DistributedSampler(SEEDS, num_replicas=2, rank=rank, shuffle=True)
-        sampler.set_epoch(1)
-        return list(NeighborLoader(data, [2], input_nodes=SEEDS, seed=3, batch_size=8, sampler=sampler))
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        ([0, 40], ValueError, "gives position 40; there are 30 items, 0 to 29"),
+        ([-31], ValueError, "gives position -31"),
+        ([1.5], TypeError, r"gives \[1.5\]; it must give lists of positions"),
+        (7, TypeError, "gives 7; it must give lists of positions"),
+    ],
+)
+def test_what_is_no_position_is_refused(data, batch, error, message):
+    made = NeighborLoader(data, [4], input_nodes=torch.arange(30), seed=3, batch_sampler=[[0], batch])
+    with pytest.raises(error, match=message):
+        next(iter(made))
 
-    parts = [part(rank) for rank in range(2)]
-    assert sorted(torch.cat([b.input_id for p in parts for b in p]).tolist()) == list(range(len(SEEDS)))
-    wanted = NeighborLoader(data, [2], input_nodes=SEEDS, seed=3, batch_sampler=[b.input_id.tolist() for b in parts[0]])
-    assert torch.equal(next(iter(wanted)).e_id, parts[0][0].e_id)  # number 0 of both
-    assert not torch.equal(list(wanted)[1].e_id, parts[0][1].e_id)  # number 1, and number 2
+
+def test_a_sampler_without_mini_batches_is_refused(data):
+    few = {"sampler": RandomSampler(range(3)), "batch_size": 4, "drop_last": True}
+    with pytest.raises(ValueError, match="the sampler of this NeighborLoader has no mini-batch; lower batch_size"):
+        NeighborLoader(data, [4], input_nodes=torch.arange(3), seed=3, **few)

@@ -102,3 +102,12 @@ def test_a_resumed_run_says_what_and_where(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == (
         "resumed: epoch 4, after step 17, from /a/c/step.ckpt; checkpoints go to /a/c, all else to /b\n"
     )
+
+
+def test_options_of_a_run_are_trusted_by_any_umask(tmp_path: Path) -> None:
+    kept = tmp_path / "run" / ".hydra" / "config.yaml"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    kept.chmod(0o664)  # as Hydra writes it if the umask is 002
+    save_config(OmegaConf.create({"seed": 1}), tmp_path / "run")
+    assert kept.stat().st_mode & 0o777 == 0o644

@@ -157,6 +157,20 @@ def test_what_cannot_be_done_is_refused_at_once(tmp_path: Path, composed: Compos
         use(composed, folder, "predict")
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "hydra.yaml"])
+def test_options_that_others_write_are_refused(tmp_path: Path, composed: Composer, name: str) -> None:
+    """They name what is called, so they are code; a choice may be an override of anything."""
+    folder = trained(tmp_path, composed)
+    kept = folder / ".hydra" / name
+    planted = {"config.yaml": "model: {_target_: os.abort}", "hydra.yaml": "hydra: {runtime: {choices: {a: b}}}"}
+    kept.write_text(planted[name])
+    kept.chmod(0o666)
+    with pytest.raises(ValueError, match=f"ckpt_path: {kept} is not trusted: others .* so they are code"):
+        use(composed, folder, "predict")
+    arguments = ["mode=predict", f"ckpt_path={folder / 'checkpoints' / 'best.ckpt'}"]
+    assert (with_choices_of_past_run(arguments) == arguments) == (name == "hydra.yaml")
+
+
 def test_a_dataset_that_is_gone_is_said(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed)
     (tmp_path / "graph.npz").unlink()

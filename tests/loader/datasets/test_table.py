@@ -112,7 +112,7 @@ def test_parquet_is_read_like_csv(load, tmp_path):
     assert in_neighbors(data) == in_neighbors(text)
 
 
-def test_cells_of_parquet_are_missing_like_those_of_csv(load, tmp_path):
+def test_parquet_misses_the_cells_that_csv_misses(load, tmp_path):
     """pandas writes an empty text where a frame has one; as a class, it would be learned."""
     columns = {
         "id": ["a", "b", "c", "d", "e"], "city": ["X", "", "Y", "NA", "X"], "y": ["u", "", "v", "NA", "u"],

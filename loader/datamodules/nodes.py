@@ -287,7 +287,7 @@ class GraphDataModule(DatasetModule):
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
             if self.items_kind == "node":
                 check_labelled(data)
-            if data.num_classes and not data.multilabel:
+            if data.num_classes:
                 check_split_classes(data.splits, data.labels, data.name)
             self.data = data
 

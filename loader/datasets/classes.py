@@ -22,12 +22,19 @@ def check_classes(labels: Tensor, name: str) -> None:
     """Refuses labels that no model can tell apart: whatever it says of the one class that is there is right.
 
     Args:
-        labels: `[n]` integer; a negative one is none.
+        labels: `[n]` integer, a negative one is none; or `[n, num_classes]` of 0 and 1.
         name: of the dataset.
 
     Raises:
-        DatasetError: fewer than two classes occur.
+        DatasetError: fewer than two classes occur, or all vertices have the same labels.
     """
+    if labels.dim() == 2:
+        if len(labels) and bool((labels == labels[0]).all()):
+            raise DatasetError(
+                f"{name}: all {len(labels):,} vertices have the same labels, so whatever model is right; at least 2 "
+                "of them must differ"
+            )
+        return
     known = labels[labels >= 0]
     found = torch.aminmax(known) if known.numel() else None
     if found is not None and int(found.min) < int(found.max):
@@ -46,13 +53,15 @@ def check_split_classes(splits: Mapping[str, Tensor], labels: Tensor, name: str)
 
     Args:
         splits: "train" and others -> vertex ids.
-        labels: `[num_nodes]` int64.
+        labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` of 0 and 1.
         name: of the dataset.
 
     Raises:
-        DatasetError: fewer than two classes occur in the splits.
+        DatasetError: fewer than two classes occur in the splits, or all of their vertices have the same labels.
     """
     check_classes(torch.cat([labels[ids] for ids in splits.values()]), name)
+    if labels.dim() == 2:
+        return
     learned = labels[splits["train"]].unique()
     for split, ids in splits.items():
         classes = labels[ids].unique()

@@ -280,6 +280,7 @@ def checked_labels(
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise DatasetError(f"{name}: label {column} of vertex {row} is {labels[row, column]}; it must be 0 or 1")
+        check_classes(torch.from_numpy(labels), name)
         return labels.astype(np.float32), labels.shape[1]
     if np.issubdtype(labels.dtype, np.floating):
         labels = np.where(np.isnan(labels), -1, labels)  # papers100M: most papers have no label

@@ -57,7 +57,7 @@ class Graph:
     Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
     what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
     no vertex ends the process. Other changes in place are seen: `indptr` and `indices` are checked again before the
-    next mini-batch.
+    next mini-batch, and all else is read again by the next call of a sampler and the next epoch of a loader.
 
     A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
     in a file. It has no cached lists.
@@ -317,6 +317,11 @@ class Graph:
         if state != self._sound:
             check_csc(self.indptr, self.indices, self._num_src)
             self._sound = state
+
+    def state(self) -> tuple[int, ...]:
+        """Numbers that change when torch sees that an array was written to, or when another one takes its place."""
+        arrays = self._arrays().values()
+        return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
 
     def in_degrees(self) -> Tensor:
         """`[num_dst]`, dtype of `indptr`."""

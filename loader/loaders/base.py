@@ -153,6 +153,7 @@ class Loader:
         self.follows_epochs = True
         self._more_stages = tuple(stages)
         self._session = session
+        self._opened = session
         self._pipeline: Pipeline | None = None
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
@@ -337,7 +338,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         left = {"_next": self._at or self._next, "stats": copy.deepcopy(self.stats)}
-        not_copied = ("_pipeline", "_session", "_running", "_at", "timeline", "finished", "_given_before")
+        not_copied = ("_pipeline", "_session", "_opened", "_running", "_at", "timeline", "finished", "_given_before")
         return self.__dict__ | left | dict.fromkeys(not_copied) | {"_given": deque()}
 
     def __repr__(self) -> str:
@@ -376,7 +377,7 @@ class Loader:
 
     def _make_stages(self) -> list[Stage]:
         sampler = self.neighbor_sampler
-        session = self._session or sampler.open(self.graph)
+        session = self._opened = self._session or sampler.open(self.graph)
         items = self.items.to(sampler.device, self.graph.indices.dtype)
         stores = dict(self.stores)
         near = "seed" in stores and stores["seed"].device == items.device
@@ -405,6 +406,7 @@ class Loader:
         self.close()
         if isinstance(self.finished, FitLoopCount) and not self.finished.runs:
             self.finished = None
+        self._forget_stale()
         pipeline = self._open()
         pipeline.timeline = self.timeline
         self._running = weakref.ref(iterator)
@@ -417,6 +419,21 @@ class Loader:
             self._forget_given()
             self._given_before = None if self.finished is None else self.finished()
         return pipeline.run(Turns(self.sequence, epoch, first))
+
+    def _forget_stale(self) -> None:
+        """Lets the session go if the graph was written to since it was opened.
+
+        Raises:
+            ValueError: it was, and the session is one that several loaders share.
+        """
+        if self._opened is None or not self._opened.is_stale:
+            return
+        if self._session is not None:
+            raise ValueError(
+                "the graph was written to since the session of this loader was opened, which has made its own of it; "
+                "open another by sampler.open(graph), or make a new data module"
+            )
+        self.release()
 
     def _gave(self, iterator: Epoch, batch: Sample | None) -> None:
         """An iterator gave out one more mini-batch, or said that there is none."""

@@ -89,7 +89,8 @@ class Session(ABC):
     """
 
     together = 1
-    _made_for: tuple[dict[str, Any], weakref.ref[Graph]] | None = None  # by whom (its spec), and for which graph
+    # By whom (its spec), for which graph, and the state of that.
+    _made_for: tuple[dict[str, Any], weakref.ref[Graph], tuple[int, ...]] | None = None
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -114,9 +115,17 @@ class Session(ABC):
     def close(self) -> None:  # noqa: B027 - most sessions hold nothing
         """Frees threads and workspaces."""
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the graph was written to since: what the session has made of it, as tables of weights, is old."""
+        if self._made_for is None:
+            return False
+        graph = self._made_for[1]()
+        return graph is not None and graph.state() != self._made_for[2]
+
     def require(self, sampler: Sampler, graph: Graph) -> None:
         """Raises ValueError unless a sampler like this one opened the session, for this graph."""
-        spec, known = self._made_for or (None, None)
+        spec, known, _ = self._made_for or (None, None, None)
         other = None
         if spec is not None and spec != sampler.spec():
             other = "sampler"
@@ -132,7 +141,7 @@ def _noted(open_session: Callable[[Any, Graph], Session]) -> Callable[[Any, Grap
     @wraps(open_session)
     def opened(self: Sampler, graph: Graph) -> Session:
         session = open_session(self, graph)
-        session._made_for = self.spec(), weakref.ref(graph)
+        session._made_for = self.spec(), weakref.ref(graph), graph.state()
         return session
 
     return opened
@@ -245,7 +254,7 @@ class Sampler(ABC):
         with self._lock:
             self.require_open()
             kept = self._kept
-            if kept is not None and kept.graph is graph:
+            if kept is not None and kept.graph is graph and not kept.session.is_stale:
                 kept.users += 1
                 return kept
             self._kept = None

@@ -105,3 +105,22 @@ def test_a_given_number_of_classes_is_believed(npz_file, tmp_path, caplog):
     NpzDataset(npz_file(num_classes=np.array(3)), data_dir=tmp_path).load()
     (line,) = [line for line in caplog.messages if "converted in" in line]
     assert line.endswith("; 3 classes")
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_the_same_labels_of_all_are_refused(npz_file, tmp_path, value):
+    """Whoever says 1 of everything would be right."""
+    labels = np.full((6, 2), value)
+    with pytest.raises(DatasetError, match="all 6 vertices have the same labels, so whatever model is right"):
+        NpzDataset(npz_file(labels=labels), data_dir=tmp_path).load()
+    labels[3, 1] = 1 - value
+    assert NpzDataset(npz_file(labels=labels), data_dir=tmp_path).load().multilabel
+
+
+def test_the_same_labels_of_all_splits_are_refused():
+    data = make_dataset()
+    labels = torch.zeros(data.num_nodes, 2)
+    labels[0] = 1  # of no split
+    same = NodeDataset("toy", data.graph, data.features, labels, OF_THREE, num_classes=2, multilabel=True)
+    with pytest.raises(DatasetError, match="all 9 vertices have the same labels"):
+        make_datamodule(dataset=same).setup()

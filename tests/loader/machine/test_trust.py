@@ -156,7 +156,7 @@ class TestFolderOfCode:
             check_code_folder(link / "missing")
 
 
-def test_a_held_folder_is_the_one_that_was_opened(tmp_path: Path) -> None:
+def test_a_held_folder_is_the_opened_one(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with held_folder(tmp_path / "folder") as held:
         (held / "before").write_text("own")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ import torch
 from marks import needs_dgl
 
 from loader.graph import Graph
+from loader.items import NodeItems
+from loader.loaders.base import Loader
 from loader.samplers import (
     DGLSampler,
     FullSampler,
@@ -289,3 +292,42 @@ def test_two_threads_keep_only_one_session(graph) -> None:
     assert sorted(session.closed for session in sampler.opened) == [0, 1]
     sampler.close()
     assert [session.closed for session in sampler.opened] == [1, 1]
+
+
+@pytest.fixture
+def star() -> Graph:
+    """Edges from 20 vertices to vertex 0, of which only the first five have a weight."""
+    weights = torch.zeros(20)
+    weights[:5] = 1
+    sources = torch.arange(1, 21)
+    return Graph.from_edges(sources, torch.zeros(20, dtype=torch.int64), 21, edge_weights=weights)
+
+
+def turned(graph: Graph) -> None:
+    """Lets the last five edges have the weight."""
+    graph.edge_weights.zero_()
+    graph.edge_weights[-5:] = 1
+
+
+@pytest.mark.parametrize("kind", [FusedSampler, SubgraphSampler])
+def test_written_weights_are_read_by_the_next_call(star: Graph, kind: Any) -> None:
+    sampler = kind([5], weights="edge_weights")
+    before = sampler.sample(star, torch.tensor([0])).nodes
+    turned(star)
+    after = sampler.sample(star, torch.tensor([0])).nodes
+    assert (before.tolist(), after.tolist()) == ([0, 1, 2, 3, 4, 5], [0, 16, 17, 18, 19, 20])
+
+
+def test_written_weights_are_read_by_the_next_epoch(star: Graph) -> None:
+    sampler = FusedSampler([5], weights="edge_weights")
+    options: dict[str, Any] = {"stores": {}, "device": "cpu"}
+    own = Loader(star, NodeItems(torch.tensor([0])), sampler, 1, **options)
+    with contextlib.closing(sampler.open(star)) as session:
+        shared = Loader(star, NodeItems(torch.tensor([0])), sampler, 1, session=session, **options)
+        for loader in (own, shared):
+            assert next(iter(loader)).nodes.tolist() == [0, 1, 2, 3, 4, 5]
+        turned(star)
+        assert next(iter(own)).nodes.tolist() == [0, 16, 17, 18, 19, 20]
+        with pytest.raises(ValueError, match="the graph was written to since the session of this loader was opened"):
+            next(iter(shared))
+        own.release()

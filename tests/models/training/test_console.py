@@ -104,7 +104,7 @@ def test_a_resumed_run_says_what_and_where(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_options_of_a_run_are_trusted_by_any_umask(tmp_path: Path) -> None:
+def test_options_of_runs_are_trusted_by_any_umask(tmp_path: Path) -> None:
     kept = tmp_path / "run" / ".hydra" / "config.yaml"
     kept.parent.mkdir(parents=True)
     kept.touch()

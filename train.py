@@ -137,7 +137,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
     given = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
-    given += HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
     keep_options_of_own_classes(cfg, given)
     check_targets(cfg)
     check_monitors(cfg)

@@ -136,8 +136,9 @@ def train(cfg: DictConfig) -> float:
     from models.training.past_run_job import use_past_run
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
-    before = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
-    keep_options_of_own_classes(cfg, [*before, *HydraConfig.get().overrides.task])
+    given = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
+    given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
+    keep_options_of_own_classes(cfg, given)
     check_targets(cfg)
     check_monitors(cfg)
     check_timeline(cfg)

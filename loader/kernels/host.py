@@ -53,7 +53,8 @@ def function_of(header: str, text: str, last_line: str, name: str, what: str) ->
     """
     tool = _compiler(what)
     add_source(header, text)
-    sources = {named: source for named, source in closure_of(header).items() if "/" in named}
+    # Without the stand-ins for standard headers, which have no suffix: this compiler has its own.
+    sources = {named: source for named, source in closure_of(header).items() if Path(named).suffix}
     parts = [part for named in sorted(sources) for part in (named, sources[named])]
     key = disk.key_of("host", name, last_line, *_identity(tuple(tool)), *_OPTIONS, *parts)
     with _lock:

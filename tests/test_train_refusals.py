@@ -270,4 +270,5 @@ def test_a_finished_link_run_is_not_run_again(
 def test_null_leaves_out_loggers_and_callbacks(tmp_path: Path) -> None:
     done = run(tmp_path, *FAST, "logger=null", "callbacks=null", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"config.yaml", "train.log", ".hydra"}
+    left = {"config.yaml", "train.log", ".hydra", "result.json", "README.txt"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= left

@@ -68,6 +68,6 @@ def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    done = run([str(compiled(tmp_path, csrc, sanitizers="")), "1"], timeout=3000)
+    done = run([str(compiled(tmp_path, csrc, sanitizers="")), "2"], timeout=3000)
     ended = done.returncode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
     assert ended or (done.returncode > 0 and "FAILED" in done.stderr)

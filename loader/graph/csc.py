@@ -320,8 +320,7 @@ class Graph:
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when torch sees that an array was written to, or when another one takes its place."""
-        arrays = self._arrays().values()
-        return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
+        return _versions(*self._arrays().values())
 
     def in_degrees(self) -> Tensor:
         """`[num_dst]`, dtype of `indptr`."""
@@ -489,10 +488,12 @@ class Graph:
 
     def _state(self) -> tuple[int, ...]:
         """Changes when torch sees that the lists were written to, or when others take their place."""
-        indptr, indices = self.indptr, self.indices
-        if indptr.is_inference() or indices.is_inference():
-            return id(indptr), id(indices)
-        return id(indptr), indptr._version, id(indices), indices._version
+        return _versions(self.indptr, self.indices)
+
+
+def _versions(*arrays: Tensor) -> tuple[int, ...]:
+    """Of each array which one it is, and how often torch saw it written to; torch does not count in inference mode."""
+    return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
 
 
 def require_square(graph: Graph, who: str) -> None:

@@ -137,9 +137,8 @@ class DataLoader(torch.utils.data.DataLoader):
         self._plain: str | None = None  # why that goes the plain path
         self._busy: Loader | None = None  # what the newest iterator reads, until it is at its end
         self._begin: dict[str, Any] | None = None  # where a copy begins
-        self._expected: tuple[int, str] | None = (
-            None  # an epoch that goes on, digest of the batch sampler's mini-batches
-        )
+        # An epoch that goes on, and the digest of the batch sampler's mini-batches.
+        self._expected: tuple[int, str] | None = None
         self._batches = None
         self._init_torchs(batch_size, drawn)
         given = any(value is not None for value in drawn.values())

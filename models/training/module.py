@@ -68,6 +68,7 @@ class NodeClassifier(Classifier):
             raise ValueError(
                 "cuda_graph cannot be had with norm='batch', which mixes the rows; set cuda_graph=false or norm='layer'"
             )
+        # By name, not as **options: Python's error about another name is to name this class.
         super().__init__(
             num_classes,
             multilabel=multilabel,
@@ -97,12 +98,7 @@ class NodeClassifier(Classifier):
     def infer(
         self, whole: WholeGraph, *, embeddings: bool = False, progress: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits of all vertices, each with all its neighbours, as the test computes them.
-
-        Returns:
-            `[num_nodes, num_classes]`, and with `embeddings` the hidden rows that the last layer reads, else None; see
-            `models.inference.layerwise_outputs`.
-        """
+        """See `Classifier.infer`; `models.inference.layerwise_outputs` computes the layers."""
         return layerwise_outputs(
             self.net,
             whole.graph,

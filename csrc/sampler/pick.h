@@ -73,8 +73,7 @@ LOADER_HD uint64_t batch_key(uint64_t seed, uint64_t epoch, uint64_t batch,
 // The random words of one lane at one step of a mini-batch: word i is word i % 4 of the Philox block i / 4.
 // For k-hop picks the lane is the row's and the step the hop, see draws_of; for walks the lane is the walker,
 // else two walkers that meet would never part. There are 2^24 steps, and 255 redraws of each word. A redraw
-// changes the word of the step. If it changed that of the index, kernels would keep a product of the step in
-// registers.
+// changes Philox's word of the step. To change its word of the index would cost kernels a register.
 struct Draws {
   uint64_t key;  // of the mini-batch and the purpose, see batch_key
   uint64_t lane;

@@ -1,4 +1,4 @@
-// The fused sampler's hop where only a look at the lists tells what is picked.
+// A hop of the fused sampler for choices that read a whole list before they pick, such as picks by weight.
 #pragma once
 
 #include <algorithm>

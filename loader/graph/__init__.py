@@ -3,7 +3,17 @@
 from loader.graph.checks import MAX_DEGREE
 from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
+from loader.graph.hetero import EdgeType, HeteroGraph
 from loader.graph.list_cache import ListCache
 from loader.graph.placement import Placement
 
-__all__ = ["MAX_DEGREE", "Graph", "ListCache", "Placement", "require_graph", "require_square"]
+__all__ = [
+    "MAX_DEGREE",
+    "EdgeType",
+    "Graph",
+    "HeteroGraph",
+    "ListCache",
+    "Placement",
+    "require_graph",
+    "require_square",
+]

@@ -3,6 +3,8 @@
 python -m loader.inspect --dataset ogbn-arxiv --data-dir data --fanouts 15,10,5 --batch-size 1024
 python -m loader.inspect --dataset mygraph.npz --json card.json
 python -m loader.inspect --dataset synthetic num_nodes=100000 mean_degree=30
+
+Of a dataset with several types of nodes and edges it shows the sizes by type and the degrees by relation.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.datasets import DatasetError, NodeDataset, open_dataset
+from loader.datasets import DatasetError, HeteroDataset, NodeDataset, open_dataset
+from loader.datasets.hetero_card import hetero_card, show_hetero_card
 from loader.datasets.locations import check_output
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_BATCHES = 10**6  # the figures of each are kept
+_OF_BATCHES = ("fanouts", "batch_size", "batches", "prefetch", "memory", "eval_batch_size", "num_threads")
 CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 
 
@@ -336,6 +340,23 @@ def _memory(text: str) -> str | float:
     return memory
 
 
+def _put(
+    card: dict[str, Any], shower: Callable[[dict[str, Any], Console], None], file: str | None, note: str = ""
+) -> None:
+    """Prints figures below a note, and writes them to a file; only their JSON is printed if `file` is "-"."""
+    text = json.dumps(card, indent=1)
+    if file == "-":
+        print(text)
+        return
+    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+    if note:
+        console.print(note)
+    shower(card, console)
+    if file is not None:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(text + "\n", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = OneLineParser(
         prog="python -m loader.inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -374,6 +395,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data = open_dataset(
             args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
         )
+        if isinstance(data, HeteroDataset):
+            for option in _OF_BATCHES:
+                if getattr(args, option) != parser.get_default(option):
+                    raise ValueError(
+                        f"--{option.replace('_', '-')} is about mini-batches, and {args.dataset} has several types of "
+                        "nodes, of which sizes and degrees are shown; leave it out"
+                    )
+            _put(hetero_card(data), show_hetero_card, args.json)
+            return
         batch_size = min(args.batch_size, _seeds(data).numel())
         card = inspect(
             data,
@@ -386,17 +416,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             memory_gib=args.memory,
             eval_batch_size=args.eval_batch_size,
         )
-        text = json.dumps(card, indent=1)
-        if args.json == "-":
-            print(text)
-            return
-        console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+        note = ""
         if batch_size < args.batch_size:
-            console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
-        show(card, console)
-        if args.json is not None:
-            Path(args.json).parent.mkdir(parents=True, exist_ok=True)
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
+            note = f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]"
+        _put(card, show, args.json, note)
     except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
 

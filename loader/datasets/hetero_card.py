@@ -1,10 +1,11 @@
-"""Facts of a dataset with several types: sizes by type, degrees by relation."""
+"""Facts of a graph or dataset with several types: sizes by type, degrees by relation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from loader.datasets.hetero import HeteroDataset
+from loader.graph import HeteroGraph
 from loader.machine.arguments import kind_of
 from loader.machine.optional import import_optional
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def hetero_card(data: HeteroDataset) -> dict[str, Any]:
+def hetero_card(data: HeteroDataset | HeteroGraph) -> dict[str, Any]:
     """The facts, as a dict that can be written as JSON.
 
     Returns:
@@ -21,16 +22,18 @@ def hetero_card(data: HeteroDataset) -> dict[str, Any]:
         `relations`: of each its `num_edges`, and `mean_degree` and `max_degree` of its lists of in-neighbors, one per
         node of the destination type; `share_without`, the share of these nodes that have no in-neighbor.
 
-        `target`, `num_classes`, and `splits`, the number of nodes in each.
+        `num_nodes`, `num_edges` and `topology_bytes` of the graph.
 
-        `topology_bytes`, `feature_bytes`.
+        Of a dataset also `dataset`, its name, `target`, `num_classes`, `feature_bytes`, and `splits`, the number of
+        nodes in each.
 
     Raises:
-        TypeError: it is no `HeteroDataset`.
+        TypeError: it is neither a `HeteroDataset` nor a `HeteroGraph`.
     """
-    if not isinstance(data, HeteroDataset):
-        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.HeteroDataset")
-    graph, relations = data.graph, []
+    if not isinstance(data, (HeteroDataset, HeteroGraph)):
+        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.HeteroDataset, or a loader.HeteroGraph")
+    graph, features = (data, {}) if isinstance(data, HeteroGraph) else (data.graph, data.num_features)
+    relations = []
     for key in graph.edge_types:
         degrees = graph.in_degrees(key)
         count = max(degrees.numel(), 1)
@@ -43,19 +46,24 @@ def hetero_card(data: HeteroDataset) -> dict[str, Any]:
                 "share_without": int((degrees == 0).sum()) / count,
             }
         )
-    return {
-        "dataset": data.name,
+    card: dict[str, Any] = {
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "nodes": [
-            {"type": name, "num_nodes": len(ids), "num_features": data.num_features.get(name)}
+            {"type": name, "num_nodes": len(ids), "num_features": features.get(name)}
             for name, ids in graph.node_types.items()
         ],
         "relations": relations,
+        "topology_bytes": graph.lists.indptr.nbytes + graph.lists.indices.nbytes,
+    }
+    if isinstance(data, HeteroGraph):
+        return card
+    return {
+        "dataset": data.name,
+        **card,
         "target": data.target,
         "num_classes": data.num_classes,
         "splits": {split: ids.numel() for split, ids in data.splits.items()},
-        "topology_bytes": graph.lists.indptr.nbytes + graph.lists.indices.nbytes,
         "feature_bytes": sum(table.nbytes for table in data.features.values()),
     }
 
@@ -64,11 +72,13 @@ def show_hetero_card(card: dict[str, Any], console: Console) -> None:
     """Prints what `hetero_card` returned."""
     Table = import_optional("rich.table", "loader.inspect", "datasets").Table
     console.print(
-        f"[bold]{card['dataset']}[/]: {card['num_nodes']:,} nodes of {len(card['nodes'])} types, {card['num_edges']:,} "
-        f"edges of {len(card['relations'])} relations"
+        f"[bold]{card.get('dataset', 'graph')}[/]: {card['num_nodes']:,} nodes of {len(card['nodes'])} types, "
+        f"{card['num_edges']:,} edges of {len(card['relations'])} relations"
     )
-    splits = ", ".join(f"{split} {size:,}" for split, size in card["splits"].items())
-    console.print(f"{card['num_classes']} classes of {card['target']}: {splits}\n")
+    if "dataset" in card:
+        splits = ", ".join(f"{split} {size:,}" for split, size in card["splits"].items())
+        console.print(f"{card['num_classes']} classes of {card['target']}: {splits}")
+    console.print()
     nodes = Table(box=None, pad_edge=False)
     nodes.add_column("type")
     for name in ("nodes", "features"):

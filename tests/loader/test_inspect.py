@@ -13,7 +13,7 @@ from graphs import equal_degrees, messy_graph
 from rich.console import Console
 
 from loader.datasets import NodeDataset
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.inspect import CACHE_SHARES, inspect, main, show
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
@@ -277,3 +277,36 @@ def test_memory_is_split_over_lists_and_rows(share: float, graph: str) -> None:
 def test_memory_that_holds_nothing_is_refused(memory: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inspect(dataset(messy_graph(300, 3000, 0), 64), [3], 16, batches=2, memory_gib=memory)
+
+
+class TestTypes:
+    """Several types of nodes and edges."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        arrays = {
+            "paper/features": np.eye(4, 3),
+            "paper/labels": np.array([0, 1, 0, 1]),
+            "author/num_nodes": np.array(2),
+            "author/writes/paper/edge_index": np.array([[0, 1, 1], [2, 0, 2]]),
+        }
+        np.savez(tmp_path / "typed.npz", **arrays)
+        return tmp_path / "typed.npz"
+
+    def test_sizes_and_degrees_are_shown(self, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        out, cache = tmp_path / "cards" / "card.json", ["--cache-dir", str(tmp_path / "cache")]
+        main(["--dataset", str(file), "--json", str(out), *cache])
+        shown = capsys.readouterr().out
+        assert "typed: 6 nodes of 2 types, 3 edges of 1 relations" in shown
+        assert "author writes paper" in shown
+        card = json.loads(out.read_text())
+        assert card["relations"][0]["max_degree"] == 2
+        main(["--dataset", str(file), "--json", "-", "undirected=true", *cache])
+        assert [one["edge_type"][1] for one in json.loads(capsys.readouterr().out)["relations"]] == [
+            "writes",
+            "rev_writes",
+        ]
+
+    def test_a_graph_of_types_is_refused_by_name(self) -> None:
+        with pytest.raises(TypeError, match=r"data is a HeteroGraph; it must be a loader\.datasets\.NodeDataset"):
+            inspect(HeteroGraph.from_edges({}, {"a": 1}), [1])  # type: ignore[arg-type]

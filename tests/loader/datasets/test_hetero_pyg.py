@@ -34,7 +34,7 @@ def test_dblp_has_the_published_sizes(shared_data: Callable[[str], Path], tmp_pa
     assert torch.equal(data.labels, torch.from_numpy(np.load(root / "dblp" / "raw" / "labels.npy")).long())
 
 
-def test_a_small_imdb_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_a_small_imdb_is_read_as_written(tmp_path: Path) -> None:
     raw = tmp_path / "imdb" / "raw"
     raw.mkdir(parents=True)
     rng = np.random.default_rng(0)

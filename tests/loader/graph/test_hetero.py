@@ -267,7 +267,7 @@ class TestOf:
 
 
 class TestPlaces:
-    def test_a_copy_has_arrays_of_its_own_to_replace(self) -> None:
+    def test_a_copy_has_arrays_of_its_own(self) -> None:
         graph = small()
         for other in (copy.copy(graph), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
             assert other is not graph
@@ -450,14 +450,14 @@ def test_the_graph_is_found_in_the_package() -> None:
     assert "HeteroGraph" in loader.__all__
 
 
-def test_where_one_type_is_wanted_a_relation_is_the_way() -> None:
+def test_where_a_graph_is_wanted_relations_are_named() -> None:
     with pytest.raises(
         TypeError, match=r"graph is a loader\.HeteroGraph; .*: of one relation, graph\.relation\(edge_type\)"
     ):
         require_graph(small())
 
 
-def test_memory_is_that_of_the_result_and_of_one_relation() -> None:
+def test_memory_is_of_result_and_one_relation() -> None:
     """Tensors that exist at a time, by a count of what torch allocates."""
     count, relations = 20_000, 8
     generator = torch.Generator().manual_seed(0)

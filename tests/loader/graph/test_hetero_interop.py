@@ -46,7 +46,7 @@ def test_from_pyg_keeps_types_and_edges(edges: dict[Any, Tensor]) -> None:
     assert graph.lists.edge_weights is None
 
 
-def test_from_pyg_keeps_weights_of_the_relations_that_have_them(edges: dict[Any, Tensor]) -> None:
+def test_from_pyg_keeps_weights_of_some_relations(edges: dict[Any, Tensor]) -> None:
     data = data_of(edges)
     weights = {KEYS[0]: torch.rand(40), KEYS[2]: torch.arange(40)}
     data[KEYS[0]].w, data[KEYS[2]].w = weights[KEYS[0]].view(-1, 1), weights[KEYS[2]]
@@ -128,7 +128,7 @@ def test_weights_that_are_not_there_are_named(edges: dict[Any, Tensor]) -> None:
         HeteroGraph.from_pyg(data, weight_attr="w")
 
 
-def test_where_one_type_is_wanted_the_way_is_named(edges: dict[Any, Tensor]) -> None:
+def test_where_one_type_is_wanted_ways_are_named(edges: dict[Any, Tensor]) -> None:
     data = data_of(edges)
     with pytest.raises(
         TypeError, match=r"a HeteroData; .*: HeteroGraph\.from_pyg\(data\) keeps the types; or give data"

@@ -31,23 +31,32 @@ _OF_EDGES = ("edge_index", "edge_weights")
 class HeteroNpzDataset(HeteroEdgesDataset):
     """A .npz file with the arrays below, as `write_hetero_npz` writes it.
 
-    ================================ ============================== ================================================
-    array                            shape                          content
-    ================================ ============================== ================================================
-    `source/name/target/edge_index`  [2, num_edges] integer         the edges of a relation: row 0 the sources, row
-                                                                    1 the destinations, numbered within their types
-    `source/name/target/             [num_edges] float32 or         finite and at least 0, of the same edges
-    edge_weights`                    float64
-    `type/features`                  [num_nodes, num_features]      real numbers, stored as float32
-    `type/num_nodes`                 one integer                    needed of a type without features and labels
-    `type/labels`                    [num_nodes] integer            of one type: the class, -1 if there is none
-    `type/train`, `type/val`,        [size] integer or              the split of the type with labels, as ids or as
-    `type/test`                      [num_nodes] bool               masks; all three or none
-    `num_classes`                    one integer                    optional; else one more than the largest label
-    ================================ ============================== ================================================
+    What belongs to a relation; its name begins with `source/name/target/`:
+
+    ================ ============================== ======================================================
+    array            shape                          content
+    ================ ============================== ======================================================
+    `edge_index`     [2, num_edges] integer         row 0 the sources, row 1 the destinations, numbered
+                                                    within their types
+    `edge_weights`   [num_edges] float32 or float64 finite and at least 0, of the same edges
+    ================ ============================== ======================================================
+
+    What belongs to the nodes of a type; its name begins with `type/`:
+
+    ================ ============================== ======================================================
+    array            shape                          content
+    ================ ============================== ======================================================
+    `features`       [num_nodes, num_features]      real numbers, stored as float32
+    `num_nodes`      one integer                    needed of a type without features and labels
+    `labels`         [num_nodes] integer            of one type: the class, -1 if there is none
+    `train`, `val`,  [size] integer or              the split of the type with labels, as ids or as masks;
+    `test`           [num_nodes] bool               all three or none
+    ================ ============================== ======================================================
+
+    `num_classes`, one integer, is optional; else there is one class more than the largest label.
 
     Types and relations have the order in which the file first names them, which is that of the arguments of
-    `numpy.savez`. A type is named by an array of its own, not by an edge.
+    `numpy.savez`. A type is named by an array of its own, not by an edge::
 
         numpy.savez("papers.npz", **{"paper/features": x, "paper/labels": y, "author/num_nodes": 50,
                                      "author/writes/paper/edge_index": edges})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import DatasetError
@@ -19,10 +21,10 @@ from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.npz import ALIASES, read_arrays
 from loader.datasets.numbers import as_int64
-from loader.datasets.splits import ids_of
+from loader.datasets.splits import check_fractions, ids_of, stratified_split
 from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
-from loader.machine.arguments import kind_of
+from loader.machine.arguments import as_size, kind_of
 
 _OF_NODES = ("num_nodes", "features", "labels", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights")
@@ -65,19 +67,39 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         path: of the file. A relative path is also looked for in `data_dir`, if the file is not in the working
             directory.
         name: of the dataset; None takes the name of the file.
+        split: fractions of train, val and test, if the file has no split. The split is drawn from the labelled nodes,
+            with equal fractions in every class.
+        split_seed: seed of that draw.
         undirected: add the reverse of every edge, see `HeteroEdgesDataset`.
         options: see `HeteroEdgesDataset`.
     """
 
-    def __init__(self, path: str | Path, *, name: str | None = None, undirected: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        split: Sequence[float] | None = None,
+        split_seed: int = 0,
+        undirected: bool = False,
+        **options: Any,
+    ) -> None:
         if not isinstance(path, (str, Path)):
             raise TypeError(f"path is {path!r}; it must be that of a .npz file")
         super().__init__(name if name is not None else Path(path).absolute().stem, undirected=undirected, **options)
         self.given, self.path = path, given_file(path, self.data_dir)
+        self.split = check_fractions(split) if split is not None else None
+        self.split_seed = as_size("split_seed", split_seed, least=0)
 
     def source(self) -> list[Any]:
         require_file(self.given, self.path, f"{self.name}: ", "dataset.path", ".npz file")
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "drawn_split": self.split is not None}
+
+    def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
+        return None if self.split is None else stratified_split(labels, self.split, self.split_seed)
 
     def read(self, writer: CacheWriter) -> HeteroEdges:
         arrays = read_arrays(self.path)
@@ -115,6 +137,11 @@ class HeteroNpzDataset(HeteroEdgesDataset):
             raise DatasetError(
                 f"{self.path} has labels of {', '.join(labelled) or 'no type'} and splits of "
                 f"{', '.join(sorted({name for name, _ in splits})) or 'no type'}; one type has both"
+            )
+        if self.split is not None and (splits or not labelled):
+            what = f"the split {', '.join(split for _, split in splits)}" if splits else "no labels"
+            raise DatasetError(
+                f"{self.path} has {what}, and split={list(self.split)} asks to draw one; leave out split"
             )
         if splits and len(splits) < len(SPLITS):
             missing = [split for split in SPLITS if (labelled[0], split) not in splits]

@@ -28,6 +28,8 @@ def require_graph(graph: Any, what: str = "graph") -> None:
         way = f"of one relation, HeteroGraph.from_pyg({what}).relation(edge_type)"
     elif library == "torch_geometric" and hasattr(graph, "edge_index"):
         way = f"Graph.from_pyg({what})"
+    elif library == "dgl" and not getattr(graph, "is_homogeneous", True):
+        way = f"of one relation, HeteroGraph.from_dgl({what}).relation(edge_type)"
     elif library == "dgl":
         way = f"Graph.from_dgl({what})"
     elif library == "scipy":

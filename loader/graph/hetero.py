@@ -400,7 +400,7 @@ class HeteroGraph:
             self._sound = state
 
     def state(self) -> tuple[int, ...]:
-        """See `Graph.state`."""
+        """Numbers that change when an array of the lists does, see `Graph.state`."""
         return self.lists.state()
 
     def _sizes(self) -> tuple[int, int]:

@@ -117,6 +117,21 @@ def test_undirected_adds_what_pyg_adds(load: Load) -> None:
     assert back.edge_weights.tolist() == [2, 3, 0.5]
 
 
+def test_a_split_is_drawn_by_its_seed(load: Load) -> None:
+    bare: dict[str, Any] = dict.fromkeys(("paper/train", "paper/val", "paper/test"))
+    bare |= {"paper/features": np.eye(40), "paper/labels": np.arange(40) % 4 - (np.arange(40) < 4)}
+    drawn = [load(bare, split=[0.5, 0.25, 0.25], split_seed=seed).splits for seed in (0, 0, 1)]
+    assert sorted(torch.cat([*drawn[0].values()]).tolist()) == list(range(1, 40))  # 0 has no label
+    assert all(torch.equal(drawn[0][split], drawn[1][split]) for split in drawn[0])
+    assert not torch.equal(drawn[0]["train"], drawn[2]["train"])
+    with pytest.raises(
+        DatasetError, match=r"has the split train, val, test, and split=\[0\.5, 0\.25, 0\.25\] asks to draw"
+    ):
+        load(split=[0.5, 0.25, 0.25])
+    with pytest.raises(DatasetError, match="has no labels, and split="):
+        load({**bare, "paper/labels": None}, split=[0.5, 0.25, 0.25])
+
+
 def test_a_dataset_may_lack_labels(load: Load) -> None:
     data = load(dict.fromkeys(("paper/labels", "paper/train", "paper/val", "paper/test")))
     assert (data.num_classes, data.labels.tolist()) == (0, [-1] * 4)
@@ -188,13 +203,13 @@ def test_the_command_line_tells_the_two_kinds_apart(load: Load, tmp_path: Path, 
     assert ("paper", "rev_writes", "author") in data.graph.edge_types
     relative = open_dataset("mine.npz", data_dir=tmp_path, cache_dir=tmp_path / "cache")
     assert isinstance(relative, HeteroDataset)
-    with pytest.raises(ValueError, match=r"split is no option of .*mine\.npz; it has .*undirected"):
-        open_dataset(str(tmp_path / "mine.npz"), ["split=[1,0,0]"], cache_dir=tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"self_loops is no option of .*mine\.npz; it has .*undirected"):
+        open_dataset(str(tmp_path / "mine.npz"), ["self_loops=keep"], cache_dir=tmp_path / "cache")
     assert not isinstance(open_dataset(str(npz_file()), cache_dir=tmp_path / "cache"), HeteroDataset)
 
 
 @given(typed_edges())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path: Path, drawn: Any) -> None:
     edges, sizes, weights = drawn
     if not edges:

@@ -180,5 +180,7 @@ def test_from_dgl_names_what_is_wrong(edges: dict[Any, Tensor]) -> None:
         HeteroGraph.from_dgl(g, weight_attr="w")
     with pytest.raises(ValueError, match=r"g is a block, .* give the graph it is of"):
         HeteroGraph.from_dgl(dgl.to_block(g))
+    with pytest.raises(TypeError, match=r"of one relation, HeteroGraph\.from_dgl\(graph\)\.relation\(edge_type\)"):
+        require_graph(g)
     with pytest.raises(TypeError, match=r"HeteroGraph\.from_dgl\(g\) keeps them"):
         Graph.from_dgl(g)

@@ -47,8 +47,8 @@ class HeteroGraph:
         edge_types: the relations.
 
     Attributes:
-        lists: a `Graph` with a row for each node and relation into its type, see `rows`. `lists.edge_ids`, if there are
-            any, are places among the edges of a relation as they were given.
+        lists: a `Graph` with a row for each node and relation into its type, see `rows`. Its `edge_ids`, if there are
+            any, number the edges of each relation: `from_edges` sets them to their places there.
         node_types: node type -> `range` of ids.
         edge_types: the relations, in order.
         relations_into: node type -> numbers of the relations into it, ascending; the place of a relation there is its

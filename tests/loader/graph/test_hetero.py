@@ -391,6 +391,7 @@ NONE = torch.empty(2, 0, dtype=torch.int64)
             ValueError,
             r"'x', 'a'\)\] lies on meta, edges\[\('a', 'to', 'a'\)\] on cpu; .* one device: \.to\('cpu'\)",
         ),
+        ({("a", "to", "a"): NONE.to("meta")}, {"a": 1}, ValueError, "lies on meta, where tensors have no numbers"),
         ({("a", str(i), "a"): NONE for i in range(1025)}, {"a": 1}, ValueError, "are 1025 edge types; at most 1024"),
     ],
 )

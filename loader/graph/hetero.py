@@ -130,7 +130,7 @@ class HeteroGraph:
                 array = array.detach().to(arrays[name].dtype)  # weights decide the picks, and get no gradient
                 arrays[name][places] = array + graph.node_types[key[0]].start if name == "indices" else array
         graph.lists = Graph(indptr, num_src=nodes, node_times=node_times, validate=False, **arrays)
-        graph._sound = graph.lists.state()
+        graph._sound = graph.lists._state()
         return graph
 
     @classmethod
@@ -391,7 +391,7 @@ class HeteroGraph:
             ValueError: they are no lists of these nodes any more, or have a source of another type than the relation's.
         """
         self.lists.require_sound()
-        if self._sound != (state := self.lists.state()):
+        if self._sound != (state := self.lists._state()):
             blocks = [
                 (self.first_row[name], len(ids), [self.edge_types[r] for r in self.relations_into[name]])
                 for name, ids in self.node_types.items()
@@ -411,15 +411,15 @@ class HeteroGraph:
     def _with(self, lists: Graph) -> HeteroGraph:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, lists=lists)
-        other._sound = lists.state() if self._sound == self.lists.state() else None
+        other._sound = lists._state() if self._sound == self.lists._state() else None
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sound": self._sound == self.lists.state()}
+        return {**self.__dict__, "_sound": self._sound == self.lists._state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._sound = self.lists.state() if state["_sound"] else None
+        self._sound = self.lists._state() if state["_sound"] else None
 
     def __copy__(self) -> HeteroGraph:
         return self._with(copy.copy(self.lists))

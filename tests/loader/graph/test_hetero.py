@@ -304,6 +304,20 @@ class TestPlaces:
         assert graph.state() != before
         graph.require_sound()
 
+    def test_other_weights_need_no_other_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looks: list[int] = []
+        monkeypatch.setattr("loader.graph.hetero.check_sources", lambda *_: looks.append(1))
+        graph = small(edge_weights={HAS: torch.ones(2)})
+        before = graph.state()
+        graph.lists.edge_weights.mul_(2)  # type: ignore[union-attr]
+        graph.require_sound()
+        assert graph.state() != before
+        assert not looks
+        graph.lists.indices.add_(0)
+        graph.require_sound()
+        copy.copy(graph).require_sound()
+        assert looks == [1]
+
 
 class TestLists:
     """A graph of lists that the caller made."""

@@ -219,7 +219,7 @@ class Sampler(ABC):
         self.require_open()
         return _EagerSession(self, graph)
 
-    def sample(self, graph: AnyGraph, seeds: Tensor | Mapping[str, Tensor], *, epoch: int = 0, batch: int = 0) -> Any:
+    def sample(self, graph: Any, seeds: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Samples one mini-batch. Any number of threads may call. The session is kept until another graph is sampled.
 
         Args:

@@ -137,6 +137,6 @@ def require_one_type(sampler: NeighborSampler) -> None:
         raise ValueError("fanouts is given per edge type, but the graph has one type; give a list, e.g. [15, 10, 5]")
     if sampler.expand != "all":
         raise ValueError(
-            f"expand is {sampler.expand!r}, but the graph has one type; leave it out (loader.pyg expands so), or make a "
-            "HeteroGraph of it"
+            f"expand is {sampler.expand!r}, but the graph has one type; leave it out (loader.pyg expands so), or "
+            "make a HeteroGraph of it"
         )

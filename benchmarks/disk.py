@@ -104,7 +104,7 @@ class Candidate:
 
     def sample(self, seeds: Tensor, batch: int) -> Tensor:
         sampled = self._sampler.sample([seeds], [_core.batch_key(0, 0, batch)])[0]
-        frontiers, _, _, buffer = sampled.take()
+        frontiers, *_, buffer = sampled.take()
         return torch.frombuffer(buffer, dtype=torch.int32, count=frontiers[-1])
 
     def gather(self, ids: Tensor) -> Tensor:

@@ -39,10 +39,11 @@ class SampledBuffer:
 class Sampled:
     """A mini-batch that was sampled."""
 
-    def take(self) -> tuple[list[int], list[int], list[int], SampledBuffer]:
-        """The sizes of the frontiers `[hops + 1]` and of the blocks `[hops]`, and where the arrays begin in the buffer.
+    def take(self) -> tuple[list[int], list[int], list[int], list[int], SampledBuffer]:
+        """The sizes of the frontiers `[hops + 1]`, edges and rows of the blocks `[hops]` each, and where the arrays
+        begin in the buffer. A vertex is a row, or has one for each relation into its type.
 
-        Offsets in bytes: nodes `[frontiers[-1]]`, then for each hop outward indptr `[frontiers[h] + 1]`, indices
+        Offsets in bytes: nodes `[frontiers[-1]]`, then for each hop outward indptr `[rows[h] + 1]`, indices
         `[edges[h]]` and, if wanted, edge ids `[edges[h]]`. Raises what the sampling of this mini-batch ended with.
         """
 
@@ -113,6 +114,54 @@ class FusedSampler:
 
         `in_file`: a part of the graph may be on disk only, so its pages are asked for before they are read.
         """
+
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
+        """See `HopwiseSampler.sample`."""
+
+class TypedHopwiseSampler:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        fanouts: Sequence[Sequence[int]],
+        types: Sequence[tuple[int, int]],
+        once: bool,
+        replace: bool,
+        edge_ids: bool,
+        num_threads: int,
+        part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
+        in_file: bool = False,
+    ) -> None:
+        """Samples lists of vertices of several types, which have one for each relation into their type.
+
+        `fanouts` `[hops][relations]`, relations in the order of the types that they lead to. `types`: of each type how
+        many vertices it has, and how many relations lead to them. `once`: only what the hop before found is expanded.
+        """
+
+    def sample(
+        self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
+    ) -> list[Sampled]:
+        """See `HopwiseSampler.sample`."""
+
+class TypedFusedSampler:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        fanouts: Sequence[Sequence[int]],
+        types: Sequence[tuple[int, int]],
+        once: bool,
+        replace: bool,
+        edge_ids: bool,
+        num_threads: int,
+        part_edges: int,
+        picks: WeightTables | WeightOrder | Labor | Race | None = None,
+        in_file: bool = False,
+    ) -> None:
+        """As `TypedHopwiseSampler`, in the way of `FusedSampler`."""
 
     def sample(
         self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()

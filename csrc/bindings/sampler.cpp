@@ -13,6 +13,7 @@
 
 #include "bindings/choice.h"
 #include "bindings/sampled_buffer.h"
+#include "bindings/typed.h"
 #include "bindings/views.h"
 #include "features/buffer_pool.h"
 #include "sampler/cpu/fused.h"
@@ -44,10 +45,11 @@ struct Sampled {
   std::exception_ptr error;
 
   using Arrays = std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>,
-                            std::shared_ptr<SampledBuffer>>;
+                            std::vector<int64_t>, std::shared_ptr<SampledBuffer>>;
+  // (vertices within each number of hops, edges and lists of each hop, where arrays begin, their memory)
   Arrays take() {
     if (error) std::rethrow_exception(error);
-    return {sizes.frontiers, sizes.edges, offsets, std::move(buffer)};
+    return {sizes.frontiers, sizes.edges, sizes.rows, offsets, std::move(buffer)};
   }
 
   // Takes memory for arrays of these sizes.
@@ -62,7 +64,7 @@ struct Sampled {
     };
     add(sizes.frontiers.back(), sizeof(N));
     for (size_t h = 0; h < sizes.edges.size(); ++h) {
-      add(sizes.frontiers[h] + 1, sizeof(P));
+      add(sizes.rows[h] + 1, sizeof(P));
       add(sizes.edges[h], sizeof(N));
       if (edge_ids) add(sizes.edges[h], sizeof(P));
     }
@@ -84,12 +86,14 @@ template <template <typename, typename> class Impl>
 class AnySampler {
  public:
   AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
-             int64_t num_threads, int64_t part_edges, py::object picks, bool in_file)
-      : indptr_(std::move(indptr)),
+             int64_t num_threads, int64_t part_edges, py::object picks, bool in_file, Types types = {})
+      : types_(std::move(types)),
+        indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         picks_(std::move(picks)),
         edge_ids_(edge_ids) {
     auto options = make_options(std::move(fanouts), edge_ids);
+    types_.choose(options);
     options.in_file = in_file;
     options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
@@ -136,7 +140,12 @@ class AnySampler {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    const GraphOf<PlainLists<P, N>> graph{{offsets.data, sources.data}, offsets.size - 1};
+    using Lists = typename Impl<P, N>::Lists;
+    GraphOf<Lists> graph{};
+    if constexpr (std::is_same_v<Lists, TypedLists<P, N>>)
+      graph = types_.graph(offsets, sources.data);
+    else
+      graph = {{offsets.data, sources.data}, offsets.size - 1};
     const auto make_one = [part_edges](const std::shared_ptr<Workers>& pool) {
       if constexpr (std::is_constructible_v<Impl<P, N>, std::shared_ptr<Workers>, int64_t>)
         return std::make_unique<Impl<P, N>>(pool, part_edges);
@@ -165,6 +174,7 @@ class AnySampler {
     return sampled;
   }
 
+  const Types types_;
   const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
   const bool edge_ids_;
   std::shared_ptr<BufferPool> pool_;
@@ -172,6 +182,27 @@ class AnySampler {
                std::unique_ptr<Group<int64_t, int64_t>>>
       impl_;
 };
+
+// Of typed lists. `types`: of the vertices, see Types.
+template <template <typename, typename> class Impl>
+void bind_typed_class(py::module_& m, const char* name) {
+  using Class = AnySampler<Impl>;
+  py::class_<Class>(m, name)
+      .def(py::init([](py::object indptr, py::object indices, std::vector<std::vector<int64_t>> fanouts,
+                       const std::vector<Types::Entry>& types, bool once, bool replace, bool edge_ids,
+                       int64_t num_threads, int64_t part_edges, py::object picks, bool in_file) {
+             Types checked(types, std::move(fanouts), once);
+             std::vector<int64_t> widest = checked.widest();
+             return std::make_unique<Class>(std::move(indptr), std::move(indices), std::move(widest), replace,
+                                            edge_ids, num_threads, part_edges, std::move(picks), in_file,
+                                            std::move(checked));
+           }),
+           py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("types"), py::arg("once"),
+           py::arg("replace"), py::arg("edge_ids"), py::arg("num_threads"), py::arg("part_edges"),
+           py::arg("picks") = py::none(), py::arg("in_file") = false)
+      .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"),
+           py::arg("next_keys") = std::vector<uint64_t>{}, py::arg("phases") = std::vector<uint32_t>{});
+}
 
 template <template <typename, typename> class Impl>
 void bind_class(py::module_& m, const char* name) {
@@ -199,6 +230,8 @@ void bind_sampler(py::module_& m) {
   py::class_<Sampled>(m, "Sampled").def("take", &Sampled::take);
   bind_class<HopwiseSampler>(m, "HopwiseSampler");
   bind_class<FusedSampler>(m, "FusedSampler");
+  bind_typed_class<TypedHopwiseSampler>(m, "TypedHopwiseSampler");
+  bind_typed_class<TypedFusedSampler>(m, "TypedFusedSampler");
 }
 
 }  // namespace loader

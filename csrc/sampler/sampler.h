@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/lists.h"
+#include "graph/typed.h"
 #include "sampler/choice.h"
 
 namespace loader {
@@ -27,13 +28,20 @@ decltype(auto) with_choice(const AnyChoice& choice, const F& f) {
 
 template <typename Choice>
 struct SampleOptionsOf {
-  std::vector<int64_t> fanouts;  // hop order
+  std::vector<int64_t> fanouts;  // hop order; of typed lists the widest of each hop
   Choice choice;
   bool edge_ids;
   BatchKeys keys;
   bool once = false;     // a vertex' neighbours are picked at one hop only: the one after the hop that met it
   bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
+  // Of typed lists: [hops, num_relations], by TypedRow::relation.
+  int64_t num_relations = 0;
+  std::vector<int64_t> relation_fanouts{};
 
+  int64_t fanout(const VertexRow&, int hop) const { return fanouts[hop - 1]; }
+  int64_t fanout(const TypedRow& row, int hop) const {
+    return relation_fanouts[(hop - 1) * num_relations + row.relation];
+  }
   int hops() const { return static_cast<int>(fanouts.size()); }
 };
 using SampleOptions = SampleOptionsOf<AnyChoice>;
@@ -41,6 +49,7 @@ using SampleOptions = SampleOptionsOf<AnyChoice>;
 struct SampleSizes {
   std::vector<int64_t> frontiers;  // [hops + 1]: vertices within h hops
   std::vector<int64_t> edges;      // [hops], hop order
+  std::vector<int64_t> rows{};     // [hops]: lists that each hop picks from
 };
 
 // Outputs of the sizes that SampleSizes announced, hop order; what is not asked for is null. `rows` is the

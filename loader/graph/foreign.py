@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from loader.graph.csc import Graph
+from loader.graph.hetero import HeteroGraph
 from loader.machine.arguments import kind_of
 
 
 def require_graph(graph: Any, what: str = "graph") -> None:
-    """Raises TypeError unless `graph` is a `Graph`. For a graph of another library the message says how to convert it.
-    Raises ValueError if its lists were written to and are none any more, see `Graph.require_sound`.
+    """Raises TypeError unless `graph` is a `Graph` or a `HeteroGraph`. For a graph of another library the message says
+    how to convert it. Raises ValueError if its lists were written to and are none any more, see `Graph.require_sound`.
 
     Args:
         graph: the object that was given.
         what: its name in the message.
     """
-    if isinstance(graph, Graph):
+    if isinstance(graph, (Graph, HeteroGraph)):
         graph.require_sound()
         return
     kind = type(graph)

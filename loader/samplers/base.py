@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_graph
+from loader.graph import EdgeType, Graph, HeteroGraph, require_graph
 from loader.graph.checks import check_integers, check_range, signed
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
+from loader.samplers.relations import EXPANDS, resolve_relation_fanouts, seeds_by_type, widest
 
+AnyGraph = Graph | HeteroGraph
 MAX_FANOUT = 1024
 MAX_HOPS = 8
 
@@ -90,7 +92,7 @@ class Session(ABC):
 
     together = 1
     # By whom (its spec), for which graph, and the state of that.
-    _made_for: tuple[dict[str, Any], weakref.ref[Graph], tuple[int, ...]] | None = None
+    _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -123,7 +125,7 @@ class Session(ABC):
         graph = self._made_for[1]()
         return graph is not None and graph.state() != self._made_for[2]
 
-    def require(self, sampler: Sampler, graph: Graph) -> None:
+    def require(self, sampler: Sampler, graph: AnyGraph) -> None:
         """Raises ValueError unless a sampler like this one opened the session, for this graph."""
         spec, known, _ = self._made_for or (None, None, None)
         other = None
@@ -135,11 +137,11 @@ class Session(ABC):
             raise ValueError(f"session was opened for another {other}; give what {sampler}.open(graph) returned")
 
 
-def _noted(open_session: Callable[[Any, Graph], Session]) -> Callable[[Any, Graph], Session]:
+def _noted(open_session: Callable[[Any, Any], Session]) -> Callable[[Any, Any], Session]:
     """`open`, whose sessions know what they are for."""
 
     @wraps(open_session)
-    def opened(self: Sampler, graph: Graph) -> Session:
+    def opened(self: Sampler, graph: AnyGraph) -> Session:
         session = open_session(self, graph)
         session._made_for = self.spec(), weakref.ref(graph), graph.state()
         return session
@@ -207,7 +209,7 @@ class Sampler(ABC):
         raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
 
     @_noted
-    def open(self, graph: Graph) -> Session:
+    def open(self, graph: AnyGraph) -> Session:
         """A session for `graph`, which the caller closes. An implementation calls `require_open` first.
 
         Raises:
@@ -217,18 +219,23 @@ class Sampler(ABC):
         self.require_open()
         return _EagerSession(self, graph)
 
-    def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Any:
+    def sample(self, graph: Any, seeds: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Samples one mini-batch. Any number of threads may call. The session is kept until another graph is sampled.
 
         Args:
             graph: where to sample.
-            seeds: `[batch_size]`, integer, distinct vertices of the graph.
+            seeds: `[batch_size]`, integer, distinct vertices of the graph; of a `HeteroGraph` node type -> ids within
+                the type, or ids of its one range, type after type.
             epoch, batch: which epoch and mini-batch this is; both non-negative.
 
         Raises:
             ValueError: seeds out of range or duplicated.
             RuntimeError: the sampler was closed.
         """
+        if isinstance(seeds, Mapping):
+            if not isinstance(graph, HeteroGraph):
+                raise TypeError("seeds is a dict, but the graph has one type of nodes; give a tensor of ids")
+            seeds = seeds_by_type(graph, seeds)
         require_graph(graph)
         kept = self._use(graph)
         try:
@@ -249,7 +256,7 @@ class Sampler(ABC):
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
 
-    def _use(self, graph: Graph) -> _Kept:
+    def _use(self, graph: AnyGraph) -> _Kept:
         """The session for `graph`, which the caller leaves."""
         with self._lock:
             self.require_open()
@@ -293,14 +300,14 @@ class _Kept:
 
     __slots__ = ("graph", "session", "users")
 
-    def __init__(self, graph: Graph, session: Session) -> None:
+    def __init__(self, graph: AnyGraph, session: Session) -> None:
         self.graph, self.session, self.users = graph, session, 1
 
 
 class _EagerSession(Session):
     """Of a sampler without a workspace: it samples when it is asked to begin."""
 
-    def __init__(self, sampler: Sampler, graph: Graph) -> None:
+    def __init__(self, sampler: Sampler, graph: AnyGraph) -> None:
         if type(sampler).sample is Sampler.sample:
             raise TypeError(f"{type(sampler).__name__} implements neither `open` nor `sample`; one of them is needed")
         self._sampler, self._graph = sampler, graph
@@ -338,6 +345,9 @@ class PickOptions(TypedDict, total=False):
         layer_dependency: with labor: all hops use the same random numbers, which gives still fewer vertices.
         batch_dependency: with labor: a neighbour gets a new random number only once in this many consecutive
             mini-batches, so they have more vertices in common. With 1, all numbers are new in each mini-batch.
+        expand: of a `HeteroGraph`: whose neighbors a hop picks. "all": those of all nodes so far, at every hop anew.
+            "new": those of the nodes that the hop before found, so that each node is expanded once, as in
+            torch_geometric.
     """
 
     replace: bool
@@ -349,6 +359,7 @@ class PickOptions(TypedDict, total=False):
     labor: bool
     layer_dependency: bool
     batch_dependency: int
+    expand: str
 
 
 class NeighborSampler(Sampler):
@@ -357,10 +368,12 @@ class NeighborSampler(Sampler):
     Args:
         fanouts: see `resolve_fanouts`.
         num_hops: see `resolve_fanouts`.
-        replace, edge_ids, seed, weights, weight_tables, top_k, labor, layer_dependency, batch_dependency: see
+        replace, edge_ids, seed, weights, weight_tables, top_k, labor, layer_dependency, batch_dependency, expand: see
             `PickOptions`.
 
     Attributes:
+        relation_fanouts: of a `HeteroGraph`, edge type -> fanouts in hop order, or None: `fanouts` hold for each of
+            them. Given by a dict as `fanouts`, see `resolve_relation_fanouts`; then `fanouts` has the widest.
         picks: the name of the file or library that defines how it picks; a part of the spec.
         picking: the options that decide how it picks.
 
@@ -373,7 +386,7 @@ class NeighborSampler(Sampler):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int],
+        fanouts: int | Sequence[int] | Mapping[Any, Any],
         num_hops: int | None = None,
         *,
         replace: bool = False,
@@ -385,9 +398,18 @@ class NeighborSampler(Sampler):
         labor: bool = False,
         layer_dependency: bool = False,
         batch_dependency: int = 1,
+        expand: str = "all",
     ) -> None:
         super().__init__()
-        self.fanouts = self.resolve(fanouts, num_hops)
+        self.relation_fanouts: dict[EdgeType, tuple[int, ...]] | None = None
+        if isinstance(fanouts, Mapping):
+            self.relation_fanouts = resolve_relation_fanouts(fanouts, num_hops)
+            self.fanouts: tuple[int, ...] = widest(self.relation_fanouts)
+        else:
+            self.fanouts = self.resolve(fanouts, num_hops)
+        if expand not in EXPANDS:
+            raise ValueError(f"expand is {shown(expand)}; it must be one of {list(EXPANDS)}")
+        self.expand = expand
         self.num_hops = len(self.fanouts)
         self.picking = Picks.checked(
             replace=replace,
@@ -408,11 +430,17 @@ class NeighborSampler(Sampler):
     def spec(self) -> dict[str, Any]:
         return {
             "picks": self.picks or type(self).__name__,
-            "fanouts": list(self.fanouts),
+            "fanouts": self._fanouts_in_spec(),
             **self.picking.spec(),
             "edge_ids": self.edge_ids,
             "seed": self.seed,
+            **({} if self.expand == "all" else {"expand": self.expand}),
         }
+
+    def _fanouts_in_spec(self) -> Any:
+        if self.relation_fanouts is None:
+            return list(self.fanouts)
+        return {"__".join(relation): list(fanouts) for relation, fanouts in self.relation_fanouts.items()}
 
 
 def check_position(epoch: int, batch: int) -> None:
@@ -423,7 +451,7 @@ def check_position(epoch: int, batch: int) -> None:
     as_64_bits("batch", batch)
 
 
-def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
+def as_seeds(graph: AnyGraph, seeds: Tensor) -> Tensor:
     """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness. If the graph's
     lists were written to, they are checked again.
 
@@ -436,10 +464,11 @@ def as_seeds(graph: Graph, seeds: Tensor) -> Tensor:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
     if seeds.layout != torch.strided:
         raise ValueError(f"seeds has the layout {seeds.layout}; it must be dense: .to_dense()")
-    if seeds.dtype == graph.indices.dtype:
+    dtype = (graph.lists if isinstance(graph, HeteroGraph) else graph).indices.dtype
+    if seeds.dtype == dtype:
         return seeds.contiguous()
     check_integers("seeds", seeds)
-    if seeds.element_size() >= graph.indices.element_size() and seeds.numel():  # another type, so it may not fit
+    if seeds.element_size() >= dtype.itemsize and seeds.numel():  # another type, so it may not fit
         seeds = signed("seeds", seeds)
         check_range("seeds", seeds, graph.num_nodes)
-    return seeds.to(graph.indices.dtype).contiguous()
+    return seeds.to(dtype).contiguous()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import Graph, require_graph, require_square
+from loader.graph import Graph, HeteroGraph, require_graph, require_square
 from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.hetero import HeteroSession, make_engine, require_one_type
 from loader.samplers.picks import batch_keys, core_picks
 from loader.samples import Block, MiniBatch
 
@@ -47,10 +48,11 @@ class CoreSampler(NeighborSampler):
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the GPU's
+    typed_engine: type[Any]  # that samples graphs with types
 
     def __init__(
         self,
-        fanouts: int | Sequence[int],
+        fanouts: int | Sequence[int] | Mapping[Any, Any],
         num_hops: int | None = None,
         *,
         num_threads: int | None = None,
@@ -67,7 +69,7 @@ class CoreSampler(NeighborSampler):
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler | _core.HopwiseSampler:
         """The object of the extension that samples this graph. `picks`: see `core_picks`."""
 
-    def open(self, graph: Graph) -> Session:
+    def open(self, graph: AnyGraph) -> Session:
         """A session for `graph`. It puts the graph's arrays on huge pages, in place. The first time this takes about
         one second per GiB.
 
@@ -88,12 +90,21 @@ class CoreSampler(NeighborSampler):
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
+        if isinstance(graph, HeteroGraph):
+            lists, picks = self._prepared(graph.lists)
+            return HeteroSession(graph, lists, make_engine(self.typed_engine, self, graph, lists, picks), self)
+        require_one_type(self)
         require_square(graph, type(self).__name__)
-        graph, picks = core_picks(self, graph, self.num_threads)
-        for array in (graph.indptr, graph.indices):
+        lists, picks = self._prepared(graph)
+        return CoreSession(lists, self._make_engine(lists, picks), self)
+
+    def _prepared(self, graph: Graph) -> tuple[Graph, Any]:
+        """The lists to sample, and the core's object that says how."""
+        lists, picks = core_picks(self, graph, self.num_threads)
+        for array in (lists.indptr, lists.indices):
             if not prepare_random_reads(array) and os.getpid() == _PROCESS:
                 use_huge_pages(array)
-        return CoreSession(graph, self._make_engine(graph, picks), self)
+        return lists, picks
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fanouts={list(self.fanouts)}, num_threads={self.num_threads})"
@@ -131,7 +142,7 @@ class CoreSession(Session):
         return [functools.partial(self._finish, one, of) for one, of in zip(sampled, group, strict=True)]
 
     def _finish(self, sampled: _core.Sampled, request: Request) -> MiniBatch:
-        frontiers, edges, offsets, buffer = sampled.take()
+        frontiers, edges, _, offsets, buffer = sampled.take()
         edge_dtype, node_dtype = self._graph.indptr.dtype, self._graph.indices.dtype
         hops, at = len(edges), iter(offsets)
 
@@ -161,6 +172,8 @@ class HopwiseSampler(CoreSampler):
     with.
     """
 
+    typed_engine = _core.TypedHopwiseSampler
+
     def _make_engine(self, graph: Graph, picks: Any) -> _core.HopwiseSampler:
         return _core.HopwiseSampler(
             graph.indptr, graph.indices, self.fanouts, self.replace, self.edge_ids, self.num_threads, PART_EDGES, picks
@@ -178,6 +191,8 @@ class FusedSampler(CoreSampler):
     Of a graph that is mapped from files, the pages that a few hundred picks need are asked for together, before they
     are read, so that the disk works on many at a time.
     """
+
+    typed_engine = _core.TypedFusedSampler
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
         return _core.FusedSampler(

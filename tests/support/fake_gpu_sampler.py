@@ -259,7 +259,7 @@ class FakeEngine:
         oracle = _core.HopwiseSampler(self.indptr, self.indices, self.fanouts, self.replace, with_ids, 1, 1)
         (sampled,) = oracle.sample([seeds], [keys[0]])
         try:
-            frontiers, sizes, offsets, buffer = sampled.take()
+            frontiers, sizes, _, offsets, buffer = sampled.take()
         except OverflowError as error:  # of the first hop, in the tests
             return _OVERFLOW, 0, 0, [num_seeds], [int(re.findall(r"\d+", str(error))[0])], 0
         for done, frontier in enumerate(frontiers):  # as hop by hop: with each frontier the next hop's edges are known

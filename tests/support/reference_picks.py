@@ -39,7 +39,8 @@ def cells(mass: list[int]) -> list[tuple[int, int]]:
         while left[heavy[0]] <= WORD if heavy[0] < len(mass) else False:  # it has no surplus left
             full = heavy.pop(0)
             dealt[full] = left[full], heavy[0]
-            left[heavy[0]] -= WORD - left[full]
+            if left[full] < WORD:
+                left[heavy[0]] -= WORD - left[full]
         dealt[i] = mass[i], heavy[0]
         if mass[i] < WORD:
             left[heavy[0]] -= WORD - mass[i]
@@ -51,69 +52,99 @@ def cells(mass: list[int]) -> list[tuple[int, int]]:
     return dealt
 
 
+Tables = tuple[list[int], list[int], list[tuple[int, int]]]
+
+
+def tables_of(weights: list[float]) -> Tables:
+    """Of one list: the places of its entries that have a weight, their masses and their cells."""
+    places = [i for i, w in enumerate(weights) if w > 0]
+    mass = masses([weights[i] for i in places]) if places else []
+    return places, mass, cells(mass)
+
+
+def from_tables(picker: Picker, tables: Tables, lane: int, step: int, fanout: int, replace: bool) -> list[int]:
+    """Picked places of one list."""
+    places, mass, dealt = tables
+    degree = len(places)
+    if degree == 0 or fanout == -1 or (not replace and degree <= fanout):
+        return places
+    picked: list[int] = []
+    for i in range(fanout if replace else 2 * fanout + 8):
+        if len(picked) == fanout:
+            break
+        cell, rest = divmod(picker.pair_below(degree * WORD, lane, step, i), WORD)
+        entry = cell if rest < dealt[cell][0] else dealt[cell][1]
+        if replace or entry not in picked:
+            picked.append(entry)
+    while len(picked) < fanout:
+        others = [i for i in range(degree) if i not in picked]
+        ends = list(accumulate(mass[i] for i in others))
+        place = picker.pair_below(ends[-1], lane, step, FROM_ENDS + len(picked))
+        picked.append(others[bisect_right(ends, place)])
+    return sorted(places[i] for i in picked)
+
+
+def heaviest_of(weights: list[float], fanout: int) -> list[int]:
+    """Picked places of one list."""
+    places = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
+    return sorted(places if fanout == -1 else places[:fanout])
+
+
 def weighted(graph: Graph, replace: bool, seed: int, epoch: int, batch: int) -> Choose:
     picker = Picker(seed, epoch, batch)
-    tables: dict[int, tuple[list[int], list[int], list[tuple[int, int]]]] = {}
+    tables: dict[int, Tables] = {}
 
     def choose(v: int, hop: int, fanout: int) -> list[int]:
         if v not in tables:
-            begin, end = graph.indptr[v : v + 2].tolist()
-            weights = graph.edge_weights[begin:end].tolist()
-            places = [i for i, w in enumerate(weights) if w > 0]
-            mass = masses([weights[i] for i in places]) if places else []
-            tables[v] = places, mass, cells(mass)
-        places, mass, dealt = tables[v]
-        degree = len(places)
-        if degree == 0 or fanout == -1 or (not replace and degree <= fanout):
-            return places
-        picked: list[int] = []
-        for i in range(fanout if replace else 2 * fanout + 8):
-            cell, rest = divmod(picker.pair_below(degree * WORD, v, hop, i), WORD)
-            entry = cell if rest < dealt[cell][0] else dealt[cell][1]
-            if replace or entry not in picked:
-                picked.append(entry)
-            if len(picked) == fanout:
-                break
-        while len(picked) < fanout:
-            others = [i for i in range(degree) if i not in picked]
-            ends = list(accumulate(mass[i] for i in others))
-            place = picker.pair_below(ends[-1], v, hop, FROM_ENDS + len(picked))
-            picked.append(others[bisect_right(ends, place)])
-        return sorted(places[i] for i in picked)
+            tables[v] = tables_of(_weights(graph, v))
+        return from_tables(picker, tables[v], v, hop, fanout, replace)
 
     return choose
 
 
 def heaviest(graph: Graph) -> Choose:
     def choose(v: int, _hop: int, fanout: int) -> list[int]:
-        begin, end = graph.indptr[v : v + 2].tolist()
-        weights = graph.edge_weights[begin:end].tolist()
-        places = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
-        return sorted(places if fanout == -1 else places[:fanout])
+        return heaviest_of(_weights(graph, v), fanout)
 
     return choose
+
+
+def _weights(graph: Graph, v: int) -> list[float]:
+    begin, end = graph.indptr[v : v + 2].tolist()
+    return graph.edge_weights[begin:end].tolist()
+
+
+class Numbers:
+    """LABOR's random numbers of the sources, in one mini-batch."""
+
+    def __init__(self, seed: int, epoch: int, batch: int, batch_dependency: int = 1) -> None:
+        self.period = batch_dependency
+        turn, self.phase = divmod(batch, batch_dependency)
+        self.keys = [batch_key(seed, epoch, turn + i) for i in range(2)]
+        self.turns_key = batch_key(seed, 0, 0, TURN)
+
+    def __call__(self, u: int, step: int) -> int:
+        word = philox((u % WORD, u >> 32, 0, 0), self.turns_key)[0]
+        turned = self.period > 1 and word * self.period // WORD < self.phase
+        low, high, *_ = philox((u % WORD, u >> 32, step, 0), self.keys[turned])
+        return low + high * WORD
+
+
+def labor_of(number: Callable[[int, int], int], sources: list[int], step: int, fanout: int) -> list[int]:
+    """Picked places of one list."""
+    if fanout == -1 or len(sources) <= fanout:
+        return list(range(len(sources)))
+    return [i for i, u in enumerate(sources) if number(u, step) * len(sources) < fanout * WORD**2]
 
 
 def labor(
     graph: Graph, seed: int, epoch: int, batch: int, layer_dependency: bool = False, batch_dependency: int = 1
 ) -> Choose:
-    turn, phase = divmod(batch, batch_dependency)
-    keys = [batch_key(seed, epoch, turn + i) for i in range(2)]
-    turns_key = batch_key(seed, 0, 0, TURN)
-
-    def number(u: int, step: int) -> int:
-        word = philox((u % WORD, u >> 32, 0, 0), turns_key)[0]
-        turned = batch_dependency > 1 and word * batch_dependency // WORD < phase
-        low, high, *_ = philox((u % WORD, u >> 32, step, 0), keys[turned])
-        return low + high * WORD
+    number = Numbers(seed, epoch, batch, batch_dependency)
 
     def choose(v: int, hop: int, fanout: int) -> list[int]:
         begin, end = graph.indptr[v : v + 2].tolist()
-        sources = graph.indices[begin:end].tolist()
-        if fanout == -1 or len(sources) <= fanout:
-            return list(range(len(sources)))
-        step = 0 if layer_dependency else hop
-        return [i for i, u in enumerate(sources) if number(u, step) * len(sources) < fanout * WORD**2]
+        return labor_of(number, graph.indices[begin:end].tolist(), 0 if layer_dependency else hop, fanout)
 
     return choose
 
@@ -134,18 +165,22 @@ def exponential(y: int) -> int:
     return (halvings << 57) + ((fraction * (quotient << 34) >> 64) >> 5)
 
 
+def race_of(picker: Picker, weights: list[float], lane: int, step: int, fanout: int) -> list[int]:
+    """Picked places of one list."""
+    times = []
+    for i, w in enumerate(weights):
+        block = philox((lane % WORD, lane >> 32, step, i // 2), picker.key)
+        y = block[i % 2 * 2] + block[i % 2 * 2 + 1] * WORD
+        if w > 0:
+            times.append((min(float(exponential(y)) / w, LAST), i))
+    times.sort()
+    return sorted(i for _, i in (times if fanout == -1 else times[:fanout]))
+
+
 def race(graph: Graph, seed: int, epoch: int, batch: int) -> Choose:
     picker = Picker(seed, epoch, batch)
 
     def choose(v: int, hop: int, fanout: int) -> list[int]:
-        begin, end = graph.indptr[v : v + 2].tolist()
-        times = []
-        for i, w in enumerate(graph.edge_weights[begin:end].tolist()):
-            block = philox((v % WORD, v >> 32, hop, i // 2), picker.key)
-            y = block[i % 2 * 2] + block[i % 2 * 2 + 1] * WORD
-            if w > 0:
-                times.append((min(float(exponential(y)) / w, LAST), i))
-        times.sort()
-        return sorted(i for _, i in (times if fanout == -1 else times[:fanout]))
+        return race_of(picker, _weights(graph, v), v, hop, fanout)
 
     return choose

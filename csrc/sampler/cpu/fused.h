@@ -44,7 +44,8 @@ class FusedSamplerOf {
 
  private:
   static_assert(is_lists<Lists>, "see graph/lists.h");
-  static_assert(std::is_same_v<typename Lists::Row, VertexRow>, "a row of a hop is a vertex");
+  using Row = typename Lists::Row;
+  static constexpr bool kTyped = std::is_same_v<Row, TypedRow>;
   // How choices count that do it by the degree: all of AnyChoice alike.
   using Counted = std::conditional_t<std::is_same_v<Choice, AnyChoice>, UniformChoice, Choice>;
 
@@ -57,7 +58,7 @@ class FusedSamplerOf {
   struct Hop {
     Arena<N> picked;
     Arena<P> edges;                // positions of the picks, if edge ids are wanted
-    int64_t first_row;             // whose neighbours are picked, and those of all rows behind it
+    int64_t first_row, end_row;    // whose neighbours are picked
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
     Arena<uint32_t> counts;        // of each row, if only a scan tells it
   };
@@ -87,8 +88,19 @@ class FusedSamplerOf {
   };
 
   // What the picks of a row are drawn by.
-  Draws draws(int64_t row, int hop) const {
-    return draws_of(options_.keys.key, typename Lists::Row{nodes_[row]}, hop);
+  Draws draws(int64_t row, int hop) const { return draws_of(options_.keys.key, row_at(row), hop); }
+  // A vertex is a row, or has several.
+  Row row_at(int64_t row) const {
+    if constexpr (kTyped)
+      return rows_[static_cast<size_t>(row)];
+    else
+      return {nodes_[row]};
+  }
+  int64_t fanout(int64_t row, int hop) const {
+    if constexpr (kTyped)
+      return options_.fanout(rows_[static_cast<size_t>(row)], hop);
+    else
+      return options_.fanouts[hop - 1];
   }
   // Asks for the pages of what it is told.
   static auto asking(PagesAhead& ahead) {
@@ -118,8 +130,9 @@ class FusedSamplerOf {
   void list(int hop, N* out);
   int64_t row_count(int64_t row, int hop) const {
     if (scans_) return hops_[hop - 1].counts[row];
-    return counted_.count(degrees_[row], options_.fanouts[hop - 1]);
+    return counted_.count(degrees_[row], fanout(row, hop));
   }
+  int64_t add_rows();
   // Bucket b: the pages [first_page(b), first_page(b + 1)).
   int64_t first_page(int64_t bucket) const;
 
@@ -136,7 +149,9 @@ class FusedSamplerOf {
   bool scans_ = false;  // only a scan tells how many of a list are picked
   SampleSizes sizes_;
   Arena<N> nodes_;             // in the order of local ids, without the last hop's
-  Arena<P> begins_, degrees_;  // of the vertices in nodes_
+  Arena<Row> rows_;            // of the vertices in nodes_, where a vertex has several
+  size_t vertices_of_rows_ = 0;
+  Arena<P> begins_, degrees_;  // of the rows
   std::vector<Hop> hops_;
   std::vector<Scan> found_;
   Arena<uint32_t> high_words_;  // of the numbers of all sources, or empty
@@ -152,5 +167,12 @@ using FusedSampler = FusedSamplerOf<PlainLists<P, N>>;
 extern template class FusedSamplerOf<PlainLists<int32_t, int32_t>>;
 extern template class FusedSamplerOf<PlainLists<int64_t, int32_t>>;
 extern template class FusedSamplerOf<PlainLists<int64_t, int64_t>>;
+
+// Of typed lists: fused_typed.cpp.
+template <typename P, typename N>
+using TypedFusedSampler = FusedSamplerOf<TypedLists<P, N>>;
+extern template class FusedSamplerOf<TypedLists<int32_t, int32_t>>;
+extern template class FusedSamplerOf<TypedLists<int64_t, int32_t>>;
+extern template class FusedSamplerOf<TypedLists<int64_t, int64_t>>;
 
 }  // namespace loader

@@ -99,7 +99,6 @@ template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::scan_part(Scan& found, const LaborChoice& choice,
                                               const LaborScan<N>& labor, const std::vector<int64_t>& entries,
                                               int hop, int64_t begin, int64_t end) {
-  const int64_t fanout = options_.fanouts[hop - 1];
   Arena<P>* const edges = options_.edge_ids ? &found.edges : nullptr;
   uint32_t* const counts = hops_[hop - 1].counts.data();
   const auto rows = static_cast<int64_t>(degrees_.size());
@@ -107,8 +106,9 @@ void FusedSamplerOf<Lists, Choice>::scan_part(Scan& found, const LaborChoice& ch
   int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], low = std::max(first, begin), high = std::min(first + degree, end);
+    const int64_t fanout = this->fanout(row, hop);
     if (row + kAhead < rows) prefetch_entry(graph_.lists, begins_[row + kAhead]);
-    if (low < high) {
+    if (low < high && fanout != 0) {
       const P at = static_cast<P>(begins_[row] + (low - first));
       int64_t count = high - low;
       if (choice.whole(degree, fanout)) {
@@ -155,10 +155,10 @@ void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& cho
   for (; row < rows && first < end; first += degrees_[row++]) {
     if (row + kRowsAhead < rows)
       prefetch_weights(choice, begins_[row + kRowsAhead], degrees_[row + kRowsAhead]);
-    if (first < begin || degrees_[row] == 0) continue;
+    if (first < begin || degrees_[row] == 0 || fanout(row, hop) == 0) continue;
     counts[row] = static_cast<uint32_t>(found.race(choice, draws(row, hop), begins_[row],
                                                    static_cast<uint32_t>(degrees_[row]),
-                                                   options_.fanouts[hop - 1], found.edges));
+                                                   fanout(row, hop), found.edges));
     read_to(asked);
     for (; asked < found.edges.size(); ++asked) prefetch_entry(graph_.lists, found.edges[asked]);
   }

@@ -50,6 +50,7 @@ SampleSizes FusedSamplerOf<Lists, Choice>::sample(const GraphOf<Lists>& graph, c
     if (scans_) edges = scan(hop);
     check_edge_count<P>(edges);
     sizes_.edges.push_back(edges);
+    sizes_.rows.push_back(hops_[hop - 1].end_row - hops_[hop - 1].first_row);
     if (scans_)
       take_scanned(hop);
     else
@@ -87,6 +88,8 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   hops_.resize(options_.hops());
   high_words_.clear();  // those of another mini-batch
   nodes_.clear();
+  rows_.clear();
+  vertices_of_rows_ = 0;
   begins_.clear();
   degrees_.clear();
   const int64_t twice = set_.add_seeds(seeds, num_seeds);
@@ -94,14 +97,27 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 
+// Makes rows of the vertices that are new; returns how many rows there are.
+template <typename Lists, typename Choice>
+int64_t FusedSamplerOf<Lists, Choice>::add_rows() {
+  if constexpr (kTyped) {
+    for (; vertices_of_rows_ < nodes_.size(); ++vertices_of_rows_)
+      for_each_row(graph_.lists, nodes_[vertices_of_rows_], [this](const Row& row) { rows_.push_back(row); });
+    return static_cast<int64_t>(rows_.size());
+  } else {
+    return static_cast<int64_t>(nodes_.size());
+  }
+}
+
 // Looks up the lists of the vertices that are new, and counts the edges of each block of rows: those that are
 // picked or, if only a scan tells them, all.
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::count_edges(int hop) {
-  const auto rows = static_cast<int64_t>(nodes_.size()), known = static_cast<int64_t>(degrees_.size());
+  const int64_t rows = add_rows(), known = static_cast<int64_t>(degrees_.size());
   P* const begins = begins_.extend(static_cast<size_t>(rows - known)) - known;
   P* const degrees = degrees_.extend(static_cast<size_t>(rows - known)) - known;
   const int64_t first_row = hops_[hop - 1].first_row = options_.once ? known : 0;
+  hops_[hop - 1].end_row = rows;
   const int64_t blocks = (rows - first_row + kBlockRows - 1) / kBlockRows;
   std::vector<int64_t>& offsets = hops_[hop - 1].offsets;
   offsets.resize(blocks + 1);
@@ -111,12 +127,12 @@ int64_t FusedSamplerOf<Lists, Choice>::count_edges(int hop) {
       const int64_t unknown = std::max(begin, known);
       PagesAhead ahead(options_.in_file);
       if (ahead.asks()) {
-        for (int64_t row = unknown; row < end; ++row) graph_.lists.where({nodes_[row]}, asking(ahead));
+        for (int64_t row = unknown; row < end; ++row) graph_.lists.where(row_at(row), asking(ahead));
         ahead.flush();
       }
       for (int64_t row = unknown; row < end; ++row) {
-        if (row + kAhead < rows) prefetch_list(graph_.lists, {nodes_[row + kAhead]});
-        const ListOf<P> list = graph_.lists.list({nodes_[row]});
+        if (row + kAhead < rows) prefetch_list(graph_.lists, row_at(row + kAhead));
+        const ListOf<P> list = graph_.lists.list(row_at(row));
         begins[row] = list.begin;
         degrees[row] = list.end - list.begin;
       }
@@ -154,15 +170,22 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
   Fetch fetched = part;
   Worker& worker = part.worker;
   const std::vector<int64_t>& offsets = hops_[part.hop - 1].offsets;
-  const int64_t fanout = options_.fanouts[part.hop - 1];
-  const uint32_t blocks = with_choice(
-      options_.choice, [&](const auto& kind) { return first_blocks(kind, static_cast<uint32_t>(fanout)); });
+  const auto blocks_of = [&](int64_t fanout) {
+    return with_choice(options_.choice,
+                       [&](const auto& kind) { return first_blocks(kind, static_cast<uint32_t>(fanout)); });
+  };
+  int64_t fanout = options_.fanouts[part.hop - 1];
+  uint32_t blocks = blocks_of(fanout);
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(offsets.begin(), offsets.end(), begin) - offsets.begin() - 1;
   int64_t row = hops_[part.hop - 1].first_row + block * kBlockRows, first = offsets[block];
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], count = row_count(row, part.hop);
     if (count == 0) continue;
+    if (kTyped && fanout != this->fanout(row, part.hop)) {
+      fanout = this->fanout(row, part.hop);
+      blocks = blocks_of(fanout);
+    }
     const int64_t low = std::max(first, begin);
     if (counted_.whole(degree, fanout)) {
       const int64_t high = std::min(first + count, end);
@@ -173,7 +196,7 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
     } else if (first >= begin) {
       if (worker.picks.pending() == 0) fetched.at = first;
       worker.picks.add(draws(row, part.hop), begins_[row], static_cast<uint32_t>(degree),
-                       static_cast<uint32_t>(count), blocks);
+                       static_cast<uint32_t>(count), static_cast<uint32_t>(fanout), blocks);
     }
     first += count;
     if (worker.picks.pending() >= kMaxPending) fetch(fetched);
@@ -189,8 +212,7 @@ void FusedSamplerOf<Lists, Choice>::fetch(Fetch& part) {
   const int64_t count = worker.picks.pending();
   worker.edges.clear();
   P* edges = worker.edges.extend(static_cast<size_t>(count));
-  worker.picks.draw(options_.choice, graph_.lists, static_cast<uint32_t>(options_.fanouts[part.hop - 1]),
-                    edges);
+  worker.picks.draw(options_.choice, graph_.lists, edges);
   if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
   N* const picked = kept.picked.data() + part.at;
   PagesAhead ahead(options_.in_file);
@@ -289,7 +311,7 @@ void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
       return;
     }
     int64_t at = hop.offsets[piece.begin];
-    const int64_t end = sizes_.frontiers[piece.hop - 1];
+    const int64_t end = hop.end_row;
     const int64_t last = std::min(hop.first_row + piece.end * kBlockRows, end);
     for (int64_t row = hop.first_row + piece.begin * kBlockRows; row < last; ++row) {
       const int64_t count = row_count(row, piece.hop);

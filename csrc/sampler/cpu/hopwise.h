@@ -33,15 +33,16 @@ class HopwiseSamplerOf {
 
  private:
   static_assert(is_lists<Lists>, "see graph/lists.h");
-  static_assert(std::is_same_v<typename Lists::Row, VertexRow>, "a row of a hop is a vertex");
-
   struct Hop {
     std::vector<P> indptr, edges;  // edges: places in the lists
     std::vector<N> indices;        // global ids, then local ids
   };
 
-  // Appends the picks of a vertex' list.
-  static void pick(const Lists& lists, N v, int hop, const Options& options, std::vector<P>& picked);
+  using Row = typename Lists::Row;
+
+  // Appends the picks of a list.
+  static void pick(const Lists& lists, const Row& row, int hop, const Options& options,
+                   std::vector<P>& picked);
 
   const std::shared_ptr<Workers> pool_;
   std::vector<N> frontier_;
@@ -49,11 +50,12 @@ class HopwiseSamplerOf {
 };
 
 template <typename Lists, typename Choice>
-void HopwiseSamplerOf<Lists, Choice>::pick(const Lists& lists, N v, int hop, const Options& options,
-                                           std::vector<P>& picked) {
-  const ListOf<P> list = lists.list({v});
-  const int64_t fanout = options.fanouts[hop - 1], degree = list.end - list.begin;
-  const Draws draws = draws_of(options.keys.key, typename Lists::Row{v}, hop);
+void HopwiseSamplerOf<Lists, Choice>::pick(const Lists& lists, const Row& row, int hop,
+                                           const Options& options, std::vector<P>& picked) {
+  const ListOf<P> list = lists.list(row);
+  const int64_t fanout = options.fanout(row, hop), degree = list.end - list.begin;
+  if (fanout == 0) return;
+  const Draws draws = draws_of(options.keys.key, row, hop);
   with_choice(options.choice, [&](const auto& choice) {
     if (choice.whole(degree, fanout)) {
       for (P at = list.begin; at < list.end; ++at) picked.push_back(at);
@@ -84,17 +86,21 @@ SampleSizes HopwiseSamplerOf<Lists, Choice>::sample(const GraphOf<Lists>& graph,
   hops_.assign(options.hops(), {});
   SampleSizes sizes{{num_seeds}, {}};
 
+  std::vector<Row> all;
+  size_t listed = 0;  // vertices whose rows are in `all`
   for (int h = 1; h <= options.hops(); ++h) {
     Hop& hop = hops_[h - 1];
-    const int64_t fanout = options.fanouts[h - 1];
-    const auto rows = static_cast<int64_t>(frontier_.size());
+    if (options.once) all.clear();
+    for (; listed < frontier_.size(); ++listed)
+      for_each_row(graph.lists, frontier_[listed], [&](const Row& row) { all.push_back(row); });
+    const auto rows = static_cast<int64_t>(all.size());
 
     with_choice(options.choice, [&](const auto& choice) {
       if constexpr (std::decay_t<decltype(choice)>::kCountsByDegree) {  // before memory is taken
         int64_t expected = 0;
         for (int64_t row = 0; row < rows; ++row) {
-          const ListOf<P> list = graph.lists.list({frontier_[row]});
-          expected += choice.count(int64_t{list.end} - list.begin, fanout);
+          const ListOf<P> list = graph.lists.list(all[row]);
+          expected += choice.count(int64_t{list.end} - list.begin, options.fanout(all[row], h));
         }
         check_edge_count<P>(expected);
       }
@@ -107,7 +113,7 @@ SampleSizes HopwiseSamplerOf<Lists, Choice>::sample(const GraphOf<Lists>& graph,
       std::vector<P>& picked = shares[share];
       for (int64_t row = rows * share / pool_->size(); row < rows * (share + 1) / pool_->size(); ++row) {
         const size_t before = picked.size();
-        pick(graph.lists, frontier_[row], h, options, picked);
+        pick(graph.lists, all[row], h, options, picked);
         counts[row] = static_cast<int64_t>(picked.size() - before);
       }
     });
@@ -129,6 +135,7 @@ SampleSizes HopwiseSamplerOf<Lists, Choice>::sample(const GraphOf<Lists>& graph,
     for (N& u : hop.indices) u = local.at(u);
     sizes.frontiers.push_back(static_cast<int64_t>(frontier_.size()));
     sizes.edges.push_back(edges);
+    sizes.rows.push_back(rows);
   }
   return sizes;
 }
@@ -150,5 +157,12 @@ using HopwiseSampler = HopwiseSamplerOf<PlainLists<P, N>>;
 extern template class HopwiseSamplerOf<PlainLists<int32_t, int32_t>>;
 extern template class HopwiseSamplerOf<PlainLists<int64_t, int32_t>>;
 extern template class HopwiseSamplerOf<PlainLists<int64_t, int64_t>>;
+
+// Of typed lists: hopwise_typed.cpp.
+template <typename P, typename N>
+using TypedHopwiseSampler = HopwiseSamplerOf<TypedLists<P, N>>;
+extern template class HopwiseSamplerOf<TypedLists<int32_t, int32_t>>;
+extern template class HopwiseSamplerOf<TypedLists<int64_t, int32_t>>;
+extern template class HopwiseSamplerOf<TypedLists<int64_t, int64_t>>;
 
 }  // namespace loader

@@ -27,13 +27,13 @@ class PickBatch {
  public:
   // A row picked whole.
   void add_all(P begin, int64_t count) {
-    rows_.push_back({{}, begin, count, 0});
+    rows_.push_back({{}, begin, count, 0, 0});
     pending_ += count;
   }
 
   // A row of `count` picks among the `degree` entries from `begin` on, which begin with that many blocks.
-  void add(const Draws& draws, P begin, uint32_t degree, uint32_t count, uint32_t blocks) {
-    rows_.push_back({draws, begin, count, degree});
+  void add(const Draws& draws, P begin, uint32_t degree, uint32_t count, uint32_t fanout, uint32_t blocks) {
+    rows_.push_back({draws, begin, count, degree, fanout});
     uint64_t* const vertex = vertex_.extend(blocks);
     uint32_t *const hop = hop_.extend(blocks), *const index = index_.extend(blocks);
     for (uint32_t block = 0; block < blocks; ++block) {
@@ -50,7 +50,7 @@ class PickBatch {
   // Writes the places of the picks of all rows, row after row, to `edges` [pending()] and forgets the rows.
   // Asks memory for those entries row by row: it works while the next rows are drawn.
   template <typename Choice, typename Lists>
-  void draw(const Choice& choice, const Lists& lists, uint32_t fanout, P* edges) {
+  void draw(const Choice& choice, const Lists& lists, P* edges) {
     words_.clear();
     uint32_t* const drawn = words_.extend(4 * vertex_.size());
     if (!vertex_.empty())
@@ -58,7 +58,7 @@ class PickBatch {
                    drawn);
     with_choice(choice, [&](const auto& kind) {
       if constexpr (std::decay_t<decltype(kind)>::kCountsByDegree)
-        draw_rows(kind, drawn, lists, fanout, edges);
+        draw_rows(kind, drawn, lists, edges);
     });
     clear();
   }
@@ -79,6 +79,7 @@ class PickBatch {
     P begin;
     int64_t count;
     uint32_t degree;  // 0: picked whole
+    uint32_t fanout;
   };
 
   // A row that is picked whole.
@@ -100,16 +101,15 @@ class PickBatch {
   }
 
   template <typename Lists>
-  void draw_rows(const UniformChoice& choice, const uint32_t* words, const Lists& lists, uint32_t fanout,
-                 P* edges) {
+  void draw_rows(const UniformChoice& choice, const uint32_t* words, const Lists& lists, P* edges) {
     uint32_t positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
         take_all(row, lists, edges);
       } else {
-        positions_wide(row.draws, words, row.degree, fanout, choice.replace, positions);
+        positions_wide(row.draws, words, row.degree, row.fanout, choice.replace, positions);
         take(row, positions, lists, edges);
-        words += 4 * first_blocks(choice, fanout);
+        words += 4 * first_blocks(choice, row.fanout);
       }
       edges += row.count;
     }
@@ -117,11 +117,11 @@ class PickBatch {
 
   // First the places of all draws, so that memory brings their cells meanwhile.
   template <typename Lists>
-  void draw_rows(const WeightedChoice& choice, const uint32_t* words, const Lists& lists, uint32_t fanout,
-                 P* edges) {
+  void draw_rows(const WeightedChoice& choice, const uint32_t* words, const Lists& lists, P* edges) {
     places_.clear();
     for (const Row& row : rows_) {
       if (row.degree == 0) continue;
+      const uint32_t fanout = row.fanout;
       uint64_t* const places = places_.extend(fanout);
       const uint64_t mass = uint64_t{row.degree} << 32;
       for (uint32_t i = 0; i < fanout; ++i) {
@@ -138,6 +138,7 @@ class PickBatch {
         take_all(row, lists, edges);
       } else {
         const WeightedList list = choice.list(row.begin, row.degree);
+        const uint32_t fanout = row.fanout;
         for (uint32_t i = 0; i < fanout; ++i) drawn[i] = list.entry_by_cell(places[i]);
         places += fanout;
         if (fanout > 16 || !sort_distinct<16>(drawn, fanout, positions)) {
@@ -158,13 +159,13 @@ class PickBatch {
 
   // Of other choices: one row after the other.
   template <typename Choice, typename Lists>
-  void draw_rows(const Choice& choice, const uint32_t*, const Lists& lists, uint32_t fanout, P* edges) {
+  void draw_rows(const Choice& choice, const uint32_t*, const Lists& lists, P* edges) {
     uint32_t positions[kMaxFanout];
     for (const Row& row : rows_) {
       if (row.degree == 0) {
         take_all(row, lists, edges);
       } else {
-        pick_list(choice, lists, row.begin, row.degree, row.draws, fanout, positions);
+        pick_list(choice, lists, row.begin, row.degree, row.draws, row.fanout, positions);
         take(row, positions, lists, edges);
       }
       edges += row.count;

@@ -1,0 +1,130 @@
+"""Compares typed mini-batches of the core with those of the oracle.
+
+    python tests/support/typed_cases.py --first 0 --count 50000 --json typed_cases.json
+
+Case `i` is drawn from the seed `i`: graph, seeds, fanouts and options. Each is sampled hop by hop and fused, by one
+thread and by several, and all arrays are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import typed_oracle
+from torch import Tensor
+
+from loader.graph import HeteroGraph
+from loader.samplers import FusedSampler, HopwiseSampler, NeighborSampler, Request
+from loader.samples.hetero import HeteroMiniBatch
+
+
+def graph_of(given: typed_oracle.TypedGraph) -> HeteroGraph:
+    edges = {key: torch.from_numpy(np.stack(pair)) for key, pair in given.edges.items()}
+    weights = None
+    if given.weights is not None:
+        weights = {key: torch.from_numpy(np.asarray(mass)) for key, mass in given.weights.items()}
+    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=weights)
+
+
+def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:
+    """A list for all relations has no 0: nothing would be picked at all."""
+    if isinstance(case.fanouts, dict) or 0 not in case.fanouts:
+        return case.fanouts
+    return {key: case.fanouts for key in case.graph.edges} or [k or 1 for k in case.fanouts]
+
+
+def difference(found: HeteroMiniBatch, wanted: typed_oracle.TypedBatch) -> str | None:
+    """Names the first array that differs."""
+
+    def differs(mine: Tensor | None, other: np.ndarray) -> bool:
+        assert mine is not None
+        return mine.shape != other.shape or not np.array_equal(mine.cpu().numpy(), other)
+
+    if differs(found.nodes, wanted.nodes):
+        return "nodes"
+    if found.sizes != wanted.sizes:
+        return f"sizes {found.sizes} for {wanted.sizes}"
+    for h, (block, hop) in enumerate(zip(found.blocks[::-1], wanted.hops, strict=True), start=1):
+        for name in ("indptr", "indices", "edge_ids"):
+            if differs(getattr(block, name), getattr(hop, name)):
+                return f"{name} of hop {h}"
+        if (block.first_dst, block.num_dst, block.num_src) != (hop.first_dst, hop.num_dst, hop.num_src):
+            return f"numbers of hop {h}"
+    return None
+
+
+def check(number: int, makers: list[tuple[type[NeighborSampler], dict]]) -> str | None:
+    """What differs in a case, if anything does."""
+    case = typed_oracle.random_case(np.random.default_rng(number))
+    wanted = typed_oracle.sample_case(case)
+    graph = graph_of(case.graph)
+    for kind, options in makers:
+        sampler = kind(
+            fanouts_of(case),
+            expand=case.expand,
+            seed=case.seed,
+            edge_ids=True,
+            **case.picking.options(),
+            **options,
+        )
+        on = graph.to(sampler.device)
+        session = sampler.open(on)
+        seeds = torch.from_numpy(case.seeds).to(sampler.device)
+        found = session.begin([Request(seeds, case.epoch, case.batch)])[0]()
+        session.close()
+        if what := difference(found, wanted):
+            return f"case {number}, {sampler}: {what}"
+    return None
+
+
+def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
+    if device == "cpu":
+        return [
+            (HopwiseSampler, {"num_threads": 1}),
+            (FusedSampler, {"num_threads": 1}),
+            (FusedSampler, {"num_threads": 3}),
+        ]
+    from loader.samplers import CudaSampler
+
+    return [(CudaSampler, {"vertex_set": kind}) for kind in ("bitmap", "hash")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    makers, start = makers_of(arguments.device), time.perf_counter()
+    wrong = []
+    for number in range(arguments.first, arguments.first + arguments.count):
+        if what := check(number, makers):
+            wrong.append(what)
+            print(what, flush=True)
+    seconds = time.perf_counter() - start
+    print(f"{arguments.count - len(wrong)} of {arguments.count} mini-batches are equal ({seconds:.0f} s)")
+    if arguments.json:
+        machine = (
+            torch.cuda.get_device_name() if arguments.device == "cuda" else platform.processor() or platform.machine()
+        )
+        result = {
+            "first": arguments.first,
+            "count": arguments.count,
+            "equal": arguments.count - len(wrong),
+            "samplers": [f"{kind.__name__} {options}" for kind, options in makers],
+            "machine": machine,
+        }
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    raise SystemExit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

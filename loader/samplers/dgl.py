@@ -53,7 +53,7 @@ class DGLSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
-        require_graph(graph)
+        require_graph(graph, typed=False)
         return _DGLSession(self, graph)
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,12 @@ from torch import Tensor
 from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
 
 import loader
+from loader import FusedSampler, LinkLoader, LinkSampler, WalkSampler, random_walk
+from loader.datamodules.link_split import split_links
+from loader.datasets import NodeDataset
 from loader.graph import Graph, HeteroGraph, require_graph
+from loader.stores import degree_hotness
+from loader.traverse import bfs
 
 WRITES, CITES, HAS = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "rev_writes", "author")
 SIZES = {"author": 3, "paper": 4, "venue": 0}
@@ -466,10 +472,23 @@ def test_the_graph_is_found_in_the_package() -> None:
 
 
 def test_where_a_graph_is_wanted_relations_are_named() -> None:
-    with pytest.raises(
-        TypeError, match=r"graph is a loader\.HeteroGraph; .*: of one relation, graph\.relation\(edge_type\)"
-    ):
-        require_graph(small())
+    typed, ids = small(), torch.arange(3)
+    require_graph(typed)
+    wants: list[Callable[[], Any]] = [
+        lambda: require_graph(typed, typed=False),
+        lambda: bfs(typed, ids),  # type: ignore[arg-type]
+        lambda: random_walk(typed, ids, 2),  # type: ignore[arg-type]
+        lambda: WalkSampler(walk_length=2).open(typed),  # type: ignore[arg-type]
+        lambda: LinkSampler(FusedSampler([2])).open(typed),  # type: ignore[arg-type]
+        lambda: LinkLoader(typed, None, torch.zeros(1, 2).long(), LinkSampler(FusedSampler([2])), 1),  # type: ignore[arg-type]
+        lambda: degree_hotness(typed),  # type: ignore[arg-type]
+        lambda: split_links(typed),  # type: ignore[arg-type]
+        lambda: NodeDataset("m", typed, torch.rand(7, 1), ids, {}, 0),  # type: ignore[arg-type]
+    ]
+    message = r"a loader\.HeteroGraph; it must be a loader\.Graph: graph\.relation\(edge_type\)$"
+    for want in wants:
+        with pytest.raises(TypeError, match=message):
+            want()
 
 
 def test_memory_is_of_result_and_one_relation() -> None:

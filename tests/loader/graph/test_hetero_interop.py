@@ -134,8 +134,10 @@ def test_where_one_type_is_wanted_ways_are_named(edges: dict[Any, Tensor]) -> No
         TypeError, match=r"a HeteroData; .*: HeteroGraph\.from_pyg\(data\) keeps the types; or give data"
     ):
         Graph.from_pyg(data)
-    with pytest.raises(TypeError, match=r"of one relation, HeteroGraph\.from_pyg\(graph\)\.relation\(edge_type\)"):
+    with pytest.raises(TypeError, match=r"a loader\.Graph or a loader\.HeteroGraph: HeteroGraph\.from_pyg\(graph\)$"):
         require_graph(data)
+    with pytest.raises(TypeError, match=r"a loader\.Graph: HeteroGraph\.from_pyg\(graph\)\.relation\(edge_type\)$"):
+        require_graph(data, typed=False)
 
 
 @needs_dgl
@@ -180,7 +182,7 @@ def test_from_dgl_names_what_is_wrong(edges: dict[Any, Tensor]) -> None:
         HeteroGraph.from_dgl(g, weight_attr="w")
     with pytest.raises(ValueError, match=r"g is a block, .* give the graph it is of"):
         HeteroGraph.from_dgl(dgl.to_block(g))
-    with pytest.raises(TypeError, match=r"of one relation, HeteroGraph\.from_dgl\(graph\)\.relation\(edge_type\)"):
+    with pytest.raises(TypeError, match=r"a loader\.Graph or a loader\.HeteroGraph: HeteroGraph\.from_dgl\(graph\)$"):
         require_graph(g)
     with pytest.raises(TypeError, match=r"HeteroGraph\.from_dgl\(g\) keeps them"):
         Graph.from_dgl(g)

@@ -10,10 +10,8 @@ from typing import Any
 from loader.datasets.base import CachedDataset
 from loader.datasets.columns import SUFFIXES
 from loader.datasets.errors import nearest
-from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_npz import HeteroNpzDataset, has_types
 from loader.datasets.locations import given_file
-from loader.datasets.node_dataset import NodeDataset
 from loader.datasets.npz import NpzDataset
 from loader.datasets.table import TableDataset
 from loader.machine.arguments import as_seed, shown
@@ -50,8 +48,9 @@ def open_dataset(
     cache_dir: str | Path | None = None,
     seed: int = 0,
     conf: Path | None = None,
-) -> NodeDataset | HeteroDataset:
-    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file, or of a table of edges.
+) -> Any:
+    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file, or of a table of edges: a `NodeDataset`, or a
+    `HeteroDataset` if it has several types.
 
     Args:
         name: name of the file without `.yaml`, or path of a .npz, .csv, .tsv or .parquet file.
@@ -117,8 +116,7 @@ def open_dataset(
         dataset = instantiate(config.dataset)
     except Exception as error:  # of Hydra's, around what the class raised
         raise error.__cause__ or error from None
-    loaded: NodeDataset | HeteroDataset = dataset.load()
-    return loaded
+    return dataset.load()
 
 
 def _keywords(cls: type) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from typed_graphs import lists_of, rows_of, typed_edges
 
-from loader.datasets import DatasetError, HeteroDataset, HeteroNpzDataset, NpzDataset, open_dataset, write_hetero_npz
+from loader.datasets import (
+    CacheError,
+    DatasetError,
+    HeteroDataset,
+    HeteroNpzDataset,
+    NpzDataset,
+    open_dataset,
+    write_hetero_npz,
+)
 from loader.graph import HeteroGraph
 
 Load = Callable[..., HeteroDataset]
@@ -57,15 +66,17 @@ def test_arrays_become_a_dataset_as_they_are(load: Load) -> None:
     assert {split: ids.tolist() for split, ids in data.splits.items()} == {"train": [0, 1], "val": [], "test": [3]}
 
 
-def test_a_later_load_opens_the_conversion(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_later_load_opens_the_conversion(load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first, source = load(), HeteroNpzDataset(tmp_path / "mine.npz", cache_dir=tmp_path / "cache", verify=True)
     with caplog.at_level(logging.INFO):
-        first, again = load(), load()
-    assert [record.getMessage().split(" ", 1)[1].split(" ")[0] for record in caplog.records] == [
-        "converting", "converted", "converting", "converted",
-    ]  # the file was written again  # fmt: skip
-    path = Path(first.graph.placement["indptr"].file or "x")
-    assert path == Path("x")  # in memory
-    assert rows_of(first.graph.lists) == rows_of(again.graph.lists)
+        again = source.load()
+    assert [record.getMessage().startswith("mine: opened from") for record in caplog.records] == [True]
+    assert again.identity() == first.identity()
+    assert rows_of(again.graph.lists) == rows_of(first.graph.lists)
+    (features,) = (tmp_path / "cache").glob("mine-*/version-*/2.features.npy")  # of venue
+    features.write_bytes(features.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(CacheError, match=r"2\.features\.npy cannot be used: bytes .* are not those that were written"):
+        source.load()
 
 
 def test_topology_may_stay_on_disk(load: Load) -> None:
@@ -73,6 +84,18 @@ def test_topology_may_stay_on_disk(load: Load) -> None:
     kinds = {name: place.kind for name, place in data.graph.placement.items()}
     assert kinds == {"indptr": "disk", "indices": "disk", "edge_ids": "disk"}
     assert rows_of(data.graph.lists) == rows_of(load().graph.lists)
+
+
+def test_a_transform_makes_another_dataset(load: Load) -> None:
+    data = load(
+        transform=[lambda data: replace(data, graph=data.graph.reverse()), lambda data: replace(data, name="b")]
+    )
+    assert data.name == "b"
+    assert data.graph.edge_types[0] == ("paper", "rev_writes", "author")
+    with pytest.raises(TypeError, match="transform of mine returned a HeteroGraph; it must return a HeteroDataset"):
+        load(transform=lambda data: data.graph)
+    with pytest.raises(TypeError, match="transform is 'reverse'; it must be a function of a HeteroDataset"):
+        load(transform="reverse")
 
 
 def test_sparse_features_come_back_whole(load: Load) -> None:

@@ -24,7 +24,7 @@ from loader.datasets.numbers import as_int64
 from loader.datasets.splits import check_fractions, ids_of, stratified_split
 from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
-from loader.machine.arguments import as_size, kind_of
+from loader.machine.arguments import as_size, kind_of, shown
 
 _OF_NODES = ("num_nodes", "features", "labels", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights")
@@ -55,7 +55,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     `test`           [num_nodes] bool               all three or none
     ================ ============================== ======================================================
 
-    `num_classes`, one integer, is optional; else there is one class more than the largest label.
+    `num_classes`, one integer, is optional; else there is one class more than the largest label. In a file without
+    labels, `target` may name a type; else it is the first one.
 
     Types and relations have the order in which the file first names them, which is that of the arguments of
     `numpy.savez`. A type is named by an array of its own, not by an edge::
@@ -106,7 +107,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         nodes: dict[str, dict[str, NDArray[np.generic]]] = {}
         edges: dict[EdgeType, NDArray[np.generic]] = {}
         weights: dict[EdgeType, NDArray[np.generic]] = {}
-        read = ["num_classes"]
+        read = ["num_classes", "target"]
         for name, array in arrays.items():
             *owner, what = name.split("/")
             known = {1: _OF_NODES, 3: _OF_EDGES}.get(len(owner), ())
@@ -146,7 +147,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         if splits and len(splits) < len(SPLITS):
             missing = [split for split in SPLITS if (labelled[0], split) not in splits]
             raise DatasetError(f"{self.path} has no array '{labelled[0]}/{missing[0]}'; add it, or leave out all three")
-        target = labelled[0] if labelled else next(iter(nodes), "")
+        target = self._target(arrays, list(nodes), labelled)
         return HeteroEdges(
             edges=edges,
             num_nodes=num_nodes,
@@ -185,6 +186,17 @@ class HeteroNpzDataset(HeteroEdgesDataset):
                 return len(arrays[what])
         raise DatasetError(f"{self.path} does not say how many nodes '{name}' has; add the array '{name}/num_nodes'")
 
+    def _target(self, arrays: dict[str, NDArray[np.generic]], types: list[str], labelled: list[str]) -> str:
+        if "target" not in arrays:
+            return (labelled or types)[0]
+        given = arrays["target"].reshape(-1).tolist()
+        if len(given) != 1 or given[0] not in (labelled or types):
+            raise DatasetError(
+                f"{self.path}: target is {shown(given[0] if len(given) == 1 else given)}; it must be "
+                f"{'the type with labels, ' if labelled else ''}one of {', '.join(labelled or types)}"
+            )
+        return str(given[0])
+
     def _num_classes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
         if "num_classes" not in arrays:
             return None
@@ -206,11 +218,13 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
 
     Raises:
         TypeError: `data` is no `HeteroDataset`.
-        ValueError: a name of a type or relation has a "/", or is empty.
+        ValueError: a name of a type or relation has a "/", or is empty; the graph has no relation.
     """
     if not isinstance(data, HeteroDataset):
         raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.HeteroDataset")
     graph = data.graph
+    if not graph.edge_types:
+        raise ValueError(f"{data.name} has 0 relations; a file has at least 1, which may have no edges")
     for name in [*graph.node_types, *(key[1] for key in graph.edge_types)]:
         if not name or "/" in name:
             raise ValueError(f"the name {name!r} cannot be part of an array's name; rename it without '/'")
@@ -235,4 +249,5 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
             arrays[f"{'/'.join(key)}/edge_weights"] = one.edge_weights.cpu().numpy()[back]
     if data.num_classes:
         arrays["num_classes"] = np.array(data.num_classes)
+    arrays["target"] = np.array(data.target)
     np.savez(path, **arrays)

@@ -159,6 +159,11 @@ def test_a_dataset_may_lack_labels(load: Load) -> None:
     data = load(dict.fromkeys(("paper/labels", "paper/train", "paper/val", "paper/test")))
     assert (data.num_classes, data.labels.tolist()) == (0, [-1] * 4)
     assert all(ids.numel() == 0 for ids in data.splits.values())
+    assert data.target == "paper"  # the first type
+    bare = dict.fromkeys(("paper/labels", "paper/train", "paper/val", "paper/test"))
+    assert load({**bare, "target": np.array("author")}).target == "author"
+    with pytest.raises(DatasetError, match="target is 'book'; it must be one of paper, author, venue"):
+        load({**bare, "target": np.array("book")})
 
 
 @pytest.mark.parametrize(
@@ -199,6 +204,8 @@ def test_a_dataset_may_lack_labels(load: Load) -> None:
         ),
         ({"paper/cites/paper/edge_index": np.ones((2, 2))}, "paper/cites/paper"),
         ({"paper/cites/paper/edge_index": np.array([["a"], ["b"]])}, "paper/cites/paper"),
+        ({"target": np.array("author")}, "target is 'author'; it must be the type with labels, one of paper"),
+        ({"target": np.array(["paper", "author"])}, r"target is \['paper', 'author'\]; it must be"),
         ({"num_classes": np.array([1, 2])}, r"num_classes is \[1, 2\]; it must be an integer of at least 2"),
     ],
 )
@@ -266,4 +273,7 @@ def test_names_with_a_slash_are_not_written(tmp_path: Path) -> None:
         write_hetero_npz(data, tmp_path / "written.npz")
     with pytest.raises(TypeError, match=r"data is a HeteroGraph; it must be a loader\.datasets\.HeteroDataset"):
         write_hetero_npz(graph, tmp_path / "written.npz")  # type: ignore[arg-type]
+    lonely = replace(data, graph=HeteroGraph.from_edges({}, {"a/b": 1}))
+    with pytest.raises(ValueError, match="m has 0 relations; a file has at least 1"):
+        write_hetero_npz(lonely, tmp_path / "written.npz")
     assert not (tmp_path / "written.npz").exists()

@@ -1,6 +1,7 @@
 """Samples, which samplers return, and their conversion to DGL and PyG."""
 
 from loader.samples.base import Rows, Sample
+from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
@@ -9,6 +10,8 @@ from loader.samples.walks import Walks
 
 __all__ = [
     "Block",
+    "HeteroBlock",
+    "HeteroMiniBatch",
     "LazyRows",
     "Links",
     "MiniBatch",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from loader.machine.optional import import_dgl, import_optional
 from loader.samples.hetero import HeteroBlock, HeteroMiniBatch, by_relation, edge_index_dict
+from loader.samples.segments import EdgeType
 from loader.samples.subgraph import edges_of, ranges
 
 
@@ -96,35 +97,64 @@ def to_pyg(batch: HeteroMiniBatch) -> Any:
     HeteroData = import_optional("torch_geometric.data", "to_pyg()", "datasets").HeteroData
 
     batch = once(batch)
-    seg, hops = batch.segments, batch.blocks[::-1]
-    data, n_id = HeteroData(), batch.n_id
-    for t, (name, of_type) in enumerate(n_id.items()):
+    parts, data = parts_of(batch), HeteroData()
+    for (name, ids), count in zip(parts.nodes.items(), batch.sizes[0], strict=True):
         store = data[name]
-        store.n_id, store.num_nodes = of_type.long(), of_type.numel()
-        store.num_sampled_nodes = [of_hop[t] for of_hop in batch.sizes]
+        store.n_id, store.num_nodes, store.num_sampled_nodes = ids, ids.numel(), parts.num_nodes[name]
         if batch.x is not None and name in batch.x:
             store.x = batch.x[name]
-        if batch.sizes[0][t]:
-            store.batch_size = batch.sizes[0][t]
-            store.input_id = store.n_id[: store.batch_size]
+        if count:
+            store.batch_size, store.input_id = count, ids[:count]
     if batch.y is not None:
         data[batch.seed_type].y = batch.y
-    if hops:
-        found = by_relation(hops, seg)
-        counts = found.counts()
-        ids = [block.edge_ids for block in hops if block.edge_ids is not None]
-        edge_ids = torch.cat(ids)[found.places].long().split([sum(of) for of in counts]) if ids else None
-        pairs = edge_index_dict(hops, seg, found, counts)
-        for r, (edge_type, of_hop) in enumerate(zip(batch.edge_types, counts, strict=True)):
-            edges = data[edge_type]
-            edges.edge_index, edges.num_sampled_edges = pairs[edge_type], of_hop
-            if edge_ids is not None:
-                edges.e_id = edge_ids[r]
+    for edge_type, pairs in parts.edges.items():
+        edges = data[edge_type]
+        edges.edge_index, edges.num_sampled_edges = pairs, parts.num_edges[edge_type]
+        if parts.edge_ids is not None:
+            edges.e_id = parts.edge_ids[edge_type]
     for kind, rows in batch.rows.items():
         what, name, *attribute = kind.split("/")
-        where = data[name] if what == "node" else data[batch.edge_types[seg.relation_of(name)]]
+        where = data[name] if what == "node" else data[batch.edge_types[batch.segments.relation_of(name)]]
         where[attribute[0] if attribute else "edge_attr"] = rows
     return data
+
+
+class Parts(NamedTuple):
+    """Nodes and edges of a mini-batch by type, as torch_geometric's samplers return them.
+
+    Attributes:
+        nodes: node type -> `[N]` int64 ids within the type.
+        edges: edge type -> `[2, E]` int64 places of sources and destinations among these, hop by hop from the seeds.
+        edge_ids: edge type -> `[E]` int64, or None.
+        num_nodes: node type -> numbers of new nodes: seeds, then hop by hop.
+        num_edges: edge type -> numbers of edges of each hop.
+    """
+
+    nodes: dict[str, Tensor]
+    edges: dict[EdgeType, Tensor]
+    edge_ids: dict[EdgeType, Tensor] | None
+    num_nodes: dict[str, list[int]]
+    num_edges: dict[EdgeType, list[int]]
+
+
+def parts_of(batch: HeteroMiniBatch) -> Parts:
+    """The parts of a mini-batch that samples each node once, see `once`."""
+    seg, hops = batch.segments, batch.blocks[::-1]
+    nodes = {name: ids.long() for name, ids in batch.n_id.items()}
+    num_nodes = {name: [of_hop[t] for of_hop in batch.sizes] for t, name in enumerate(seg.names)}
+    if not hops:
+        none = {edge_type: batch.nodes.new_empty((2, 0), dtype=torch.int64) for edge_type in seg.edge_types}
+        ids = {edge_type: pairs[0] for edge_type, pairs in none.items()}
+        return Parts(nodes, none, ids, num_nodes, {edge_type: [] for edge_type in seg.edge_types})
+    found = by_relation(hops, seg)
+    counts = found.counts()
+    edge_ids = None
+    if all(block.edge_ids is not None for block in hops):
+        every = torch.cat([block.edge_ids for block in hops if block.edge_ids is not None])[found.places].long()
+        split = every.split([sum(of_hop) for of_hop in counts])
+        edge_ids = dict(zip(seg.edge_types, split, strict=True))
+    edges = edge_index_dict(hops, seg, found, counts)
+    return Parts(nodes, edges, edge_ids, num_nodes, dict(zip(seg.edge_types, counts, strict=True)))
 
 
 def once(batch: HeteroMiniBatch) -> HeteroMiniBatch:

@@ -53,51 +53,21 @@ def small() -> HeteroMiniBatch:
     return made(graph, oracle.sample(graph, np.array([4, 3]), [-1, -1], expand="new"))
 
 
-class Edges:
-    """The edges of some hops by relation, as (source, destination) places within the types, written out slowly."""
-
-    def __init__(self, graph: oracle.TypedGraph, found: Batch) -> None:
-        types = graph.lists.types_of(found.nodes).tolist()
-        seen = dict.fromkeys(types, 0)
-        self.within = []
-        for t in types:
-            self.within.append(seen[t])
-            seen[t] += 1
-        keys = list(graph.edges)
-        self.by_hop: list[dict[oracle.EdgeType, list[tuple[int, int, int]]]] = []
-        for hop in found.hops:
-            edges: dict[oracle.EdgeType, list[tuple[int, int, int]]] = {key: [] for key in keys}
-            dst = [
-                v
-                for v in range(hop.first_dst, hop.first_dst + hop.num_dst)
-                for _ in range(graph.lists.num_slots[types[v]])
-            ]
-            for row, (v, r) in enumerate(zip(dst, hop.relations.tolist(), strict=True)):
-                for e in range(hop.indptr[row], hop.indptr[row + 1]):
-                    u = self.within[hop.indices[e]]
-                    edges[keys[r]].append((u, self.within[v], int(hop.edge_ids[e])))
-            self.by_hop.append(edges)
-
-
-def columns(edges: list[tuple[int, int, int]]) -> list[list[int]]:
-    return [[edge[i] for edge in edges] for i in range(3)]
-
-
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_views_by_type_and_relation(expand) -> None:
     edges_seen = 0
     for case, found, batch in random_batches(1, 15, expand):
-        written = Edges(case.graph, found)
+        written = oracle.edges_by_hop(case.graph, found)
         types = case.graph.lists.types_of(found.nodes)
         for t, (name, ids) in enumerate(batch.n_id.items()):
             expected = found.nodes[types == t] - case.graph.lists.bounds[t]
             assert ids.tolist() == expected.tolist() == batch.ids(f"node/{name}").tolist()
             assert batch.num_nodes_of(name) == len(expected)
-        for block, hop, edges in zip(reversed(batch.blocks), found.hops, written.by_hop, strict=True):
+        for block, hop, edges in zip(reversed(batch.blocks), found.hops, written, strict=True):
             index = block.edge_index_dict
             assert list(index) == list(case.graph.edges)
             for key, of in edges.items():
-                src, dst, ids = columns(of)
+                src, dst, ids = oracle.columns(of)
                 assert index[key].tolist() == [src, dst]
                 one = block.relation(key)
                 assert isinstance(one, Block)
@@ -111,7 +81,7 @@ def test_views_by_type_and_relation(expand) -> None:
                 assert (one.edge_index[1] + first).tolist() == dst
                 edges_seen += len(src)
         for key in case.graph.edges:
-            expected = [edge[2] for edges in written.by_hop for edge in edges[key]]
+            expected = [edge[2] for edges in written for edge in edges[key]]
             assert batch.ids("edge/" + "__".join(key)).tolist() == expected
     assert edges_seen > 1_000
 
@@ -184,7 +154,7 @@ def test_torch_geometrics_form(expand) -> None:
         found = oracle.sample(
             case.graph, case.seeds, case.fanouts, expand="new", seed=case.seed, epoch=case.epoch, batch=case.batch
         )
-        written = Edges(case.graph, found)
+        written = oracle.edges_by_hop(case.graph, found)
         data = with_all_rows(batch).to_pyg()
         assert isinstance(data, hetero_data)
         assert data.metadata() == (list(case.graph.num_nodes), list(case.graph.edges))
@@ -202,10 +172,10 @@ def test_torch_geometrics_form(expand) -> None:
             if seeds:
                 assert store.input_id.tolist() == store.n_id[:seeds].tolist()
         for key in case.graph.edges:
-            src, dst, ids = columns([edge for edges in written.by_hop for edge in edges[key]])
+            src, dst, ids = oracle.columns([edge for edges in written for edge in edges[key]])
             assert data[key].edge_index.tolist() == [src, dst]
             assert data[key].e_id.tolist() == ids
-            assert data[key].num_sampled_edges == [len(edges[key]) for edges in written.by_hop]
+            assert data[key].num_sampled_edges == [len(edges[key]) for edges in written]
             assert data[key].edge_attr[:, 0].tolist() == ids
             assert data[key].other.tolist() == ids
 
@@ -215,7 +185,7 @@ def test_dgls_form() -> None:
     for case, found, batch in random_batches(5, 15, "all"):
         if not case.graph.edges:
             continue
-        written = Edges(case.graph, found)
+        written = oracle.edges_by_hop(case.graph, found)
         input_nodes, output_nodes, blocks = with_all_rows(batch).to_dgl()
         for name, ids in batch.n_id.items():
             assert input_nodes[name].tolist() == ids.tolist()
@@ -223,7 +193,7 @@ def test_dgls_form() -> None:
             assert output_nodes[name].tolist() == ids[:seeds].tolist()
             assert blocks[0].srcnodes[name].data["feat"][:, 0].tolist() == ids.tolist()
         reached = dict(zip(batch.node_types, batch.sizes[0], strict=True))
-        for h, (block, edges) in enumerate(zip(reversed(blocks), written.by_hop, strict=True)):
+        for h, (block, edges) in enumerate(zip(reversed(blocks), written, strict=True)):
             assert block.is_block
             for t, name in enumerate(batch.node_types):
                 assert block.num_dst_nodes(name) == reached[name]
@@ -231,7 +201,7 @@ def test_dgls_form() -> None:
                 assert block.num_src_nodes(name) == reached[name]
                 assert block.srcnodes[name].data[dgl.NID].tolist() == batch.n_id[name][: reached[name]].tolist()
             for key, of in edges.items():
-                src, dst, ids = columns(of)
+                src, dst, ids = oracle.columns(of)
                 u, v = block.edges(etype=key, order="eid")
                 assert (u.tolist(), v.tolist()) == (src, dst)
                 assert block.edges[key].data[dgl.EID].tolist() == ids

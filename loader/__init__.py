@@ -13,7 +13,7 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from loader.datamodules.nodes import GraphDataModule
-    from loader.graph import Graph
+    from loader.graph import Graph, HeteroGraph
     from loader.items import Walkers
     from loader.loaders.links import LinkLoader
     from loader.loaders.nodes import NodeLoader
@@ -40,6 +40,7 @@ _HOMES = {
     "FusedSampler": "loader.samplers",
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodules.nodes",
+    "HeteroGraph": "loader.graph",
     "HopwiseSampler": "loader.samplers",
     "LinkLoader": "loader.loaders.links",
     "LinkSampler": "loader.samplers",
@@ -61,6 +62,7 @@ __all__ = [
     "FusedSampler",
     "Graph",
     "GraphDataModule",
+    "HeteroGraph",
     "HopwiseSampler",
     "LinkLoader",
     "LinkSampler",

@@ -3,9 +3,10 @@
 from loader.graph.checks import MAX_DEGREE
 from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
-from loader.graph.hetero import EdgeType, HeteroGraph
+from loader.graph.hetero import HeteroGraph
 from loader.graph.list_cache import ListCache
 from loader.graph.placement import Placement
+from loader.graph.relations import EdgeType
 
 __all__ = [
     "MAX_DEGREE",

@@ -42,13 +42,11 @@ def signed(name: str, array: Tensor) -> Tensor:
     return known
 
 
-def weight_vector(array: Tensor, device: torch.device) -> Tensor:
+def weight_vector(array: Tensor, device: torch.device, name: str = "edge_weights") -> Tensor:
     """`array`, if it is a vector of float32 or float64 on `device`."""
-    _check_vector("edge_weights", array, device)
+    _check_vector(name, array, device)
     if array.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"edge_weights has dtype {array.dtype}; it must be float32 or float64: pass edge_weights.float()"
-        )
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be float32 or float64: pass {name}.float()")
     return array
 
 
@@ -58,8 +56,8 @@ def check_length(name: str, array: Tensor, length: int, what: str) -> None:
         raise ValueError(f"{name} has {array.numel()} entries, {what}; the numbers must be equal")
 
 
-def check_range(name: str, array: Tensor, num_nodes: int) -> None:
-    """Raises ValueError unless all ids are in `[0, num_nodes)`."""
+def check_range(name: str, array: Tensor, num_nodes: int, way: str = "") -> None:
+    """Raises ValueError unless all ids are in `[0, num_nodes)`; `way` is the end of the message."""
     if array.numel() == 0:
         return
     _check_numbers(name, array)
@@ -67,7 +65,7 @@ def check_range(name: str, array: Tensor, num_nodes: int) -> None:
     if low < 0 or high >= num_nodes:
         bad = low if low < 0 else high
         valid = f"valid ids are 0 to {num_nodes - 1}" if num_nodes else "there are no vertices"
-        raise ValueError(f"{name} holds vertex {bad}; {valid}")
+        raise ValueError(f"{name} holds vertex {bad}; {valid}{way}")
 
 
 def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
@@ -93,16 +91,24 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
     check_range("indices", indices, num_src)
 
 
-def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, dst: Tensor | None = None) -> None:
+def check_weights(
+    weights: Tensor,
+    src: Tensor,
+    indptr: Tensor | None = None,
+    dst: Tensor | None = None,
+    name: str = "edge_weights",
+) -> None:
     """Raises ValueError unless all weights are finite and at least 0; the message names the first edge for which this
     is false.
 
     Args:
         weights, src: `[num_edges]`.
         indptr, dst: give one of them; it says which vertex an edge goes to.
+        name: of the weights, in the message.
     """
     if weights.numel() == 0:
         return
+    weights = weights.detach()  # also trained ones are only looked at
     low, high = (float(x) for x in torch.aminmax(weights))
     if low >= 0 and high < float("inf"):  # NaN is neither
         return
@@ -113,7 +119,7 @@ def check_weights(weights: Tensor, src: Tensor, indptr: Tensor | None = None, ds
         assert indptr is not None
         end = int(torch.searchsorted(indptr, edge, right=True)) - 1
     raise ValueError(
-        f"edge_weights[{edge}], of the edge {int(src[edge])} -> {end}, is {float(weights[edge])}; a weight must be "
+        f"{name}[{edge}], of the edge {int(src[edge])} -> {end}, is {float(weights[edge])}; a weight must be "
         "finite and at least 0: leave such edges out, or give them a weight of 0"
     )
 

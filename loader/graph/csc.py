@@ -168,11 +168,7 @@ class Graph:
         columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
-        if num_nodes * columns < 2**63:
-            order = torch.argsort(dst.long() * max(columns, 1) + src.long(), stable=True)
-        else:  # by two keys, as one would not fit 64 bits
-            order = torch.argsort(src, stable=True)
-            order = order[torch.argsort(dst[order], stable=True)]
+        order = list_order(src, dst, columns, num_nodes)
         indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
         torch.cumsum(torch.bincount(dst.long(), minlength=num_nodes), 0, out=indptr[1:])
 
@@ -494,6 +490,14 @@ class Graph:
 def _versions(*arrays: Tensor) -> tuple[int, ...]:
     """Of each array which one it is, and how often torch saw it written to; torch does not count in inference mode."""
     return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
+
+
+def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:
+    """`[num_edges]` int64: the edges by destination, those of a destination by source, parallel ones as they were."""
+    if num_dst * num_src < 2**63:
+        return torch.argsort(dst.long() * max(num_src, 1) + src.long(), stable=True)
+    order = torch.argsort(src, stable=True)  # by two keys, as one would not fit 64 bits
+    return order[torch.argsort(dst[order], stable=True)]
 
 
 def require_square(graph: Graph, who: str) -> None:

@@ -22,7 +22,12 @@ def require_graph(graph: Any, what: str = "graph") -> None:
         return
     kind = type(graph)
     library = kind.__module__.partition(".")[0]
-    if library == "torch_geometric" and hasattr(graph, "edge_index"):
+    typed = hasattr(graph, "node_types") and hasattr(graph, "edge_types")
+    if kind.__name__ == "HeteroGraph":
+        way = f"of one relation, {what}.relation(edge_type)"
+    elif library == "torch_geometric" and typed:
+        way = f"of one relation, HeteroGraph.from_pyg({what}).relation(edge_type)"
+    elif library == "torch_geometric" and hasattr(graph, "edge_index"):
         way = f"Graph.from_pyg({what})"
     elif library == "dgl":
         way = f"Graph.from_dgl({what})"

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from loader.graph.checks import MAX_VERTICES, check_length, check_range, check_weights, integer_vector, weight_vector
-from loader.graph.csc import Graph
+from loader.graph.csc import Graph, list_order
 from loader.graph.placement import Placement
-from loader.machine.arguments import as_flag, as_size, shown
+from loader.graph.relations import (
+    EdgeType,
+    check_edge_types,
+    check_edge_weights,
+    check_edges,
+    check_node_types,
+    check_sources,
+    reversed_type,
+)
+from loader.machine.arguments import as_flag, kind_of, shown
 
-EdgeType = tuple[str, str, str]
+_INT32_MAX = 2**31 - 1
 
-MAX_TYPES = 64  # of nodes: their bounds are arguments of the kernels
-MAX_RELATIONS = 1024
+# The arrays by edge of one relation, list after list: "indices", ids within the source type, and those of a Graph.
+Contents = Callable[[int], Mapping[str, Tensor]]
 
 
 class HeteroGraph:
     """A directed graph with types of nodes and of edges.
 
+        HeteroGraph.from_edges({("author", "writes", "paper"): edge_index}, {"author": 50, "paper": 80})
+
     An edge type, or relation, is a triple `(source type, name, destination type)`. The nodes of all types are numbered
     in one range of ids, type after type in the order of `node_types`: node `i` of a type has the id
     `node_types[type].start + i`. A node has one list of in-neighbors for each relation into its type, in the order of
-    `edge_types`. The order of the relations decides what is sampled, as that of the nodes does.
+    `edge_types`. The order of the types and of the relations decides what is sampled, as the order of the nodes does.
 
     Make one by `from_edges`, `from_pyg`, `from_dgl` or `of`.
 
@@ -36,8 +47,8 @@ class HeteroGraph:
         edge_types: the relations.
 
     Attributes:
-        lists: a `Graph` with a row for each node and relation into its type. `lists.edge_ids`, if there are any, are
-            places among the edges of a relation as they were given.
+        lists: a `Graph` with a row for each node and relation into its type, see `rows`. `lists.edge_ids`, if there are
+            any, are places among the edges of a relation as they were given.
         node_types: node type -> `range` of ids.
         edge_types: the relations, in order.
         relations_into: node type -> numbers of the relations into it, ascending; the place of a relation there is its
@@ -46,10 +57,29 @@ class HeteroGraph:
 
     Raises:
         TypeError: a name is no text, or a relation no triple of names.
-        ValueError: a relation names an unknown type, or comes twice; there are more than 64 types or 1,024 relations.
+        ValueError: a relation names an unknown type, or comes twice; there are more than 64 types or 1,024 relations;
+            the lists have other sizes, or sources of another type than their relation's.
     """
 
     def __init__(self, lists: Graph, num_nodes: Mapping[str, int], edge_types: Sequence[EdgeType]) -> None:
+        if not isinstance(lists, Graph):
+            raise TypeError(
+                f"lists is {kind_of(lists)}; it must be a Graph with a row per node and relation: of edges, "
+                "HeteroGraph.from_edges makes them"
+            )
+        self._number(num_nodes, edge_types)
+        nodes, rows = self._sizes()
+        if lists.num_src != nodes or lists.num_dst != rows:
+            raise ValueError(
+                f"lists has {lists.num_dst} rows of {lists.num_src} sources; the types and relations have {rows} rows "
+                f"of {nodes} nodes: of edges, HeteroGraph.from_edges makes the lists"
+            )
+        self.lists = lists
+        self._sound: tuple[int, ...] | None = None  # the state in which sources were of the right types
+        self.require_sound()
+
+    def _number(self, num_nodes: Mapping[str, int], edge_types: Any) -> None:
+        """Sets all attributes but the lists."""
         sizes = check_node_types(num_nodes)
         self.edge_types = check_edge_types(edge_types, sizes)
         self.node_types: dict[str, range] = {}
@@ -62,12 +92,46 @@ class HeteroGraph:
             self.first_row[name] = rows
             end += size
             rows += size * len(self.relations_into[name])
-        if lists.num_src != end or lists.num_dst != rows:
-            raise ValueError(
-                f"lists has {lists.num_dst} rows of {lists.num_src} sources; the types and relations have {rows} rows "
-                f"of {end} nodes"
-            )
-        self.lists = lists
+
+    @classmethod
+    def _made(
+        cls,
+        num_nodes: Mapping[str, int],
+        edge_types: Sequence[EdgeType],
+        degrees: Sequence[Tensor],
+        dtypes: Mapping[str, torch.dtype],
+        contents: Contents,
+        device: torch.device,
+        node_times: Tensor | None = None,
+    ) -> HeteroGraph:
+        """The graph of relations whose arrays are made one after the other, so that few of them are in memory.
+
+        Args:
+            degrees: of each relation the lengths of its lists.
+            dtypes: array by edge -> its type of number; without `indices`.
+            contents: number of a relation -> its arrays.
+        """
+        graph = object.__new__(cls)
+        graph._number(num_nodes, edge_types)
+        nodes, rows = graph._sizes()
+        indptr = torch.zeros(rows + 1, dtype=torch.int64, device=device)
+        for key, lengths in zip(graph.edge_types, degrees, strict=True):
+            indptr[1:][graph.rows(key)] = lengths
+        torch.cumsum(indptr, 0, out=indptr)
+        num_edges = int(indptr[-1])
+        narrow = torch.int32 if max(nodes, rows) <= _INT32_MAX else torch.int64
+        arrays: dict[str, Any] = {
+            name: torch.empty(num_edges, dtype=dtype, device=device)
+            for name, dtype in {"indices": narrow, **dtypes}.items()
+        }
+        for r, key in enumerate(graph.edge_types):
+            places = _places(indptr, graph.rows(key))
+            for name, array in contents(r).items():
+                array = array.detach().to(arrays[name].dtype)  # weights decide the picks, and get no gradient
+                arrays[name][places] = array + graph.node_types[key[0]].start if name == "indices" else array
+        graph.lists = Graph(indptr, num_src=nodes, node_times=node_times, validate=False, **arrays)
+        graph._sound = graph.lists.state()
+        return graph
 
     @classmethod
     def from_edges(
@@ -80,62 +144,121 @@ class HeteroGraph:
     ) -> HeteroGraph:
         """Builds the lists of the edges of each relation; lists are sorted by source.
 
+        Parallel edges and self loops are kept; parallel edges keep their order. There may be types without nodes and
+        relations without edges.
+
         Args:
             edges: relation -> `[2, num_edges]`, integer, sources and destinations, numbered within their types.
             num_nodes: node type -> number of nodes.
-            edge_weights: relation -> `[num_edges]`, float32 or float64; a relation that is not named has weights of 1.
+            edge_weights: relation -> `[num_edges]`, float32 or float64, finite and at least 0; the edges of a relation
+                that is not named have weights of 1.
             keep_edge_ids: keep the place of each edge in its relation as its id, which samplers return. Without it an
                 edge's id is its place in `lists.indices`.
+
+        Raises:
+            TypeError: a name is no text, an edge type no triple, or an array is no tensor of that kind of numbers.
+            ValueError: the arrays contradict each other or lie on several devices; the message names the first
+                offending value.
         """
-        sizes = check_node_types(num_nodes)
-        relations = check_edge_types(list(edges), sizes)
-        weights = {} if edge_weights is None else dict(edge_weights)
-        for key in weights:
-            if key not in edges:
-                raise ValueError(f"edge_weights names {key!r}, which is no relation; the relations are {list(edges)}")
-        into = {name: [r for r, (_, _, dst) in enumerate(relations) if dst == name] for name in sizes}
-        first, rows, end, row = {}, {}, 0, 0
-        for name, size in sizes.items():
-            first[name], rows[name] = end, row
-            end, row = end + size, row + size * len(into[name])
-        src, dst, ids, masses = [], [], [], []
-        wide = any(w.dtype == torch.float64 for w in weights.values() if isinstance(w, Tensor))
-        for r, (key, pairs) in enumerate(edges.items()):
-            source, name, target = relations[r]
-            label = f"edges[{key!r}]"
-            if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.shape[0] != 2:
-                raise ValueError(f"{label} is {shown(pairs)}; it must be a tensor [2, num_edges]")
-            u, v = (
-                integer_vector(f"{label}[0]", pairs[0], pairs.device),
-                integer_vector(f"{label}[1]", pairs[1], pairs.device),
-            )
-            check_range(f"{label}[0]", u, sizes[source])
-            check_range(f"{label}[1]", v, sizes[target])
-            slot = into[target].index(r)
-            src.append(u.long() + first[source])
-            dst.append(rows[target] + v.long() * len(into[target]) + slot)
-            if as_flag("keep_edge_ids", keep_edge_ids):
-                ids.append(torch.arange(u.numel(), device=u.device))
-            if weights:
-                weight = weights.get(key)
-                if weight is None:
-                    weight = torch.ones(u.numel(), device=u.device)
-                weight = weight_vector(weight, u.device)
-                check_length(f"edge_weights[{key!r}]", weight, u.numel(), f"{label} has {u.numel()}")
-                check_weights(weight, u, dst=v)
-                masses.append(weight.double() if wide else weight)
-        none = torch.empty(0, dtype=torch.int64)
-        graph = Graph.from_edges(
-            torch.cat(src) if src else none,
-            torch.cat(dst) if dst else none,
-            row,
-            num_src=end,
-            keep_edge_ids=keep_edge_ids,
-            edge_weights=torch.cat(masses) if masses else None,
+        return cls._of_edges(
+            edges,
+            num_nodes,
+            edge_weights,
+            keep_edge_ids,
+            lambda key: f"edges[{key!r}]",
+            lambda key: f"edge_weights[{key!r}]",
         )
-        if graph.edge_ids is not None and ids:
-            graph.edge_ids = torch.cat(ids)[graph.edge_ids]
-        return cls(graph, sizes, relations)
+
+    @classmethod
+    def _of_edges(
+        cls,
+        edges: Mapping[EdgeType, Tensor],
+        num_nodes: Mapping[str, int],
+        weights: Mapping[EdgeType, Tensor] | None,
+        keep_edge_ids: bool,
+        edges_label: Callable[[EdgeType], str],
+        weights_label: Callable[[EdgeType], str],
+    ) -> HeteroGraph:
+        """`from_edges`, with other names for the edges and weights of a relation in the messages."""
+        sizes = check_node_types(num_nodes)
+        found, device = check_edges(edges, sizes, edges_label)
+        dtypes = {"edge_ids": torch.int64} if as_flag("keep_edge_ids", keep_edge_ids) else {}
+        if weights is not None:
+            dtypes["edge_weights"] = check_edge_weights(weights, found, device, weights_label)
+        relations = list(found)
+
+        def contents(r: int) -> dict[str, Tensor]:
+            key = relations[r]
+            src, dst = found[key]
+            order = list_order(src, dst, sizes[key[0]], sizes[key[2]])
+            arrays = {"indices": src[order]}
+            if "edge_ids" in dtypes:
+                arrays["edge_ids"] = order
+            if weights is not None:
+                weight = weights.get(key)
+                arrays["edge_weights"] = order.new_ones(()).expand(order.numel()) if weight is None else weight[order]
+            return arrays
+
+        degrees = [torch.bincount(dst, minlength=sizes[key[2]]) for key, (_, dst) in found.items()]
+        return cls._made(sizes, relations, degrees, dtypes, contents, device)
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, weight_attr: str | None = None) -> HeteroGraph:
+        """The graph of a `torch_geometric.data.HeteroData`, with its types and relations in their order.
+
+        An edge's id is its place in `data[edge_type].edge_index`.
+
+        Args:
+            data: has `edge_index` `[2, num_edges]`, or `adj_t` (then ids are places of its entries), for each edge
+                type, and `num_nodes` for each node type.
+            weight_attr: name of the edge weights, `[num_edges]`. The edges of a relation without them have weights
+                of 1.
+
+        Raises:
+            TypeError: `data` is no `HeteroData`, or an attribute is no tensor.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.hetero_interop import from_pyg
+
+        return from_pyg(cls, data, weight_attr)
+
+    @classmethod
+    def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> HeteroGraph:
+        """The graph of a `dgl.DGLGraph`, with its types and relations in their order; an edge's id is DGL's.
+
+        Args:
+            g: of one or several types; no block.
+            weight_attr: name of the edge weights in `g.edges[edge_type].data`, `[num_edges]`. The edges of a relation
+                without them have weights of 1.
+
+        Raises:
+            TypeError: `g` is no graph of DGL.
+            ValueError: an attribute is missing; and as `from_edges`.
+        """
+        from loader.graph.hetero_interop import from_dgl
+
+        return from_dgl(cls, g, weight_attr)
+
+    @classmethod
+    def of(cls, graph: Graph) -> HeteroGraph:
+        """The typed form of a `Graph` with `node_types` and `edge_types`: nodes keep their numbers.
+
+        There is a relation for each (source type, edge type, destination type) that occurs. Its name is the number of
+        the edge type, as in `("author", "0", "paper")`, or "to" if the graph has no `edge_types`. Relations are sorted
+        by edge type, then by the order of their source type, then by that of their destination type. Without
+        `node_types` all nodes are of a type "node".
+
+        Lists keep their order. Edges keep their ids, or get their places in `graph.indices` as ids. Weights and times
+        are kept.
+
+        Raises:
+            TypeError: it is no `Graph`.
+            ValueError: its sources and destinations are different nodes; it has more than 64 types of nodes, or 1,024
+                relations.
+        """
+        from loader.graph.hetero_interop import from_graph
+
+        return from_graph(cls, graph)
 
     @property
     def num_nodes(self) -> int:
@@ -149,6 +272,7 @@ class HeteroGraph:
 
     @property
     def device(self) -> torch.device:
+        """The device of `lists.indices`; `placement` says it of each array."""
         return self.lists.device
 
     @property
@@ -160,26 +284,145 @@ class HeteroGraph:
         """Node types and edge types, as torch_geometric's models take them."""
         return list(self.node_types), list(self.edge_types)
 
+    def rows(self, edge_type: EdgeType) -> slice:
+        """The rows of `lists` that a relation has: one for each node of its destination type.
+
+        Raises:
+            ValueError: the graph has no such relation.
+        """
+        if edge_type not in self.edge_types:
+            raise ValueError(
+                f"edge type {shown(edge_type)} is no relation of the graph; its relations are {list(self.edge_types)}"
+            )
+        into = self.relations_into[edge_type[2]]
+        first = self.first_row[edge_type[2]]
+        slot = into.index(self.edge_types.index(edge_type))
+        return slice(first + slot, first + len(self.node_types[edge_type[2]]) * len(into), len(into))
+
+    def in_degrees(self, edge_type: EdgeType) -> Tensor:
+        """`[nodes of the destination type]`, the lengths of a relation's lists; dtype of `lists.indptr`."""
+        return self.lists.in_degrees()[self.rows(edge_type)]
+
+    def relation(self, edge_type: EdgeType) -> Graph:
+        """A copy of one relation, with nodes numbered within their types.
+
+        Returns:
+            A bipartite graph of the destination type's nodes and the source type's; a square one if they are the same
+            type. It lies on the device of `lists.indices`. Lists keep their order. Edges keep their ids, which are
+            places in `lists.indices` if the lists have none, and their weights and times.
+
+        Raises:
+            ValueError: the graph has no such relation.
+        """
+        lists, device = self.lists, self.lists.device
+        rows, of = self.rows(edge_type), self.node_types[edge_type[0]]
+        indptr = lists.indptr.to(device)
+        places = _places(indptr, rows)
+
+        def taken(array: Tensor | None) -> Tensor | None:
+            return None if array is None else array[places.to(array.device)].to(device)
+
+        lengths = (indptr[1:] - indptr[:-1])[rows]
+        return Graph(
+            torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=indptr.dtype)]),
+            lists.indices[places] - of.start,
+            num_src=len(of),
+            edge_ids=places.to(indptr.dtype) if lists.edge_ids is None else taken(lists.edge_ids),
+            edge_weights=taken(lists.edge_weights),
+            edge_times=taken(lists.edge_times),
+            node_times=None if lists.node_times is None else lists.node_times[of.start : of.stop].to(device),
+            validate=False,
+        )
+
+    def reverse(self) -> HeteroGraph:
+        """The graph with every edge turned round: relation `(s, n, d)` becomes `(d, "rev_" + n, s)`.
+
+        The reverse of a relation whose name begins with `rev_` loses that. Types and relations keep their order, edges
+        their ids, weights and times. Lists are sorted.
+
+        Raises:
+            ValueError: two relations would get the same name.
+        """
+        edge_types = [reversed_type(key) for key in self.edge_types]
+        if len({*edge_types}) < len(edge_types):
+            same = next(key for key in edge_types if edge_types.count(key) > 1)
+            twice = [key for key in self.edge_types if reversed_type(key) == same]
+            raise ValueError(
+                f"the reverses of {twice[0]!r} and {twice[1]!r} would both be {same!r}; rename one of them"
+            )
+        turned = [self.relation(key).reverse() for key in self.edge_types]
+        lists = self.lists
+        ids = lists.indptr if lists.edge_ids is None else lists.edge_ids
+        arrays = {"edge_ids": ids, "edge_weights": lists.edge_weights, "edge_times": lists.edge_times}
+        dtypes = {name: array.dtype for name, array in arrays.items() if array is not None}
+
+        def contents(r: int) -> dict[str, Tensor]:
+            return {name: getattr(turned[r], name) for name in ("indices", *dtypes)}
+
+        return self._made(
+            {name: len(ids) for name, ids in self.node_types.items()},
+            edge_types,
+            [one.in_degrees() for one in turned],
+            dtypes,
+            contents,
+            self.device,
+            None if lists.node_times is None else lists.node_times.to(self.device),
+        )
+
+    def place(
+        self, where: Placement | torch.device | str | None = None, /, **arrays: Placement | torch.device | str
+    ) -> HeteroGraph:
+        """The same graph with the arrays of its lists at other places, see `Graph.place`."""
+        return self._with(self.lists.place(where, **arrays))
+
     def to(self, device: torch.device | str) -> HeteroGraph:
-        """The same graph on a device."""
-        return self._with(self.lists.to(device))
+        """The same graph on `device`, or this one if all of it lies there, see `Graph.to`."""
+        lists = self.lists.to(device)
+        return self if lists is self.lists else self._with(lists)
 
     def pin_memory(self) -> HeteroGraph:
         """The same graph in page-locked host memory, see `Graph.pin_memory`."""
         return self._with(self.lists.pin_memory())
 
     def require_sound(self) -> None:
-        """See `Graph.require_sound`."""
+        """Checks the lists again if they were written to or replaced, see `Graph.require_sound`.
+
+        Raises:
+            ValueError: they are no lists of these nodes any more, or have a source of another type than the relation's.
+        """
         self.lists.require_sound()
+        if self._sound != (state := self.lists.state()):
+            blocks = [
+                (self.first_row[name], len(ids), [self.edge_types[r] for r in self.relations_into[name]])
+                for name, ids in self.node_types.items()
+            ]
+            check_sources(self.lists, self.node_types, blocks)
+            self._sound = state
 
     def state(self) -> tuple[int, ...]:
         """See `Graph.state`."""
         return self.lists.state()
 
+    def _sizes(self) -> tuple[int, int]:
+        """Number of nodes and of rows."""
+        rows = sum(len(ids) * len(self.relations_into[name]) for name, ids in self.node_types.items())
+        return sum(map(len, self.node_types.values())), rows
+
     def _with(self, lists: Graph) -> HeteroGraph:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, lists=lists)
+        other._sound = lists.state() if self._sound == self.lists.state() else None
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sound": self._sound == self.lists.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sound = self.lists.state() if state["_sound"] else None
+
+    def __copy__(self) -> HeteroGraph:
+        return self._with(copy.copy(self.lists))
 
     def __repr__(self) -> str:
         sizes = {name: len(ids) for name, ids in self.node_types.items()}
@@ -189,33 +432,9 @@ class HeteroGraph:
         )
 
 
-def check_node_types(num_nodes: Any) -> dict[str, int]:
-    """Node type -> number of nodes; raises TypeError or ValueError if it is none."""
-    if not isinstance(num_nodes, Mapping):
-        raise TypeError(f"num_nodes is {shown(num_nodes)}; it must be a dict: node type -> number of nodes")
-    for name in num_nodes:
-        if not isinstance(name, str):
-            raise TypeError(f"num_nodes has the key {name!r}; the name of a type must be a string")
-    sizes = {name: as_size(f"num_nodes[{name!r}]", n, 0, MAX_VERTICES) for name, n in num_nodes.items()}
-    if not 1 <= len(sizes) <= MAX_TYPES:
-        raise ValueError(f"num_nodes has {len(sizes)} types; 1 to {MAX_TYPES} are possible")
-    if sum(sizes.values()) > MAX_VERTICES:
-        raise ValueError(f"num_nodes has {sum(sizes.values())} nodes; at most {MAX_VERTICES} are possible")
-    return sizes
-
-
-def check_edge_types(edge_types: Any, sizes: Mapping[str, int]) -> tuple[EdgeType, ...]:
-    """The relations; raises TypeError or ValueError if they are none of these types, or one comes twice."""
-    found: list[EdgeType] = []
-    for key in edge_types:
-        if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key)):
-            raise TypeError(f"edge type {shown(key)} is no triple of names (source type, name, destination type)")
-        for name in (key[0], key[2]):
-            if name not in sizes:
-                raise ValueError(f"edge type {key!r} names the node type {name!r}; the node types are {list(sizes)}")
-        if key in found:
-            raise ValueError(f"edge type {key!r} comes twice; give each relation once")
-        found.append(key)
-    if len(found) > MAX_RELATIONS:
-        raise ValueError(f"there are {len(found)} edge types; at most {MAX_RELATIONS} are possible")
-    return tuple(found)
+def _places(indptr: Tensor, rows: slice) -> Tensor:
+    """`[num_edges]` int64: the places, in the arrays by edge, of the entries of these rows, row by row."""
+    begins, lengths = indptr[:-1][rows].long(), (indptr[1:] - indptr[:-1])[rows].long()
+    shifts = begins - (lengths.cumsum(0) - lengths)
+    places = shifts.repeat_interleave(lengths)
+    return places.add_(torch.arange(places.numel(), device=places.device))

@@ -19,17 +19,18 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
     if isinstance(data, Tensor) or not hasattr(data, "num_nodes"):
         raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data{way_to_data(data)}")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
-        raise TypeError(f"data is {kind_of(data)}; it must be of one type{way_to_data(data)}")
+        way = way_to_data(data)
+        if way.startswith(": "):
+            way = f": HeteroGraph.from_pyg(data) keeps the types; or give {way[2:]}"
+        raise TypeError(f"data is {kind_of(data)}; it must be of one type{way}")
     if getattr(data, "edge_index", None) is not None:
         edges = data.edge_index
         if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.shape[0] != 2:
             kind = list(edges.shape) if isinstance(edges, Tensor) else f"the type {type(edges).__name__}"
             raise ValueError(f"edge_index has {kind}; it must be a tensor [2, num_edges] (edge_index.t())")
-        src, dst = (
-            edges.as_tensor() if hasattr(edges, "as_tensor") else edges
-        )  # an EdgeIndex watches what is done to it
+        src, dst = plain(edges)
     elif getattr(data, "adj_t", None) is not None:
-        dst, src = _coordinates(data.adj_t)
+        dst, src = coordinates("adj_t", data.adj_t)
     else:
         way = "Graph.from_dgl takes a DGLGraph" if hasattr(data, "is_homogeneous") else "a graph needs one of them"
         raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t; {way}")
@@ -37,16 +38,9 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
     arrays: dict[str, Any] = {}
     if weight_attr is not None:
-        weights = arrays["edge_weights"] = _attribute(data, weight_attr, "weight_attr")
-        if weights.shape != (src.numel(),):
-            raise ValueError(
-                f"weight_attr is {weight_attr!r}, and data.{weight_attr} has shape {list(data[weight_attr].shape)}; "
-                f"it must be [{src.numel()}], a weight per edge"
-            )
-        if not (weights.is_floating_point() or weights.is_complex() or weights.dtype == torch.bool):
-            arrays["edge_weights"] = _floats(weights, weight_attr)
+        arrays["edge_weights"] = weights_of("data", data, weight_attr, src.numel())
     if time_attr is not None:
-        times = _attribute(data, time_attr, "time_attr")
+        times = _attribute("data", data, time_attr, "time_attr")
         if times.shape not in ((data.num_nodes,), (src.numel(),)):
             raise ValueError(
                 f"time_attr is {time_attr!r}, and data.{time_attr} has shape {list(data[time_attr].shape)}; it must be "
@@ -104,8 +98,8 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
     if not g.is_homogeneous:
         raise TypeError(
-            f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; give "
-            "dgl.to_homogeneous(g), whose ids follow each other type by type"
+            f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; HeteroGraph.from_dgl(g) "
+            "keeps them, or give dgl.to_homogeneous(g), whose ids follow each other type by type"
         )
     src, dst = dgl_edges(g)
     weights = None
@@ -116,22 +110,23 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
     return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
 
 
-def dgl_edges(g: Any, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sources and destinations of a `DGLGraph` of one type, also of one that was restricted to lists (`formats`).
+def dgl_edges(g: Any, ids: Tensor | None = None, etype: Any = None) -> tuple[Tensor, Tensor]:
+    """Sources and destinations of a `DGLGraph`, also of one that was restricted to lists (`formats`).
 
     Args:
         ids: of the edges; by default all of them, by id.
+        etype: the edge type, if there are several.
     """
     allowed = g.formats()
     kept = allowed["created"] + allowed["not created"]
     if "coo" in kept:
-        src, dst = g.edges(order="eid") if ids is None else g.find_edges(ids)
+        src, dst = g.edges(order="eid", etype=etype) if ids is None else g.find_edges(ids, etype=etype)
         return src, dst
     if ids is not None:
-        src, dst = dgl_edges(g)
+        src, dst = dgl_edges(g, etype=etype)
         return src[ids.long()], dst[ids.long()]
     kind = "csc" if "csc" in kept else "csr"
-    indptr, indices, edge_ids = g.adj_tensors(kind)
+    indptr, indices, edge_ids = g.adj_tensors(kind, etype=etype)
     owners = torch.arange(indptr.numel() - 1, dtype=indices.dtype, device=indices.device)
     owners = owners.repeat_interleave(indptr.diff().long())
     src, dst = (indices, owners) if kind == "csc" else (owners, indices)
@@ -152,25 +147,44 @@ def _check_edges(edges: Tensor, num_nodes: int) -> None:
             )
 
 
-def _attribute(data: Any, name: str, option: str) -> Tensor:
-    """The attribute that an option names; one column is taken as a vector."""
-    if not isinstance(name, str) or name not in data:
-        raise ValueError(f"{option} is {shown(name)}; data has {sorted(data.keys())}")
-    value = data[name]
-    if not isinstance(value, Tensor):
-        raise TypeError(f"data.{name} is {kind_of(value)}; it must be a torch tensor")
-    return value.reshape(-1) if value.dim() == 2 and value.shape[1] == 1 else value
+def plain(edges: Tensor) -> Tensor:
+    """An `edge_index` as an ordinary tensor: an `EdgeIndex` watches what is done to it."""
+    return edges.as_tensor() if hasattr(edges, "as_tensor") else edges
 
 
-def _floats(weights: Tensor, name: str) -> Tensor:
-    """Integers as float64."""
+def weights_of(owner: str, data: Any, weight_attr: str, num_edges: int) -> Tensor:
+    """The edge weights that a `Data`, or a store of a `HeteroData`, has by this name; integers as float64.
+
+    Args:
+        owner: what the messages call `data`.
+    """
+    weights = _attribute(owner, data, weight_attr, "weight_attr")
+    if weights.shape != (num_edges,):
+        raise ValueError(
+            f"weight_attr is {weight_attr!r}, and {owner}.{weight_attr} has shape {list(data[weight_attr].shape)}; "
+            f"it must be [{num_edges}], a weight per edge"
+        )
+    if weights.is_floating_point() or weights.is_complex() or weights.dtype == torch.bool:
+        return weights
     made = weights.double()
     if not torch.equal(made.to(weights.dtype), weights):
-        raise ValueError(f"data.{name} holds integers beyond 2**53, which no float64 has; divide them, or give floats")
+        raise ValueError(
+            f"{owner}.{weight_attr} holds integers beyond 2**53, which no float64 has; divide them, or give floats"
+        )
     return made
 
 
-def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:
+def _attribute(owner: str, data: Any, name: str, option: str) -> Tensor:
+    """The attribute that an option names; one column is taken as a vector."""
+    if not isinstance(name, str) or name not in data:
+        raise ValueError(f"{option} is {shown(name)}; {owner} has {sorted(data.keys())}")
+    value = data[name]
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{owner}.{name} is {kind_of(value)}; it must be a torch tensor")
+    return value.reshape(-1) if value.dim() == 2 and value.shape[1] == 1 else value
+
+
+def coordinates(name: str, adj_t: Any) -> tuple[Tensor, Tensor]:
     """Rows (destinations) and columns (sources) of a transposed adjacency matrix, in the order of its entries."""
     if isinstance(adj_t, Tensor):
         if adj_t.layout == torch.sparse_csr:
@@ -180,10 +194,10 @@ def _coordinates(adj_t: Any) -> tuple[Tensor, Tensor]:
         if adj_t.layout == torch.sparse_coo:
             row, col = adj_t._indices()  # also of entries that are out of order, or there several times
             return row, col
-        raise ValueError(f"adj_t has layout {adj_t.layout}; it must be torch.sparse_csr or torch.sparse_coo")
+        raise ValueError(f"{name} has layout {adj_t.layout}; it must be torch.sparse_csr or torch.sparse_coo")
     if not hasattr(adj_t, "coo"):
         raise TypeError(
-            f"adj_t is {kind_of(adj_t)}; it must be a sparse torch tensor or a SparseTensor: "
+            f"{name} is {kind_of(adj_t)}; it must be a sparse torch tensor or a SparseTensor: "
             "of a scipy matrix, give edge_index (torch_geometric.utils.from_scipy_sparse_matrix)"
         )
     row, col, _ = adj_t.coo()  # a SparseTensor of torch_sparse

@@ -313,3 +313,14 @@ class TestChangesInPlace:
         with torch.inference_mode():
             graph = Graph(t(0, 1, 2), t(1, 0))
             graph.require_sound()
+
+
+def test_trained_weights_get_no_gradient() -> None:
+    weights = torch.rand(2, requires_grad=True)
+    for graph in (
+        Graph(t(0, 1, 2), t(1, 0), edge_weights=weights),
+        Graph.from_edges(t(1, 0), t(0, 1), 2, edge_weights=weights),
+    ):
+        assert graph.edge_weights is not None
+        assert not graph.edge_weights.requires_grad
+        assert graph.edge_weights.tolist() == weights.tolist()

@@ -145,7 +145,9 @@ def test_from_pyg_takes_an_edge_index(edges):
 
 
 def test_from_pyg_names_missing_attributes(edges):
-    with pytest.raises(TypeError, match=r"HeteroData; it must be of one type: data.to_homogeneous\(\)"):
+    with pytest.raises(
+        TypeError, match=r"of one type: HeteroGraph\.from_pyg\(data\) keeps the types; or give data\.to_hom"
+    ):
         Graph.from_pyg(HeteroData())
     with pytest.raises(TypeError, match="data is a list; it must be a torch_geometric"):
         Graph.from_pyg([edges])
@@ -201,5 +203,7 @@ class TestDGL:
         with pytest.raises(ValueError, match=r"weight_attr is 'w'; g.edata has \[\]"):
             Graph.from_dgl(dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES), weight_attr="w")
         typed = dgl.heterograph({("a", "to", "b"): (edges[0], edges[1])})
-        with pytest.raises(TypeError, match=r"types \['a', 'b'\] of vertices and 1 of edges; give dgl.to_homogeneous"):
+        with pytest.raises(
+            TypeError, match=r"types \['a', 'b'\] of vertices and 1 of edges; HeteroGraph\.from_dgl\(g\)"
+        ):
             Graph.from_dgl(typed)

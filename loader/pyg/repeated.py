@@ -1,4 +1,4 @@
-"""Typed mini-batches around seeds of which some are given several times, as torch_geometric's samplers take them."""
+"""Typed subgraphs around seeds of which some are given several times, as torch_geometric's samplers take them."""
 
 from __future__ import annotations
 
@@ -8,62 +8,61 @@ import torch
 from torch import Tensor
 
 from loader.graph import HeteroGraph
-from loader.samplers import Sampler
-from loader.samples import HeteroBlock, HeteroMiniBatch
-from loader.samples.subgraph import edges_of, ranges
+from loader.samplers import SubgraphSampler
+from loader.samples import HeteroSubgraph
+from loader.samples.subgraph import ranges
 
 
 def sample_from(
-    sampler: Sampler, graph: HeteroGraph, seeds: Mapping[str, Tensor], epoch: int, batch: int
-) -> HeteroMiniBatch:
-    """The mini-batch around these seeds.
+    sampler: SubgraphSampler, graph: HeteroGraph, seeds: Mapping[str, Tensor], epoch: int, batch: int
+) -> HeteroSubgraph:
+    """The subgraph around these seeds. A seed that comes several times is a node each time, with the same picks.
 
     Args:
-        sampler: with expand="new".
-        seeds: node type -> ids within the type, any of them several times.
+        seeds: node type -> ids within the type.
     """
-    distinct, places, count = {}, [], 0
-    for name in graph.node_types:
-        if name in seeds:
-            distinct[name], inverse = torch.unique(seeds[name], return_inverse=True)
-            if distinct[name].numel() == inverse.numel():  # in the order they were given
-                distinct[name], inverse = seeds[name], torch.arange(inverse.numel(), device=inverse.device)
-            places.append(inverse + count)
-            count += distinct[name].numel()
-    # A type that the graph does not have is refused there.
-    sampled = sampler.sample(graph, {**seeds, **distinct}, epoch=epoch, batch=batch)
-    where = torch.cat(places)
-    return sampled if where.numel() == count else repeated(sampled, where)
+    distinct, places = dict(seeds), {}
+    for name, ids in seeds.items():
+        unique, inverse = torch.unique(ids, return_inverse=True)
+        if unique.numel() < ids.numel():  # others stay in the order that they were given in
+            distinct[name], places[name] = unique, inverse
+    sampled = sampler.sample(graph, distinct, epoch=epoch, batch=batch)
+    return repeated(sampled, places) if places else sampled
 
 
-def repeated(batch: HeteroMiniBatch, places: Tensor) -> HeteroMiniBatch:
-    """A mini-batch without rows, sampled with expand="new", in which seeds come several times, each with edges of its
-    own, which are those of the others. Other nodes have them as neighbors by their first copy.
+def repeated(sample: HeteroSubgraph, places: Mapping[str, Tensor]) -> HeteroSubgraph:
+    """A subgraph without rows, in which seeds come several times, each with edges of its own.
+
+    Other nodes have the first of them as a neighbor.
 
     Args:
-        places: `[n]` of the new seeds among the mini-batch's, type after type; each of these at least once.
+        places: node type -> `[n]` of the new seeds among the seeds of that type; each of these at least once.
     """
-    seg, device, seeds, count = batch.segments, batch.nodes.device, batch.batch_size, places.numel()
-    more = count - seeds
-    local = torch.arange(batch.nodes.numel(), device=device) + more
-    local[:seeds] = count
-    local.scatter_reduce_(0, places, torch.arange(count, device=device), "amin")
-    types = torch.arange(len(seg.names), device=device).repeat_interleave(torch.tensor(batch.sizes[0], device=device))
-    sizes = tuple(torch.bincount(types[places], minlength=len(seg.names)).tolist()), *batch.sizes[1:]
-    slots = torch.tensor([len(into) for into in seg.into], device=device)[types]
-    blocks = []
-    for h, block in enumerate(batch.blocks[::-1]):
-        indptr, indices, ids = block.indptr, block.indices, block.edge_ids
-        first_dst, num_dst = block.first_dst + more, block.num_dst
-        if h == 0:
-            rows = ranges((slots.cumsum(0) - slots)[places], slots[places])
-            chosen, degrees = edges_of(block, rows)
-            indptr = torch.cat([indptr.new_zeros(1), degrees.cumsum(0).to(indptr.dtype)])
-            indices, ids = indices[chosen], None if ids is None else ids[chosen]
-            first_dst, num_dst = 0, count
-        made = local[indices.long()].to(indices.dtype)
-        blocks.append(HeteroBlock(indptr, made, first_dst, num_dst, block.num_src + more, ids))
-    nodes = torch.cat([batch.nodes[:seeds][places], batch.nodes[seeds:]])
-    return HeteroMiniBatch(
-        nodes, sizes, tuple(blocks[::-1]), batch.node_types, batch.edge_types, batch.epoch, batch.index
-    )
+    nodes, num_nodes = dict(sample.nodes), dict(sample.num_nodes)
+    local: dict[str, Tensor] = {}  # where each node is now
+    for name, of in places.items():
+        seeds, count = sample.num_nodes[name][0], of.numel()
+        moved = torch.arange(nodes[name].numel()) + count - seeds
+        moved[:seeds] = count
+        local[name] = moved.scatter_reduce_(0, of, torch.arange(count), "amin")
+        nodes[name] = torch.cat([nodes[name][of], nodes[name][seeds:]])
+        num_nodes[name] = count, *sample.num_nodes[name][1:]
+    edges, edge_ids, num_edges = dict(sample.edges), dict(sample.edge_ids or {}), dict(sample.num_edges)
+    for edge_type, pairs in sample.edges.items():
+        source, _, target = edge_type
+        if target in places and num_edges[edge_type]:
+            first, *later = num_edges[edge_type]
+            degrees = torch.bincount(pairs[1, :first], minlength=sample.num_nodes[target][0])  # rows ascend
+            begins = degrees.cumsum(0) - degrees
+            copies = ranges(begins[places[target]], degrees[places[target]])
+            chosen = torch.cat([copies, torch.arange(first, pairs.shape[1])])
+            ends = torch.arange(places[target].numel()).repeat_interleave(degrees[places[target]])
+            pairs = torch.stack([pairs[0, chosen], torch.cat([ends, local[target][pairs[1, first:]]])])
+            num_edges[edge_type] = copies.numel(), *later
+            if sample.edge_ids is not None:
+                edge_ids[edge_type] = sample.edge_ids[edge_type][chosen]
+        if source in local:
+            pairs = torch.stack([local[source][pairs[0]], pairs[1]])
+        edges[edge_type] = pairs
+    ids = None if sample.edge_ids is None else edge_ids
+    return sample.replace(nodes=nodes, edges=edges, edge_ids=ids, num_nodes=num_nodes, num_edges=num_edges)

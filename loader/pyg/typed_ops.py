@@ -14,9 +14,9 @@ from loader.machine.kept import Kept, version_of
 from loader.pyg.calls import drawn, on_gpu, refuse_others
 from loader.pyg.checked import num_threads
 from loader.pyg.repeated import sample_from
-from loader.samplers import FusedSampler
+from loader.samplers import SubgraphSampler
 from loader.samplers.base import MAX_FANOUT
-from loader.samples.hetero_interop import Parts, parts_of
+from loader.samples import HeteroSubgraph
 
 _known = Kept()  # graphs by their tensors, one after the other
 
@@ -43,7 +43,7 @@ def hetero_neighbor_sample(
 ) -> tuple[Any, ...]:
     """`torch.ops.pyg.hetero_neighbor_sample`, as pyg-lib 0.4 to 0.8 declares it.
 
-    The picks are those of `loader.FusedSampler` with `expand="new"`, by one number drawn from torch's generator of the
+    The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
     CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
     there twice. A seed that is given several times has the same picks each time. For arguments without a word here see
     `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
@@ -93,10 +93,9 @@ def hetero_neighbor_sample(
     graph = once(("graph", names, tuple(sizes.values())), lambda: _graph_of(sizes, lists))
     by_weight = bool(weights) and any(k != -1 for of_hop in fanouts.values() for k in of_hop)
 
-    def make() -> FusedSampler:
-        return FusedSampler(
+    def make() -> SubgraphSampler:
+        return SubgraphSampler(
             fanouts,
-            expand="new",
             edge_ids=True,
             replace=replace,
             weights="edge_weights" if by_weight else None,
@@ -104,8 +103,8 @@ def hetero_neighbor_sample(
         )
 
     sampler = once(("sampler", names, tuple(fanouts.values()), replace, by_weight, num_threads()), make)
-    parts = parts_of(sample_from(sampler, graph, seed_dict, drawn(), 0))
-    return _output(parts, lists, csc, return_edge_id, dtype)
+    sample = sample_from(sampler, graph, seed_dict, drawn(), 0)
+    return _output(sample, lists, csc, return_edge_id, dtype)
 
 
 class _Lists(NamedTuple):
@@ -173,21 +172,27 @@ def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:
     return [-1 if k < 0 or k > MAX_FANOUT else k for k in fanouts]
 
 
-def _seeds_only(node_types: Sequence[str], seeds: Mapping[str, Tensor], edge_types: Sequence[EdgeType] = ()) -> Parts:
+def _seeds_only(
+    node_types: Sequence[str], seeds: Mapping[str, Tensor], edge_types: Sequence[EdgeType]
+) -> HeteroSubgraph:
     nodes = {name: seeds[name].long() if name in seeds else torch.empty(0, dtype=torch.int64) for name in node_types}
     none = {relation: torch.empty((2, 0), dtype=torch.int64) for relation in edge_types}
     ids = {relation: pairs[0] for relation, pairs in none.items()}
-    return Parts(nodes, none, ids, {name: [n.numel()] for name, n in nodes.items()}, {key: [] for key in edge_types})
+    counts = {name: (found.numel(),) for name, found in nodes.items()}
+    return HeteroSubgraph(nodes, none, ids, counts, dict.fromkeys(edge_types, ()))
 
 
-def _output(parts: Parts, lists: Sequence[_Lists], csc: bool, edge_ids: bool, dtype: torch.dtype) -> tuple[Any, ...]:
+def _output(
+    sample: HeteroSubgraph, lists: Sequence[_Lists], csc: bool, edge_ids: bool, dtype: torch.dtype
+) -> tuple[Any, ...]:
     row, column, edges, counts = {}, {}, {}, {}
     for one in lists:
         key = "__".join(one.given)
-        sources, targets = parts.edges[one.relation].to(dtype)
+        sources, targets = sample.edges[one.relation].to(dtype)
         row[key], column[key] = (sources, targets) if csc else (targets, sources)
-        counts[key] = parts.num_edges[one.relation]
-        if parts.edge_ids is not None:
-            edges[key] = parts.edge_ids[one.relation].to(dtype)
-    nodes = {name: ids.to(dtype) for name, ids in parts.nodes.items()}
-    return row, column, nodes, edges if edge_ids else None, parts.num_nodes, counts
+        counts[key] = list(sample.num_edges[one.relation])
+        if sample.edge_ids is not None:
+            edges[key] = sample.edge_ids[one.relation].to(dtype)
+    nodes = {name: ids.to(dtype) for name, ids in sample.nodes.items()}
+    num_nodes = {name: list(of_hop) for name, of_hop in sample.num_nodes.items()}
+    return row, column, nodes, edges if edge_ids else None, num_nodes, counts

@@ -2,6 +2,7 @@
 
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+from loader.samples.hetero_subgraph import HeteroSubgraph, hetero_subgraph_of
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
@@ -12,6 +13,7 @@ __all__ = [
     "Block",
     "HeteroBlock",
     "HeteroMiniBatch",
+    "HeteroSubgraph",
     "LazyRows",
     "Links",
     "MiniBatch",
@@ -20,5 +22,6 @@ __all__ = [
     "Subgraph",
     "Walks",
     "bidirectional",
+    "hetero_subgraph_of",
     "subgraph_of",
 ]

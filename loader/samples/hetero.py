@@ -232,9 +232,10 @@ class HeteroMiniBatch(Sample):
             ValueError: the seeds have several types, or there are no edge ids.
         """
         what, _, name = kind.partition("/")
-        name = name.partition("/")[0]
         if what == "seed":
             return self.nodes[: self.batch_size] - self.node_types[self.seed_type].start
+        if what == "node" and name not in self.node_types:
+            name = name.rpartition("/")[0]
         if what == "node" and name in self.node_types:
             return self._ids_of(name)
         if what == "edge":
@@ -242,6 +243,8 @@ class HeteroMiniBatch(Sample):
             ids = [block.edge_ids for block in hops if block.edge_ids is not None]
             if len(ids) < len(hops):
                 raise ValueError("the mini-batch has no edge ids; make its sampler with edge_ids=True")
+            if name not in map("__".join, self.edge_types):
+                name = name.rpartition("/")[0]
             return torch.cat(ids)[by_relation(hops, self.segments, [self.segments.relation_of(name)]).places]
         return super().ids(kind)
 

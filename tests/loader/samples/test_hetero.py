@@ -10,7 +10,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from loader.samples import Block, HeteroBlock, HeteroMiniBatch, MiniBatch
-from loader.samples.hetero_interop import once
+from loader.samples.hetero_subgraph import once
 
 Batch = oracle.TypedBatch
 

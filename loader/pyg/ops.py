@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse, refuse_others
 from loader.pyg.checked import engine_of, num_threads
 from loader.pyg.typed_ops import hetero_neighbor_sample
@@ -47,7 +47,7 @@ _SPARSE_SAMPLE_TYPED = (
 
 _WALK = "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p=1.0, float q=1.0) -> Tensor"
 
-_walked = Kept()  # graphs to walk on, by rowptr and then by col
+_walked = Kept()  # graphs to walk on
 _libraries: list[Any] = []  # a library's registrations end with the object
 
 
@@ -161,9 +161,8 @@ def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: 
     Raises:
         TypeError, ValueError: an array is not as said above.
     """
-    by_col = _walked.get(rowptr, version_of(rowptr), "by col", Kept)
     # Of tensors of its own that share the memory: what is kept must not keep these two alive.
-    graph = by_col.get(col, version_of(col), "graph", lambda: Graph(rowptr.detach(), col.detach()))
+    graph = _walked.get_of((rowptr, col), "graph", lambda: Graph(rowptr.detach(), col.detach()))
     walks = walk(graph, seed, walk_length, p=p, q=q, seed=drawn(), num_threads=num_threads())
     assert isinstance(walks, Tensor)
     places = torch.arange(walk_length + 1, device=walks.device) * (walks >= 0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_csc
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_others
 from loader.pyg.checked import num_threads
 from loader.pyg.repeated import sample_from
@@ -18,7 +18,7 @@ from loader.samplers import SubgraphSampler
 from loader.samplers.base import MAX_FANOUT
 from loader.samples import HeteroSubgraph
 
-_known = Kept()  # graphs by their tensors, one after the other
+_known = Kept()  # graphs and their samplers
 
 Fanouts = Mapping[str, Sequence[int]]
 
@@ -78,12 +78,9 @@ def hetero_neighbor_sample(
         only = _seeds_only(node_types, seed_dict, [one.relation for one in lists])
         return _output(only, lists, csc, return_edge_id, dtype)
     tensors = [tensor for one in lists for tensor in (one.indptr, one.indices, one.weights) if tensor is not None]
-    kept = _known
-    for tensor in tensors[:-1]:
-        kept = kept.get(tensor, version_of(tensor), "next", Kept)
 
     def once(key: Any, make: Callable[[], Any]) -> Any:
-        return kept.get(tensors[-1], version_of(tensors[-1]), key, make)
+        return _known.get_of(tensors, key, make)
 
     names = tuple(node_types), tuple(one.relation for one in lists)
     sizes = once(("sizes", names), lambda: _sizes(node_types, lists))

@@ -1,4 +1,4 @@
-"""The attributes of a `Data` or `HeteroData`: those with a row per vertex or edge, and how a mini-batch gets its rows."""
+"""The attributes of a `Data` or `HeteroData`: those with a row per vertex or edge, and how mini-batches get rows."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ def check_attributes(data: Any) -> None:
     for place, value, kind in _levels(data):
         where, name = place
         level, label = kind.partition("/")[0], label_of(place)
-        of_edges = isinstance(where, tuple)
-        if name == "x" and level != "node" and not of_edges and isinstance(value, Tensor):  # each would get a copy
+        of_nodes = isinstance(where, str) or hasattr(data, "_store")
+        if name == "x" and level != "node" and of_nodes and isinstance(value, Tensor):  # each would get a copy
             count = getattr(_store(data, where), "num_nodes", None)
             raise ValueError(f"{label} has shape {list(value.shape)}, data {count} vertices; give a row to each")
         if kind and not _has_rows(value):

@@ -156,7 +156,7 @@ def test_a_resumed_copy_gives_the_rest(data) -> None:
     assert epoch(pickle.loads(pickle.dumps(first))) == whole[2:]
 
 
-def test_hooks_go_the_plain_path_with_the_same_picks(data) -> None:
+def test_hooks_see_the_same_picks(data) -> None:
     class Hooked(NeighborLoader):
         def filter_fn(self, out):
             return super().filter_fn(out)

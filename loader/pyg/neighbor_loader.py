@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch_geometric.loader
 from torch import Tensor
-from torch_geometric.data import HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 
 from loader.graph import EdgeType, Graph, HeteroGraph
@@ -23,10 +22,18 @@ from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
 from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
-from loader.pyg.typed import inputs_by_type, is_pinned, placed, refuse_shape, typed_graph_of, typed_place_of
+from loader.pyg.typed import (
+    edge_types_of,
+    inputs_by_type,
+    is_pinned,
+    placed,
+    refuse_induced,
+    typed_graph_of,
+    typed_place_of,
+)
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 THEIRS = "torch_geometric's own loader: `import loader.pyg` lets it sample on our core"
 
@@ -47,7 +54,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
     a `HeteroData` it is a `HeteroData`, which has these by node type and edge type.
 
     Args:
-        data: the graph; or a feature store and a graph store of one type, which go the plain path.
+        data: the graph; or a feature store and a graph store, which go the plain path.
         num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
             `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, 0 to 1024.
         input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
@@ -63,7 +70,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
         subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced", on the CPU: all
-            edges among the vertices. The last two have no numbers of vertices and edges per hop, and need one type.
+            edges among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
+            "bidirectional" goes the plain path, and there is no "induced".
         directed: False is an older way to say "induced".
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.
         transform_sampler_output, neighbor_sampler, filter_per_worker: as in torch_geometric. The first two go the plain
@@ -116,7 +124,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        who, typed = type(self).__name__, isinstance(data, HeteroData)
+        who, edge_types = type(self).__name__, edge_types_of(data)
+        typed = edge_types is not None
         refuse_times(
             who, input_time=input_time, time_attr=time_attr, disjoint=disjoint, temporal_strategy=temporal_strategy
         )
@@ -124,9 +133,9 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         shape = subgraph_type_of(subgraph_type, directed)
         if typed:
-            refuse_shape(who, shape)
-        hops: Any = hops_by_type(num_neighbors, data.edge_types) if typed else hops_of(num_neighbors)
-        sampler = sampler_of(hops, shape, place, meaning, weight_attr, replace)
+            refuse_induced(who, shape)
+        hops: Any = hops_of(num_neighbors) if edge_types is None else hops_by_type(num_neighbors, edge_types)
+        sampler = sampler_of(hops, "directional" if typed else shape, place, meaning, weight_attr, replace)
         made: Graph | HeteroGraph
         if typed:
             made = typed_graph_of(data, weight_attr, place, is_pinned(graph, place))
@@ -134,7 +143,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             made = graph_of(data, hops, weight_attr, place, graph)
             sampler.check_graph(made)
         self._type, ids, given = inputs_by_type(made, input_nodes)
-        seeds, numbers = _inputs(data, len(ids), given, input_id)
+        seeds, numbers = _inputs(not typed and isinstance(data, tuple), len(ids), given, input_id)
         self.repeated = _are_repeated(seeds, len(ids), place)
         self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
         self.input_nodes, self.input_time, self.input_id, self.seed = input_nodes, None, input_id, meaning.seed
@@ -167,7 +176,10 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         )
 
     def _why_plain(self) -> str | None:
-        return super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+        why = super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+        if why is None and self._type is not None and not self._sampled.by_hop:
+            return "subgraph_type='bidirectional' of several types"
+        return why
 
     def _finish(self, attributes: Attributes, sample: Any) -> Any:
         data = attributes.data_of(sample, by_hop=self._sampled.by_hop)
@@ -235,12 +247,12 @@ def _graph_of_store(store: Any, weight_attr: str | None) -> Graph:
     return Graph.from_edges(pairs[0], pairs[1], most, keep_edge_ids=True)
 
 
-def _inputs(data: Any, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
+def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
     """The seeds, and what is shown of each as its id, or None for its position."""
     if input_nodes is None:
         if input_id is not None:
             raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
-        if isinstance(data, tuple):
+        if stores:
             raise ValueError("input_nodes is None, and stores do not say which vertices there are; give input_nodes")
         return torch.arange(num_nodes), None
     seeds = as_ids("input_nodes", input_nodes)

@@ -84,7 +84,14 @@ def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[Edg
     for edge_type in edge_types:
         if edge_type not in given and default is None:
             raise ValueError(f"num_neighbors has nothing for the edge type {edge_type}; give it, 0 for no neighbors")
-    return {edge_type: given.get(edge_type) or list(default or []) for edge_type in edge_types}
+    by_type = {edge_type: given[edge_type] if edge_type in given else list(default or []) for edge_type in edge_types}
+    counts = sorted({len(hops) for hops in by_type.values()})
+    if len(counts) > 1:
+        raise ValueError(
+            f"num_neighbors has {' and '.join(map(str, counts))} hops; the number of hops must be the same across all "
+            "edge types: give 0 where no neighbors are picked"
+        )
+    return by_type
 
 
 def picks_by(weight_attr: str | None, hops: Sequence[Any] | Mapping[Any, Sequence[Any]]) -> str | None:

@@ -92,7 +92,7 @@ class OutputSampler(BaseSampler):
         assert isinstance(self.sampler, SubgraphSampler)
         epoch, batch = self._position()
         sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
-        return HeteroSamplerOutput(
+        out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},
             col={key: pairs[1] for key, pairs in sample.edges.items()},
@@ -101,6 +101,7 @@ class OutputSampler(BaseSampler):
             num_sampled_edges={key: list(counts) for key, counts in sample.num_edges.items()},
             metadata=(inputs.input_id, inputs.time),
         )
+        return out if self.by_hop else out.to_bidirectional()
 
     def _sample(self, seeds: Tensor) -> Any:
         epoch, batch = self._position()

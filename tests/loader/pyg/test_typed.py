@@ -12,6 +12,7 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import NeighborLoader as TheirLoader
 from torch_geometric.sampler import NumNeighbors
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.transforms import ToUndirected
 
 import loader.pyg
@@ -190,6 +191,40 @@ def test_repeated_seeds_have_edges_of_their_own(data) -> None:
         sample_from(sampler.sampler, sampler.graph, {"paper": torch.tensor([120, 120])}, 0, 0)
 
 
+@pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
+def test_bidirectional_subgraphs_are_torch_geometrics() -> None:
+    data = typed_data()
+    data["paper", "rev_writes", "author"].edge_index = data[WRITES].edge_index.flip(0)
+    del data[RATES], data[CITES].edge_attr
+    options = {"input_nodes": ("paper", torch.arange(40)), "batch_size": 20, "subgraph_type": "bidirectional"}
+    for ours, theirs in zip(
+        NeighborLoader(data, [-1, -1], **options), TheirLoader(data, [-1, -1], **options), strict=True
+    ):
+        assert ours["paper"].n_id.tolist() == theirs["paper"].n_id.tolist()
+        for key in data.edge_types:
+            assert ours[key].edge_index.tolist() == theirs[key].edge_index.tolist()
+
+
+def test_stores_of_several_types_go_the_plain_path(data) -> None:
+    features, graph = MyFeatureStore(), MyGraphStore()
+    for name, size in SIZES.items():
+        features.put_tensor(data[name].x, group_name=name, attr_name="x", index=None)
+        assert size == data[name].x.shape[0]
+    for key in data.edge_types:
+        sizes = SIZES[key[0]], SIZES[key[2]]
+        graph.put_edge_index(data[key].edge_index, edge_type=key, layout="coo", size=sizes)
+    base = {"num_neighbors": [4, 2], "input_nodes": "paper", "batch_size": 16, "seed": 5}
+    plain = NeighborLoader((features, graph), **base)
+    for batch, expected in zip(plain, NeighborLoader(data, **base), strict=True):
+        for name in ("author", "paper"):
+            assert torch.equal(batch[name].x, data[name].x[batch[name].n_id])
+        for key in data.edge_types:
+            ends = (batch[key[i]].n_id[batch[key].edge_index[i // 2]] for i in (0, 2))
+            assert torch.equal(torch.stack(list(ends)), data[key].edge_index[:, batch[key].e_id])
+        assert batch["paper"].batch_size == expected["paper"].batch_size
+        assert batch["paper"].input_id.tolist() == expected["paper"].input_id.tolist()
+
+
 def test_a_transform_gets_each_mini_batch(data) -> None:
     made = NeighborLoader(data, [2], input_nodes="paper", batch_size=60, transform=ToUndirected())
     assert ("paper", "rev_writes", "author") in next(iter(made)).edge_types
@@ -244,7 +279,6 @@ WRONG = [
         NotImplementedError,
         "does not know subgraph_type='induced' for several types; take",
     ),
-    ({"subgraph_type": "bidirectional"}, NotImplementedError, "for several types; take 'directional', or torch_geom"),
     ({"disjoint": True}, NotImplementedError, "does not know disjoint=True"),
     ({"weight_attr": "mass"}, ValueError, "weight_attr is 'mass', which no relation has"),
     ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU"),

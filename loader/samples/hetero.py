@@ -85,7 +85,7 @@ class HeteroBlock:
         return sum(part.size for t, part, _ in self.segments.rows(self.first_dst, self.num_dst) if t == node_type)
 
     def memory(self) -> list[Tensor]:
-        """See `Block.memory`."""
+        """Tensors whose memory holds the arrays, see `Block.memory`."""
         return [t for t in (self.indptr, self.indices, self.edge_ids) if t is not None]
 
 
